@@ -1,0 +1,315 @@
+"""`Experiment`: one training run as one validated, frozen tree, from YAML, `key=value` and Optuna alike."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from ablate.data import DataConfig, data_kinds
+from ablate.errors import ConfigError, Problem, did_you_mean
+from ablate.models import ModelConfig, models
+from ablate.norms import Initialization, Placement, initializations, placements
+from ablate.registry import Config, Kind, Registry
+from ablate.training.optim import OptimizerConfig, ScheduleConfig, optimizers, schedules
+from ablate.training.trainer import TrainerConfig
+
+Tree = dict[str, Any]
+
+
+class Experiment(Config):
+    """One training run. What is not given takes the default of its field, or of the model family."""
+
+    model: Annotated[ModelConfig, models] = Field("llama", validate_default=True)  # type: ignore[assignment]
+    """The model family and its size: a kind, or a named size such as llama-71m or vit-tiny."""
+    norm: Annotated[Placement, placements] = Field("pre", validate_default=True)  # type: ignore[assignment]
+    """The placement of the norms, with its own fields, and the norm layer."""
+    init: Annotated[Initialization, initializations] = Field("normal", validate_default=True)  # type: ignore[assignment]
+    """How the weights start."""
+    data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)  # type: ignore[assignment]
+    """What is trained on. Default: topics for LLaMA, digits for ViT."""
+    optimizer: Annotated[OptimizerConfig, optimizers] = Field("adamw", validate_default=True)  # type: ignore[assignment]
+    """The optimizer and its peak learning rate."""
+    schedule: Annotated[ScheduleConfig, schedules] = Field("cosine", validate_default=True)  # type: ignore[assignment]
+    """The course of the learning rate."""
+    trainer: TrainerConfig = TrainerConfig()
+    """How long, in what batches, in what precision."""
+    seed: int = Field(0, ge=0)
+    """What the initial weights, the order of the data and any random depth depend on. Not the validation split."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _family_defaults(cls, data: Any) -> Any:
+        if not isinstance(data, Mapping):
+            return data
+        given = {
+            key: {"kind": value.kind, **value.model_dump(mode="json", exclude_unset=True)}
+            if isinstance(value, Kind)
+            else value
+            for key, value in data.items()
+        }
+        family = models.kind_of(given.get("model", {}))
+        return merge(cls, merge(cls, {}, family.defaults if family else {}), given)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Experiment:
+        found = [(("model", *path), text, given) for path, text, given in self.model.problems()]
+        found += [(("norm", *path), text, given) for path, text, given in self.norm.problems(self.model.layers)]
+        if self.data.task != self.model.task:
+            text = f"{self.data.kind} is for {_spoken(self.data.task)}, model {self.model.kind} for {_spoken(self.model.task)}"
+            fitting = [kind for kind in data_kinds if data_kinds[kind].task == self.model.task]
+            found.append((("data", "kind"), f"{text}. Accepted: {', '.join(fitting)}", self.data.kind))
+        trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
+        if warmup >= trainer.max_steps:
+            found.append(
+                (("schedule", "warmup_steps"), f"must be below trainer.max_steps ({trainer.max_steps})", warmup)
+            )
+        if trainer.batch_size % trainer.accumulate:
+            text = f"must divide trainer.batch_size ({trainer.batch_size})"
+            found.append((("trainer", "accumulate"), text, trainer.accumulate))
+        if found:
+            details: list[InitErrorDetails] = [
+                {"type": PydanticCustomError("conflict", "{text}", {"text": text}), "loc": path, "input": given}
+                for path, text, given in found
+            ]
+            raise ValidationError.from_exception_data("Experiment", details)
+        return self
+
+    @classmethod
+    def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
+        """The experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all problems."""
+        return build(cls, *mappings, source=source)
+
+    @classmethod
+    def load(cls, file: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Experiment:
+        """The experiment of a YAML file (none: all defaults) under `overrides`, a mapping of dotted paths."""
+        base = {} if file is None else read_yaml(Path(file))
+        return cls.from_mapping(base, overrides or {}, source=str(file) if file else "the configuration")
+
+    def to_tree(self) -> Tree:
+        """The resolved configuration as plain nested mappings; `from_mapping` gives the same experiment back."""
+        return self.model_dump(mode="json")
+
+    def to_yaml(self) -> str:
+        """The resolved configuration as YAML."""
+        return yaml.safe_dump(self.to_tree(), sort_keys=False)
+
+    def flat(self) -> dict[str, Any]:
+        """The resolved configuration as {dotted path: value}."""
+        return dict(leaves(self.to_tree()))
+
+
+def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
+    """An instance of the configuration class `cls` from `mappings`, later ones over earlier."""
+    tree: Tree = {}
+    for mapping in mappings:
+        tree = merge(cls, tree, mapping)
+    try:
+        return cls.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(problems_of(cls, tree, error), source) from None
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+class _Loader(yaml.SafeLoader):
+    """safe_load that reads 1e-3 as a number, as YAML 1.2 does and PyYAML does not."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:float"]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"),
+    list("-+0123456789."),
+)
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """The value of YAML `text`. Raises ConfigError that names `source` and the line."""
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise ConfigError([Problem("", " ".join(str(error).split()))], source) from None
+
+
+def read_yaml(file: Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises ConfigError if it is missing, not YAML or not a mapping."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = did_you_mean(file.name, (f.name for f in file.parent.glob("*.yaml"))) if file.parent.is_dir() else ""
+        raise ConfigError([Problem("", f"there is no file {file}.{near}")], str(file)) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("", f"cannot be read: {error}")], str(file)) from None
+    tree = parse_yaml(text, str(file))
+    if tree is None:
+        return {}
+    if not isinstance(tree, dict):
+        raise ConfigError([Problem("", f"expected key: value lines, found {type(tree).__name__}")], str(file))
+    return tree
+
+
+def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
+    """`key=value` words as {dotted path: value}; the value is YAML."""
+    found: dict[str, Any] = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals or not key:
+            raise ConfigError([Problem("", f"expected key=value, given {argument!r}")], "the command line")
+        found[key.strip()] = parse_yaml(value, f"{key}=")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- merging
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of everything in nested mappings that is not a mapping itself."""
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{path}.")
+        elif not isinstance(value, Mapping):
+            yield path, value
+
+
+def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) -> Tree:
+    """`tree` with the nested or dotted `update` over it, for the configuration class `cls`.
+
+    Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
+    keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer: rmsnorm}`
+    leaves `{kind: post, layer: rmsnorm}`.
+    """
+    result = _copy(tree)
+    paths = [
+        (path[:-1] if path[-1] == "kind" and len(path) > 1 else path, value)
+        for path, value in ((key.split("."), value) for key, value in leaves(update))
+    ]
+    for path, value in sorted(paths, key=lambda item: (len(item[0]), _registry(cls, result, item[0]) is None)):
+        _assign(cls, result, path, value)
+    return result
+
+
+def _copy(tree: Mapping[str, Any]) -> Tree:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
+
+
+def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> None:
+    key, rest = path[0], path[1:]
+    registry, child = _part(cls, tree, key)
+    if isinstance(tree.get(key), str) and registry is not None:
+        tree[key] = registry.expand(tree[key])
+    if rest:
+        if not isinstance(tree.get(key), dict):
+            tree[key] = {}
+        _assign(child, tree[key], rest, value)
+    elif registry is not None and isinstance(value, str):
+        part = tree.get(key) if isinstance(tree.get(key), dict) else {}
+        fields = registry.expand(value)
+        new = registry.kind_of(fields)
+        if new is not registry.kind_of(part):
+            part = {name: v for name, v in part.items() if name in registry.base.model_fields}
+        tree[key] = {**part, **fields}
+    else:
+        tree[key] = value
+
+
+def _part(cls: type[Any] | None, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, type[Any] | None]:
+    """The registry of field `key` of `cls`, if it has one, and the class that its value in `tree` asks for."""
+    field = cls.model_fields.get(key) if cls is not None else None
+    if field is None:
+        return None, None
+    registry = next((m for m in field.metadata if isinstance(m, Registry)), None)
+    if registry is not None:
+        return registry, registry.kind_of(tree.get(key) or {})
+    inner = field.annotation
+    return None, inner if isinstance(inner, type) and issubclass(inner, Config) else None
+
+
+def _registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -> Registry[Any] | None:
+    for key in path[:-1]:
+        _, cls = _part(cls, tree, key)
+        tree = tree[key] if isinstance(tree.get(key), Mapping) else {}
+    return _part(cls, tree, path[-1])[0]
+
+
+# ---------------------------------------------------------------------------------------------------- errors
+
+
+def known_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths that `cls` has, with the kinds that `tree` chooses."""
+    for key, field in cls.model_fields.items():
+        yield prefix + key
+        _, child = _part(cls, tree, key)
+        if child is not None:
+            value = tree.get(key)
+            yield from known_paths(child, value if isinstance(value, Mapping) else {}, f"{prefix}{key}.")
+
+
+def problems_of(cls: type[Any], tree: Tree, error: ValidationError) -> list[Problem]:
+    """The problems that validating `tree` as a `cls` found."""
+    return [_problem(cls, tree, details) for details in error.errors()]
+
+
+def _problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
+    """A pydantic error in the words of a person: unknown keys get a suggestion, values say what is accepted."""
+    path = ".".join(str(part) for part in details["loc"])
+    kind, message = details["type"], details["msg"]
+    if kind == "extra_forbidden":
+        return Problem(path, f"unknown key.{_suggest(cls, tree, path)}", details["input"])
+    if kind == "unknown_kind":
+        return Problem(f"{path}.kind" if isinstance(details["input"], Mapping) else path, message)
+    if kind == "missing":
+        return Problem(path, "is required")
+    message = message.replace("Input should be", "must be").replace("Value error, ", "")
+    given = details["input"]
+    return Problem(path, message, None if isinstance(given, (Mapping, Config)) else given)
+
+
+def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
+    """Where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere."""
+    known = list(known_paths(cls, tree))
+    parent, _, name = path.rpartition(".")
+    beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
+    elsewhere = [p for p in known if p.rpartition(".")[2] == name]
+    if owners := _kinds_with(cls, tree, parent, name):
+        return f" It belongs to {parent}.kind {' or '.join(owners)}."
+    if close := difflib.get_close_matches(name, beside, n=1):
+        return f" Did you mean {beside[close[0]]}?"
+    if elsewhere:
+        return f" Did you mean {elsewhere[0]}?"
+    return did_you_mean(path, known) or f" Accepted: {', '.join(beside.values()) or 'nothing'}."
+
+
+def _kinds_with(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]:
+    registry = _registry(cls, tree, parent.split(".")) if parent else None
+    return [kind for kind in registry if name in registry[kind].model_fields] if registry else []
+
+
+def _spoken(task: str) -> str:
+    return task.replace("_", " ")
+
+
+def json_schema(cls: type[Config] = Experiment) -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors."""
+    schema = cls.model_json_schema()
+    schema.setdefault("$defs", {}).update({r.slug: r.json_schema() for r in Registry.all.values()})
+    return _refer(schema)
+
+
+def _refer(schema: Any) -> Any:
+    """`schema` with the marks that registries leave turned into references."""
+    if isinstance(schema, dict):
+        marked = {"$ref": f"#/$defs/{schema['registry']}"} if isinstance(schema.get("registry"), str) else {}
+        return {**{key: _refer(value) for key, value in schema.items() if not (marked and key == "registry")}, **marked}
+    return [_refer(item) for item in schema] if isinstance(schema, list) else schema

@@ -1,0 +1,92 @@
+"""What every kind of data has in common: its configuration, the corpus it loads, and the split."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ablate.data.order import permutation
+from ablate.errors import DataError
+from ablate.registry import Kind, Registry
+
+Batch = tuple[Tensor, Tensor]
+
+
+class BatchDataset(Dataset[Batch], ABC):
+    """A map-style dataset that gives whole batches of (inputs, targets)."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """The items at `indices`, collated: (inputs [batch, ...], targets [batch, ...])."""
+
+    def __getitem__(self, index: int) -> Batch:
+        inputs, targets = self.__getitems__([index])
+        return inputs[0], targets[0]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Data that is ready to train on."""
+
+    train: BatchDataset
+    """What is trained on."""
+    val: BatchDataset
+    """What is validated on; shares no item with `train`."""
+    fingerprint: str
+    """SHA-256 of the raw corpus, hexadecimal. Where the files lie does not enter it."""
+    classes: int
+    """The vocabulary size or the number of classes."""
+    shape: tuple[int, ...]
+    """The shape of one input: (seq_len,) or (channels, height, width)."""
+    bytes_per_token: float | None
+    """Mean UTF-8 bytes of one validation token, for bits per byte; None for images."""
+    description: str
+    """One line to print before training."""
+
+
+class DataConfig(Kind):
+    """What is trained and validated on."""
+
+    task: ClassVar[str]
+    """"language_modeling" or "image_classification"."""
+
+    split_seed: int = Field(0, ge=0)
+    """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""
+    val_fraction: float = Field(0.05, gt=0, lt=1)
+    """The part of the items that is held out for validation, where the data comes without a validation set."""
+
+    def load(self, cache: Path) -> Corpus:
+        """The data itself; what is worth keeping for the next run goes under `cache`.
+
+        Raises DataError where it is missing, damaged or too small.
+        """
+        raise NotImplementedError
+
+
+data_kinds: Registry[DataConfig] = Registry("data", DataConfig)
+
+
+def split(
+    n: int, val_fraction: float, split_seed: int, what: str = "items"
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices in `range(n)` for (training, validation), each ascending and with at least one item.
+
+    Raises DataError for fewer than two items; `what` is what the message calls them.
+    """
+    if n < 2:
+        raise DataError(f"Too little data: {n} {what}. At least 2 are needed, one to train on and one to validate on.")
+    held_out = min(max(1, round(n * val_fraction)), n - 1)
+    order = permutation(n, split_seed, 0)
+    return np.sort(order[held_out:]), np.sort(order[:held_out])

@@ -1,0 +1,125 @@
+"""The order in which items are read: a function of (seed, epoch) alone, so that training resumes at any batch exactly.
+
+A batch here is a list of indices. `loader` turns the indices into tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+T = TypeVar("T")
+
+
+def permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
+    """A permutation of `range(items)` for each (seed, stream), the same on every platform and numpy version.
+
+    Raises ValueError for a negative seed.
+    """
+    # numpy promises the raw numbers of a bit generator for good, but not the result of Generator.permutation.
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
+    return np.argsort(bits.random_raw(items), kind="stable").astype(np.int64)
+
+
+def _share(batch_size: int, rank: int, world_size: int) -> int:
+    """Items of a batch for each rank. Raises ValueError where the ranks do not fit the batch."""
+    if batch_size < 1 or world_size < 1 or batch_size % world_size:
+        raise ValueError(f"a batch of {batch_size} cannot be shared equally by {world_size} ranks")
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} is not one of {world_size} ranks")
+    return batch_size // world_size
+
+
+class PermutedBatches(Sampler[list[int]]):
+    """Batches for training, without end: epochs follow one another, each in a permutation of its own.
+
+    Batch k is the positions [k * batch_size, (k + 1) * batch_size) of the concatenated epochs. A batch may straddle
+    epochs, so nothing is dropped: every item appears exactly once per epoch, whatever the batch size and the number
+    of ranks. Iterating again starts again at `start_batch`.
+
+    Args:
+        items: the size of the dataset.
+        batch_size: items of one batch over all ranks; each rank gets `batch_size / world_size` of them.
+        seed: what fixes the permutations, not negative.
+        start_batch: the first batch to give; reached without going through the ones before.
+        rank: which slice of each batch to give.
+        world_size: the number of ranks. Raises ValueError unless it divides `batch_size`.
+    """
+
+    def __init__(
+        self, items: int, batch_size: int, seed: int, *, start_batch: int = 0, rank: int = 0, world_size: int = 1
+    ) -> None:
+        if items < 1 or start_batch < 0 or seed < 0:
+            raise ValueError(
+                f"items must be positive ({items}), start_batch and seed not negative ({start_batch}, {seed})"
+            )
+        self.items, self.batch_size, self.seed, self.start_batch = items, batch_size, seed, start_batch
+        self.size = _share(batch_size, rank, world_size)
+        self.rank, self.world_size = rank, world_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epoch, order = -1, np.empty(0, np.int64)
+        first = self.start_batch * self.batch_size + self.rank * self.size
+        while True:
+            batch: list[int] = []
+            while len(batch) < self.size:
+                wanted, offset = divmod(first + len(batch), self.items)
+                if wanted != epoch:
+                    epoch, order = wanted, permutation(self.items, self.seed, 1, wanted)
+                batch += order[offset : offset + self.size - len(batch)].tolist()
+            yield batch
+            first += self.batch_size
+
+
+class SequentialBatches(Sampler[list[int]]):
+    """Batches for validation: every item once over all ranks, each rank a contiguous part of the dataset.
+
+    All ranks give the same number of batches, since a model that is sharded over the ranks waits for each of them.
+    A batch is empty only on a rank that has fewer items than batches. Sizes differ, so averages have to be weighted.
+
+    Args:
+        items: the size of the dataset.
+        batch_size: items of one batch over all ranks.
+        rank: which part of the dataset to give.
+        world_size: the number of ranks. Raises ValueError unless it divides `batch_size`.
+    """
+
+    def __init__(self, items: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> None:
+        self.size = _share(batch_size, rank, world_size)
+        self.first, self.last = items * rank // world_size, items * (rank + 1) // world_size
+        largest = -(-items // world_size)
+        self.batches = -(-largest // self.size)
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        count = self.last - self.first
+        # A later batch keeps at least one item while there are enough: full batches first, but none of them empty.
+        ends = [min((k + 1) * self.size, max(0, count - (self.batches - k - 1))) for k in range(self.batches)]
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            yield list(range(self.first + start, self.first + end))
+
+
+def _as_it_is(batch: T) -> T:
+    """`__getitems__` has collated already."""
+    return batch
+
+
+def loader(dataset: Dataset[Any], batches: Sampler[list[int]], workers: int = 0) -> DataLoader[Any]:
+    """Gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0: by this one)."""
+    return DataLoader(
+        dataset,
+        batch_sampler=batches,
+        collate_fn=_as_it_is,
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        pin_memory=torch.cuda.is_available(),
+        # Otherwise each start of an iteration draws from the global generator, and a resumed run would differ.
+        generator=torch.Generator(),
+    )

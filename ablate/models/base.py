@@ -1,0 +1,64 @@
+"""What the model families have in common: their configuration's fields and what a task asks of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from pydantic import Field
+from torch import nn
+
+from ablate.norms import Initialization, Placement, Projection, Site
+from ablate.registry import Kind, Registry
+
+
+class Model(nn.Module):
+    """A model built from its configuration: `forward` gives float logits [..., classes]."""
+
+    def projections(self) -> Iterator[Projection]:
+        """The weight matrices that `init` and a placement's gains apply to, in a fixed order."""
+        raise NotImplementedError
+
+    def parameter_count(self) -> int:
+        """The number of trainable parameters."""
+        return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+
+class ModelConfig(Kind):
+    """A model family and its size."""
+
+    kind: str
+    hidden: int = Field(gt=0)
+    """Width d of the hidden state."""
+    layers: int = Field(gt=0)
+    """Number L of Transformer layers."""
+    heads: int = Field(gt=0)
+    """Number of attention heads."""
+
+    task: ClassVar[str]
+    """The task that the family is trained for."""
+    defaults: ClassVar[dict[str, Any]]
+    """What the rest of an experiment defaults to with this family: dotted path -> value."""
+
+    def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
+        """The initialised model. `classes`: vocabulary size or number of classes; `shape`: of one input."""
+        raise NotImplementedError
+
+    def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
+        """What is wrong between these fields: (path, message, given)."""
+        if self.hidden % self.heads:
+            return [(("heads",), f"must divide hidden ({self.hidden})", self.heads)]
+        return []
+
+
+models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama")
+
+
+def site_of(norm: Placement, index: int, depth: int, dim: int) -> Site:
+    """The site of one layer, whose norms are `norm.layer` on `dim` features."""
+    return Site(index, depth, norm_factory(norm, dim))
+
+
+def norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:
+    """A function that builds one norm layer on `dim` features."""
+    return lambda: norm.layer.build(dim)

@@ -1,0 +1,178 @@
+"""LLaMA: RMSNorm by the registry, SwiGLU, rotary embedding, causal attention, no biases, untied head.
+
+Names follow `transformers`; query, key and value are one matrix, and so are gate and up, to keep the step short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from ablate.models.base import Model, ModelConfig, models, norm_factory, site_of
+from ablate.norms import Initialization, Placement, Projection, initialize
+
+Linear = partial(nn.Linear, bias=False)
+
+
+@models.register
+class Llama(ModelConfig):
+    """A LLaMA language model. The default size is that of the demo."""
+
+    kind: Literal["llama"] = "llama"
+    hidden: int = Field(128, gt=0)
+    """Width d of the hidden state."""
+    mlp: int = Field(344, gt=0)
+    """Width of the MLP."""
+    layers: int = Field(6, gt=0)
+    """Number L of Transformer layers."""
+    heads: int = Field(4, gt=0)
+    """Number of attention heads."""
+    kv_heads: int | None = Field(None, gt=0)
+    """Number of key and value heads (grouped-query attention). None: as many as `heads`."""
+    rope_base: float = Field(10000.0, gt=0)
+    """Base of the rotary embedding's wavelengths."""
+    tie_embeddings: bool = False
+    """Whether the head uses the embedding's matrix."""
+    vocab_size: int | None = Field(None, gt=0)
+    """Size of the vocabulary. None: the tokenizer's."""
+
+    task: ClassVar[str] = "language_modeling"
+    defaults: ClassVar[dict[str, Any]] = {"data.kind": "topics", "norm.layer.kind": "rmsnorm"}
+
+    def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
+        return LlamaModel(self, norm, init, self.vocab_size or classes)
+
+    def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
+        found = super().problems()
+        if not found and self.hidden // self.heads % 2:
+            found.append((("heads",), "hidden / heads must be even for the rotary embedding", self.heads))
+        if self.kv_heads and self.heads % self.kv_heads:
+            found.append((("kv_heads",), f"must divide heads ({self.heads})", self.kv_heads))
+        return found
+
+
+class Rotary(nn.Module):
+    """The rotary embedding's table: [2, seq, 1, head_dim], cosines and signed sines, computed in float32."""
+
+    def __init__(self, head_dim: int, base: float) -> None:
+        super().__init__()
+        self.head_dim, self.base = head_dim, base
+
+    def forward(self, length: int, device: torch.device) -> Tensor:
+        half = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32)
+        position = torch.arange(length, device=device, dtype=torch.float32)
+        angle = torch.outer(position, self.base ** (-half / self.head_dim))  # [seq, head_dim / 2]
+        cos, sin = angle.cos(), angle.sin()
+        return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)]).unsqueeze(2)
+
+
+def rotate(x: Tensor, table: Tensor) -> Tensor:
+    """Rotates each pair (x_i, x_{i + head_dim/2}) of [batch, seq, heads, head_dim] by its position's angle."""
+    cos, sin = table.to(x.dtype)
+    first, second = x.chunk(2, dim=-1)
+    return torch.addcmul(x * cos, torch.cat([second, first], -1), sin)
+
+
+class Attention(nn.Module):
+    """Causal self-attention. [batch, seq, hidden] -> the same."""
+
+    def __init__(self, config: Llama, inner_norm: nn.Module | None) -> None:
+        super().__init__()
+        self.head_dim = config.hidden // config.heads
+        self.heads, self.kv_heads = config.heads, config.kv_heads or config.heads
+        self.qkv_proj = Linear(config.hidden, (self.heads + 2 * self.kv_heads) * self.head_dim)
+        self.norm = inner_norm or nn.Identity()
+        self.o_proj = Linear(config.hidden, config.hidden)
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        batch, seq, hidden = x.shape
+        qkv = self.qkv_proj(x).view(batch, seq, -1, self.head_dim)
+        qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
+        q, k = rotate(qk, table).split([self.heads, self.kv_heads], dim=2)
+        y = F.scaled_dot_product_attention(
+            q.transpose(1, 2),
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            is_causal=True,
+            enable_gqa=self.kv_heads != self.heads,
+        )  # [batch, heads, seq, head_dim]
+        return self.o_proj(self.norm(y.transpose(1, 2).reshape(batch, seq, hidden)))
+
+
+class MLP(nn.Module):
+    """SwiGLU: `down(silu(gate(x)) * up(x))`. [batch, seq, hidden] -> the same."""
+
+    def __init__(self, config: Llama, inner_norm: nn.Module | None) -> None:
+        super().__init__()
+        self.gate_up_proj = Linear(config.hidden, 2 * config.mlp)
+        self.norm = inner_norm or nn.Identity()
+        self.down_proj = Linear(config.mlp, config.hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+        return self.down_proj(self.norm(F.silu(gate) * up))
+
+
+class Block(nn.Module):
+    """One layer. Where its norms are is the placement's business:
+
+    x ──┬── attn ──┐      x ──┬── mlp ──┐
+        └─ attn_residual ─►   └─ mlp_residual ─►
+    """
+
+    def __init__(self, config: Llama, norm: Placement, index: int) -> None:
+        super().__init__()
+        inner = norm.at(index, config.layers).inner_norm
+        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, index, config.layers, config.hidden))
+        self.attn = Attention(config, norm.layer.build(config.hidden) if inner else None)
+        self.mlp = MLP(config, norm.layer.build(config.mlp) if inner else None)
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        x = self.attn_residual(x, self.attn, table)
+        x = self.mlp_residual(x, self.mlp)
+        return x
+
+
+class LlamaModel(Model):
+    """Token ids [batch, seq] -> logits [batch, seq, vocab_size]."""
+
+    def __init__(self, config: Llama, norm: Placement, init: Initialization, vocab_size: int) -> None:
+        super().__init__()
+        new_norm = norm_factory(norm, config.hidden)
+        self.config = config
+        self.embed_tokens = nn.Embedding(vocab_size, config.hidden)
+        self.embed_norm = new_norm() if norm.embedding_norm else nn.Identity()
+        self.rotary = Rotary(config.hidden // config.heads, config.rope_base)
+        self.layers = nn.ModuleList(Block(config, norm, i) for i in range(config.layers))
+        self.norm = new_norm() if norm.final_norm else nn.Identity()
+        self.lm_head = Linear(config.hidden, vocab_size)
+        if config.tie_embeddings:
+            self.lm_head.weight = self.embed_tokens.weight
+        initialize(self.projections(), init, norm, config.layers)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.embed_norm(self.embed_tokens(tokens))
+        table = self.rotary(tokens.shape[1], tokens.device)
+        for layer in self.layers:
+            x = layer(x, table)
+        return self.lm_head(self.norm(x))
+
+    def projections(self) -> Iterator[Projection]:
+        yield Projection("embedding", None, self.embed_tokens.weight)
+        for i, layer in enumerate(self.layers):
+            attn, mlp = layer.attn, layer.mlp
+            sizes = [attn.heads * attn.head_dim, attn.kv_heads * attn.head_dim, attn.kv_heads * attn.head_dim]
+            for role, weight in zip("qkv", attn.qkv_proj.weight.split(sizes), strict=True):
+                yield Projection(role, i, weight)
+            yield Projection("o", i, attn.o_proj.weight)
+            for role, weight in zip(("gate", "up"), mlp.gate_up_proj.weight.chunk(2), strict=True):
+                yield Projection(role, i, weight)
+            yield Projection("down", i, mlp.down_proj.weight)
+        if not self.config.tie_embeddings:
+            yield Projection("head", None, self.lm_head.weight)

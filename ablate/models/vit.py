@@ -1,0 +1,125 @@
+"""ViT: timm's Vision Transformer with our wiring around its attention and MLP.
+
+timm builds the patch embedding, class token, position embedding, attention, MLP, head and stochastic depth; its `block_fn`
+is our `Block`. The stem and the head keep timm's initialisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from timm.layers import Attention, DropPath, Mlp
+from timm.models.vision_transformer import VisionTransformer
+from torch import Tensor, nn
+
+from ablate.models.base import Model, ModelConfig, models, site_of
+from ablate.norms import Initialization, Placement, Projection, initialize
+
+
+@models.register
+class ViT(ModelConfig):
+    """A Vision Transformer. The default size is that of the demo, for 8 x 8 digits."""
+
+    kind: Literal["vit"] = "vit"
+    hidden: int = Field(48, gt=0)
+    """Width d of the hidden state."""
+    layers: int = Field(6, gt=0)
+    """Number L of Transformer layers."""
+    heads: int = Field(4, gt=0)
+    """Number of attention heads."""
+    patch_size: int = Field(2, gt=0)
+    """Side of a square patch, in pixels."""
+    mlp_ratio: float = Field(4.0, gt=0)
+    """Width of the MLP divided by `hidden`."""
+    drop_path: float = Field(0.0, ge=0, lt=1)
+    """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""
+
+    task: ClassVar[str] = "image_classification"
+    defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}
+
+    def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
+        return ViTModel(self, norm, init, classes, shape)
+
+
+class Block(nn.Module):
+    """One layer: timm's attention and MLP in the placement's wiring.
+
+    timm calls it with the arguments of its own block, of which `depth` is the layer's index.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        mlp_ratio: float,
+        drop_path: float,
+        depth: int,
+        *,
+        norm: Placement,
+        layers: int,
+        **timm: Any,
+    ) -> None:
+        super().__init__()
+        inner = norm.at(depth, layers).inner_norm
+        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, depth, layers, dim))
+        new_norm = timm["norm_layer"]
+        self.attn = Attention(dim, num_heads, qkv_bias=timm["qkv_bias"], scale_norm=inner, norm_layer=new_norm)
+        self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=timm["act_layer"], norm_layer=new_norm if inner else None)
+        self.drop_path = DropPath(drop_path)
+
+    def _attn(self, x: Tensor) -> Tensor:
+        return self.drop_path(self.attn(x))
+
+    def _mlp(self, x: Tensor) -> Tensor:
+        return self.drop_path(self.mlp(x))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.attn_residual(x, self._attn)
+        x = self.mlp_residual(x, self._mlp)
+        return x
+
+
+class ViTModel(Model):
+    """Images [batch, channels, height, width] -> logits [batch, classes]."""
+
+    def __init__(
+        self, config: ViT, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        channels, height, width = shape
+
+        def new_norm(dim: int, **placed: Any) -> nn.Module:  # timm wants a function and passes device and dtype
+            return norm.layer.build(dim)
+
+        self.config = config
+        self.vit = VisionTransformer(
+            img_size=(height, width),
+            patch_size=config.patch_size,
+            in_chans=channels,
+            num_classes=classes,
+            embed_dim=config.hidden,
+            depth=config.layers,
+            num_heads=config.heads,
+            mlp_ratio=config.mlp_ratio,
+            drop_path_rate=config.drop_path,
+            final_norm=norm.final_norm,
+            norm_layer=new_norm,
+            block_fn=partial(Block, norm=norm, layers=config.layers),
+        )
+        if norm.embedding_norm:
+            self.vit.norm_pre = new_norm(config.hidden)
+        initialize(self.projections(), init, norm, config.layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.vit(images)
+
+    def projections(self) -> Iterator[Projection]:
+        for i, block in enumerate(self.vit.blocks):
+            for role, weight in zip("qkv", block.attn.qkv.weight.chunk(3), strict=True):
+                yield Projection(role, i, weight)
+            yield Projection("o", i, block.attn.proj.weight)
+            yield Projection("up", i, block.mlp.fc1.weight)
+            yield Projection("down", i, block.mlp.fc2.weight)

@@ -1,0 +1,210 @@
+"""`Sweep`: a YAML file that says what varies, what is searched, and at what cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
+
+from ablate.config import Experiment, Tree, merge, problems_of, read_yaml
+from ablate.errors import ConfigError, Problem
+from ablate.registry import Config
+from ablate.sweeping.search import (
+    Choice,
+    PrunerConfig,
+    Range,
+    SamplerConfig,
+    Space,
+    cells,
+    distributions,
+    pruners,
+    samplers,
+)
+
+ONLY_ARM = "all"  # the arm of a sweep that names none
+
+Entries = dict[str, Range | list[Choice]]
+
+
+class Arm(Config):
+    """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
+
+    settings: dict[str, Any] = {}
+    """Dotted path -> value."""
+    search: Entries = {}
+    """Dotted path -> range or list of values, besides those that all arms search."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, data: Any) -> Any:
+        """In YAML the settings stand beside `search`."""
+        if isinstance(data, Mapping) and "settings" not in data:
+            return {"search": data.get("search") or {}, "settings": {k: v for k, v in data.items() if k != "search"}}
+        return data
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, handler: Any) -> dict[str, Any]:
+        dumped = handler(self)
+        return {**dumped["settings"], **({"search": dumped["search"]} if dumped["search"] else {})}
+
+
+class Objective(Config):
+    """What is compared: a metric of the last validation."""
+
+    metric: str = "val/loss"
+    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy."""
+    direction: Literal["minimize", "maximize"] = "minimize"
+    """Whether less or more of it is better."""
+
+
+class Budget(Config):
+    """What each arm may cost."""
+
+    trials: int = Field(10, gt=0)
+    """Finished trials of each arm (completed, diverged or pruned): a target, so that running again continues."""
+
+
+class Sweep(Config):
+    """A sweep. Every arm gets the same budget, the same data in the same order and the same seed."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
+    """Names the studies and the MLflow experiment."""
+    experiment: dict[str, Any] = {}
+    """The base experiment: what the arms share."""
+    arms: dict[str, Arm] = {}
+    """Name -> settings. Without arms the sweep is one study."""
+    search: Entries = {}
+    """Dotted path -> range or list of values, searched for every arm on its own."""
+    objective: Objective = Objective()
+    """What is compared."""
+    budget: Budget = Budget()
+    """What each arm may cost."""
+    sampler: Annotated[SamplerConfig, samplers] = Field("tpe", validate_default=True)  # type: ignore[assignment]
+    """Where the next trial is taken from."""
+    pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)  # type: ignore[assignment]
+    """When a trial is stopped early."""
+
+    @field_validator("arms")
+    @classmethod
+    def _named(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
+        if bad := [name for name in arms if not name or "/" in name or "@" in name]:
+            raise ValueError(f"the name of an arm is not empty and has no / or @, given {', '.join(map(repr, bad))}")
+        return arms
+
+    @classmethod
+    def load(cls, file: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
+        """The sweep in a YAML file. `overrides` are dotted paths of the base experiment (trainer.max_steps) or of the sweep itself
+        (budget.trials, sampler, pruner, objective.metric, name). Raises ConfigError with all problems."""
+        tree, source = read_yaml(Path(file)), str(file)
+        own = {k: v for k, v in (overrides or {}).items() if k.partition(".")[0] in _OVERRIDABLE}
+        inner = {k.removeprefix("experiment."): v for k, v in (overrides or {}).items() if k not in own}
+        base = tree.get("experiment")
+        if inner and (base is None or isinstance(base, Mapping)):
+            tree = {**tree, "experiment": merge(Experiment, merge(Experiment, {}, base or {}), inner)}
+        for part in _OVERRIDABLE:
+            given = {k: v for k, v in own.items() if k.partition(".")[0] == part}
+            if given:
+                tree = {**tree, **merge(cls, {part: tree[part]} if part in tree else {}, given)}
+        return cls.from_tree(tree, source)
+
+    @classmethod
+    def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:
+        """The sweep of nested mappings, checked together with the experiments that it leads to."""
+        try:
+            sweep = cls.model_validate(dict(tree))
+        except ValidationError as error:
+            raise ConfigError(problems_of(cls, dict(tree), error), source) from None
+        if problems := list(dict.fromkeys(sweep._problems())):
+            raise ConfigError(problems, source)
+        return sweep
+
+    def to_tree(self) -> Tree:
+        """The sweep as plain nested mappings."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_yaml(self) -> str:
+        """The sweep as YAML."""
+        return yaml.safe_dump(self.to_tree(), sort_keys=False)
+
+    # ------------------------------------------------------------------ what it leads to
+
+    @property
+    def all_arms(self) -> dict[str, Arm]:
+        """The arms; one named "all" where the file names none."""
+        return self.arms or {ONLY_ARM: Arm()}
+
+    def space(self, arm: str) -> Space:
+        """What is searched for `arm`."""
+        return {**self.search, **self.all_arms[arm].search}
+
+    def base(self, arm: str) -> Experiment:
+        """The experiment of `arm` at the first values of its search space."""
+        return self.at(arm, {path: values[0] for path, values in self._corners(arm).items()})
+
+    def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
+        """The experiment of `arm` at the point `params` of its search space."""
+        return Experiment.from_mapping(self.experiment, self.all_arms[arm].settings, params)
+
+    def trials(self, arm: str) -> int:
+        """How many finished trials `arm` is to have: the budget, or every cell of a smaller grid."""
+        if self.sampler.kind == "grid":
+            return (
+                min(self.budget.trials, len(cells(self.space(arm))))
+                if self._budget_given
+                else len(cells(self.space(arm)))
+            )
+        return self.budget.trials
+
+    @property
+    def _budget_given(self) -> bool:
+        return "budget" in self.model_fields_set
+
+    def _corners(self, arm: str) -> dict[str, list[Choice]]:
+        return {path: e.ends() if isinstance(e, Range) else list(e) for path, e in self.space(arm).items()}
+
+    def _problems(self) -> Iterator[Problem]:
+        """What is wrong with the experiments of each arm, at the ends of everything that is searched."""
+        for arm in self.all_arms:
+            where = f"arms.{arm}." if self.arms else ""
+            base = build_problems(self.experiment, self.all_arms[arm].settings)
+            yield from (Problem(self._origin(arm, p.path), p.message, p.given) for p in base)
+            if base:
+                continue
+            for path, values in self._corners(arm).items():
+                place = f"{where}search.{path}" if path in self.all_arms[arm].search else f"search.{path}"
+                if not values:
+                    yield Problem(place, "an empty list of values")
+                for value in values:
+                    for p in build_problems(self.experiment, self.all_arms[arm].settings, {path: value}):
+                        told = p.message if p.path == path else f"{p.path}: {p.message}"
+                        yield Problem(place, told, value if p.given is None else p.given)
+            for text in self.sampler.problems(self.space(arm)):
+                yield Problem(f"{where}search", text)
+            if not self.space(arm) and self.trials(arm) > 1 and self.sampler.kind != "grid":
+                yield Problem(
+                    f"{where}search", f"nothing is searched, so all {self.trials(arm)} trials would be the same"
+                )
+
+    def _origin(self, arm: str, path: str) -> str:
+        """Where in the file a path of an arm's experiment was written."""
+        settings = self.all_arms[arm].settings
+        given = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
+        return f"arms.{arm}.{path}" if given else f"experiment.{path}"
+
+
+_OVERRIDABLE = ("name", "objective", "budget", "sampler", "pruner")
+
+
+def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """What is wrong with an experiment of `mappings`; empty where nothing is."""
+    try:
+        Experiment.from_mapping(*mappings)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+__all__ = ["ONLY_ARM", "Arm", "Budget", "Objective", "Sweep", "cells", "distributions"]

@@ -1,0 +1,257 @@
+"""The Optuna side of a sweep: where studies are kept, what is remembered with each trial, and reading it back.
+
+A sweep has one study per arm, named SWEEP@GENERATION/ARM. `--fresh` starts a new generation and leaves the old ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import sqlite3
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import StoreError, SweepError, did_you_mean
+from ablate.sweeping.spec import Sweep
+from ablate.tracking import redacted, store
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+
+STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
+FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
+
+
+def storage_url(given: str | None = None) -> str:
+    """`given`, else ABLATE_STORAGE, else the SQLite database of the store."""
+    return given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store() / 'optuna.db'}"
+
+
+def open_storage(url: str) -> BaseStorage:
+    """Optuna's storage at `url`, created if missing. Raises StoreError where it cannot be used."""
+    import optuna
+    import sqlalchemy.exc
+    from filelock import FileLock
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        if not url.startswith("sqlite:///"):
+            return optuna.storages.RDBStorage(url)
+        file = Path(url.removeprefix("sqlite:///"))
+        with FileLock(f"{file}.lock"):
+            if not file.exists():
+                with contextlib.closing(sqlite3.connect(file)) as database:
+                    database.execute("PRAGMA journal_mode=WAL")
+            return optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}})
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ImportError, ValueError) as error:
+        text = " ".join(str(error).split())[:300]
+        raise StoreError(
+            f"The Optuna storage {redacted(url)} cannot be used: {text} "
+            "Give another with --storage URL, or move a damaged file away."
+        ) from None
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial, as far as it got."""
+
+    arm: str
+    number: int
+    """Optuna's number in the study of the arm."""
+    status: str
+    """One of STATUSES."""
+    params: dict[str, Any]
+    """What was searched: dotted path -> value."""
+    value: float | None
+    """The objective; None unless completed."""
+    metrics: dict[str, float]
+    """Those of the last validation."""
+    curve: dict[int, float]
+    """Updates -> objective, at each validation."""
+    step: int
+    """Updates made."""
+    seconds: float | None
+    """Wall-clock seconds of training."""
+    run_id: str | None
+    """Its MLflow run."""
+    reason: str
+    """Why it diverged, was pruned or failed."""
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """A sweep, as the storage has it."""
+
+    name: str
+    generation: int
+    spec: Sweep
+    trials: dict[str, list[TrialRecord]]
+    """Arm -> its trials, without the attempts that a later one continued."""
+    parents: dict[str, str] = field(default_factory=dict)
+    """Arm -> its parent run in MLflow."""
+
+    @property
+    def title(self) -> str:
+        """The name, with the generation unless it is the first; also the name of the MLflow experiment."""
+        return title_of(self.name, self.generation)
+
+    def best(self, arm: str) -> TrialRecord | None:
+        """The completed trial of `arm` with the best objective."""
+        done = [trial for trial in self.trials[arm] if trial.status == "completed" and trial.value is not None]
+        if not done:
+            return None
+        sign = 1 if self.spec.objective.direction == "minimize" else -1
+        return min(done, key=lambda trial: sign * (trial.value or 0.0))
+
+    def counts(self, arm: str | None = None) -> dict[str, int]:
+        """Trials by status, of one arm or of all."""
+        found = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
+        return {status: found.count(status) for status in STATUSES}
+
+    def target(self, arm: str | None = None) -> int:
+        """Finished trials that there are to be, of one arm or of all."""
+        return sum(self.spec.trials(a) for a in self.trials if arm in (None, a))
+
+
+def title_of(name: str, generation: int) -> str:
+    """The name of one generation of a sweep."""
+    return name if generation == 1 else f"{name}@{generation}"
+
+
+def study_name(name: str, generation: int, arm: str) -> str:
+    """The name of the study of one arm."""
+    return f"{name}@{generation}/{arm}"
+
+
+def generations(storage: BaseStorage) -> dict[str, list[int]]:
+    """The sweeps of a storage: name -> its generations, ascending."""
+    import optuna
+
+    found: dict[str, set[int]] = {}
+    for full in optuna.get_all_study_names(storage):
+        head, slash, _ = full.rpartition("/")
+        name, at, generation = head.rpartition("@")
+        if slash and at and generation.isdigit():
+            found.setdefault(name, set()).add(int(generation))
+    return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+
+
+def read_sweep(title: str, url: str | None = None) -> SweepRecord:
+    """The sweep called `title` (NAME, or NAME@GENERATION; by default the latest).
+
+    Raises SweepError for an unknown one, with the names that there are.
+    """
+    import optuna
+
+    storage = open_storage(storage_url(url))
+    name, _, wanted = title.partition("@")
+    known = generations(storage)
+    if name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
+        names = [title_of(n, g) for n, gs in known.items() for g in gs]
+        listed = f"Known: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
+        raise SweepError(f"No sweep is called {title!r}. {listed}{did_you_mean(title, names)}")
+    generation = int(wanted) if wanted else known[name][-1]
+    prefix = f"{name}@{generation}/"
+    arms = [full.removeprefix(prefix) for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
+    studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
+    spec = spec_of(next(iter(studies.values())))
+    ordered = [arm for arm in spec.all_arms if arm in studies]
+    return SweepRecord(
+        name,
+        generation,
+        spec,
+        {arm: records(studies[arm], arm) for arm in ordered},
+        {arm: studies[arm].user_attrs["parent"] for arm in ordered if "parent" in studies[arm].user_attrs},
+    )
+
+
+def spec_of(study: Study) -> Sweep:
+    """The sweep file that a study was last continued with."""
+    return Sweep.model_validate(study.user_attrs["spec"])
+
+
+def records(study: Study, arm: str) -> list[TrialRecord]:
+    """The trials of a study; of one that was interrupted and continued only the last attempt."""
+    frozen = study.get_trials(deepcopy=False)
+    continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
+    return [record(trial, arm) for trial in frozen if trial.number not in continued]
+
+
+def record(trial: FrozenTrial, arm: str) -> TrialRecord:
+    """A trial of Optuna in our words."""
+    notes = trial.user_attrs
+    value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
+    return TrialRecord(
+        arm=arm,
+        number=trial.number,
+        status=status(trial),
+        params=trial.params or dict(trial.system_attrs.get("fixed_params", {})),
+        value=value,
+        metrics=notes.get("metrics", {}),
+        curve=dict(sorted(trial.intermediate_values.items())),
+        step=notes.get("step", max(trial.intermediate_values, default=0)),
+        seconds=notes.get("seconds"),
+        run_id=notes.get("run_id"),
+        reason=notes.get("reason", ""),
+    )
+
+
+def status(trial: FrozenTrial) -> str:
+    """One of STATUSES. A trial whose process is gone is interrupted, whatever the storage says."""
+    state = trial.state.name
+    if state == "RUNNING":
+        return "interrupted" if is_orphan(trial) else "running"
+    if state == "WAITING":
+        return "interrupted" if "continues" in trial.user_attrs else "waiting"
+    return str(trial.user_attrs.get("status", {"COMPLETE": "completed", "PRUNED": "pruned"}.get(state, "failed")))
+
+
+# ---------------------------------------------------------------------------------------------------- owners
+
+
+def owner() -> dict[str, Any]:
+    """This process, in a form that another process can ask after: host, pid and the time it started."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def is_orphan(trial: FrozenTrial) -> bool:
+    """Whether a running trial's process was on this machine and is gone."""
+    who = trial.user_attrs.get("owner")
+    if not isinstance(who, Mapping) or who.get("host") != socket.gethostname():
+        return False
+    return who.get("started") != _started(int(who["pid"]))
+
+
+def _started(pid: int) -> str | None:
+    """What tells a process from a later one of the same pid; None where there is no such process."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    if Path("/proc/self").exists():
+        return None
+    try:  # no /proc: the pid alone has to do
+        os.kill(pid, 0)
+    except OSError:
+        return None
+    return "alive"
+
+
+@contextlib.contextmanager
+def storage_errors(url: str) -> Iterator[None]:
+    """Turns a storage that fails in the middle of a sweep into a StoreError that says what to do."""
+    import optuna
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
+        text = " ".join(str(error).split())[:300]
+        raise StoreError(
+            f"The Optuna storage {redacted(url)} failed: {text} "
+            "Finished trials are safe; run the same command again once it answers."
+        ) from None

@@ -1,0 +1,324 @@
+"""MLflow: where the store is, what is logged and under which names.
+
+One experiment per sweep, one parent run per arm, one child run per trial. Metrics are logged against the tokens or images
+seen, in batches: a call costs milliseconds, a training step may cost less.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ablate.errors import StoreError
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
+FLUSH_SECONDS = 5.0
+_BATCH = 500  # metrics in one call; MLflow takes up to 1000
+_PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
+
+
+# ---------------------------------------------------------------------------------------------------- the store
+
+
+def store() -> Path:
+    """The folder of all results: `mlruns/` of the current folder, or what ABLATE_STORE names. Created if missing.
+
+    Raises StoreError where it cannot be written to.
+    """
+    folder = Path(os.environ.get("ABLATE_STORE", "mlruns")).absolute()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".write-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise StoreError(
+            f"Results cannot be written to {folder}: {error.strerror or error}. "
+            "Run from a folder that you may write to, or set ABLATE_STORE to one."
+        ) from None
+    return folder
+
+
+def cache_folder() -> Path:
+    """Where prepared data lies: `cache/` of the store."""
+    return store() / "cache"
+
+
+def tracking_uri() -> str:
+    """MLFLOW_TRACKING_URI, or the SQLite database of the store."""
+    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store() / 'mlflow.db'}"
+
+
+@cache
+def client() -> MlflowClient:
+    """The MLflow client of this process, on a store that is known to answer.
+
+    A missing SQLite database is created under a lock, since several processes that do it at once fail.
+    Raises StoreError for a server that does not answer or a damaged database.
+    """
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")
+    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+    uri = tracking_uri()
+    with patience(uri), _creation_lock(uri), quiet():
+        from mlflow.tracking import MlflowClient
+
+        found = MlflowClient(tracking_uri=uri)
+        with _short_timeouts():
+            found.search_experiments(max_results=1)
+    return found
+
+
+@contextlib.contextmanager
+def patience(uri: str) -> Iterator[None]:
+    """Turns what MLflow and its database raise into a StoreError that says what to do."""
+    import sqlalchemy.exc
+
+    try:
+        from mlflow.exceptions import MlflowException
+
+        yield
+    except (MlflowException, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
+        text = " ".join(str(error).split())[:300]
+        hint = (
+            "Start the server, correct MLFLOW_TRACKING_URI, or unset it to use mlruns/."
+            if uri.startswith("http")
+            else "Check the disk's space and permissions; a damaged database can be moved away, a new one is made."
+        )
+        raise StoreError(f"The MLflow store {redacted(uri)} cannot be used: {text} {hint}") from None
+
+
+def redacted(uri: str) -> str:
+    """`uri` without its password."""
+    parts = urlsplit(uri)
+    return uri.replace(f":{parts.password}@", ":***@") if parts.password else uri
+
+
+@contextlib.contextmanager
+def _short_timeouts() -> Iterator[None]:
+    """A server that is away is noticed in seconds at the start, and waited for once a run is going."""
+    keys = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
+    before = {key: os.environ.get(key) for key in keys}
+    os.environ.update(keys)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            if value is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = value
+
+
+@contextlib.contextmanager
+def _creation_lock(uri: str) -> Iterator[None]:
+    if not uri.startswith("sqlite:///"):
+        yield
+        return
+    from filelock import FileLock
+
+    file = Path(uri.removeprefix("sqlite:///"))
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            with contextlib.closing(sqlite3.connect(file)) as database:
+                database.execute("PRAGMA journal_mode=WAL")  # readers and writers do not wait for each other
+        yield
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the notes that MLflow and alembic print while they create a database off the screen."""
+    import logging
+
+    loggers = [logging.getLogger(name) for name in ("alembic", "mlflow")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def experiment_id(name: str) -> str:
+    """The id of the MLflow experiment `name`, created if missing, with its artifacts under the store."""
+    from mlflow.exceptions import MlflowException
+
+    uri = tracking_uri()
+    with patience(uri):
+        found = client().get_experiment_by_name(name)
+        if found is None:
+            location = None if uri.startswith("http") else str(store() / "artifacts" / name)
+            try:
+                return client().create_experiment(name, artifact_location=location)
+            except MlflowException:  # another process was faster
+                found = client().get_experiment_by_name(name)
+                if found is None:
+                    raise
+        return found.experiment_id
+
+
+# ---------------------------------------------------------------------------------------------------- runs
+
+
+class Tracker:
+    """One MLflow run, written to in batches.
+
+    Where the store is away for a while, metrics are kept and sent with the next batch; what is still unsent at the end is
+    written to `mlruns/unsent/RUN_ID.json`, so that nothing that was computed is lost.
+    """
+
+    def __init__(self, run_id: str, resumed_at: int = -1) -> None:
+        self.run_id = run_id
+        self._metrics: list[tuple[str, float, int, int]] = []
+        self._last_flush = time.monotonic()
+        self._logged_until = self._last_step() if resumed_at >= 0 else -1
+
+    @classmethod
+    def start(cls, experiment: str, name: str, tags: Mapping[str, Any], parent: str | None = None) -> Tracker:
+        """A new run in `experiment`; `parent` is the id of the run that it is nested in."""
+        nesting = {"mlflow.parentRunId": parent} if parent else {}
+        everything = {k: str(v) for k, v in {**tags, **nesting}.items()}
+        with patience(tracking_uri()):
+            run = client().create_run(experiment_id(experiment), run_name=name, tags=everything)
+        return cls(run.info.run_id)
+
+    @classmethod
+    def resume(cls, run_id: str) -> Tracker:
+        """An earlier run, continued: steps that it has logged already are not logged twice."""
+        with patience(tracking_uri()):
+            client().update_run(run_id, status="RUNNING")
+            for tag in client().get_run(run_id).data.tags:
+                if tag == "ablate.status":
+                    client().delete_tag(run_id, tag)
+        return cls(run_id, resumed_at=0)
+
+    def _last_step(self) -> int:
+        with patience(tracking_uri()):
+            history = client().get_metric_history(self.run_id, STEP_METRIC)
+        return max((metric.step for metric in history), default=-1)
+
+    def metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Keeps `values` for the next batch; `step` counts tokens or images seen."""
+        if step > self._logged_until:
+            now = int(time.time() * 1000)
+            self._metrics += [(key, float(value), now, step) for key, value in values.items()]
+        if len(self._metrics) >= _BATCH or time.monotonic() - self._last_flush > FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> bool:
+        """Sends what is kept. False where the store did not take it; it is kept then."""
+        from mlflow.entities import Metric
+
+        self._last_flush = time.monotonic()
+        try:
+            with patience(tracking_uri()):
+                while self._metrics:
+                    batch = [Metric(*item) for item in self._metrics[:_BATCH]]
+                    client().log_batch(self.run_id, metrics=batch)
+                    del self._metrics[:_BATCH]
+        except StoreError as error:
+            print(f"\nMetrics are kept until the store answers. {error}", file=sys.stderr)
+            return False
+        return True
+
+    def params(self, values: Mapping[str, Any]) -> None:
+        """Logs flat parameters; null ones are left out, as MLflow would print them as the word None."""
+        from mlflow.entities import Param
+
+        known = [Param(key, str(value)) for key, value in values.items() if value is not None]
+        with patience(tracking_uri()):
+            for i in range(0, len(known), 100):
+                client().log_batch(self.run_id, params=known[i : i + 100])
+
+    def tags(self, values: Mapping[str, Any]) -> None:
+        """Sets tags."""
+        from mlflow.entities import RunTag
+
+        with patience(tracking_uri()):
+            client().log_batch(self.run_id, tags=[RunTag(key, str(value)) for key, value in values.items()])
+
+    def text(self, text: str, name: str) -> None:
+        """Stores `text` as the artifact `name`."""
+        with patience(tracking_uri()):
+            client().log_text(self.run_id, text, name)
+
+    def file(self, file: Path, folder: str | None = None) -> None:
+        """Stores a file as an artifact."""
+        with patience(tracking_uri()):
+            client().log_artifact(self.run_id, str(file), folder)
+
+    def end(self, status: str, reason: str = "") -> None:
+        """Ends the run as completed, diverged, pruned, interrupted or failed; the tag `ablate.status` says which.
+
+        For MLflow a diverged or pruned run is FINISHED, an interrupted one KILLED and a failed one FAILED.
+        """
+        mlflow_status = {"interrupted": "KILLED", "failed": "FAILED"}.get(status, "FINISHED")
+        sent = self.flush()
+        try:
+            self.tags({"ablate.status": status, **({"ablate.reason": reason} if reason else {})})
+            with patience(tracking_uri()):
+                client().set_terminated(self.run_id, mlflow_status)
+        except StoreError as error:
+            print(f"\n{error}", file=sys.stderr)
+        if not sent:
+            folder = store() / "unsent"
+            folder.mkdir(exist_ok=True)
+            content = {"run_id": self.run_id, "status": status, "metrics": self._metrics}
+            (folder / f"{self.run_id}.json").write_text(json.dumps(content))
+            print(f"What the store did not take is in {folder / f'{self.run_id}.json'}", file=sys.stderr)
+
+
+# ---------------------------------------------------------------------------------------------------- facts
+
+
+@cache
+def environment() -> dict[str, str]:
+    """Tags that say where a run was made: commit, hardware, Python and package versions."""
+    import torch
+
+    facts = {
+        "ablate.hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu(),
+        "ablate.python": platform.python_version(),
+    }
+    commit = _git("rev-parse", "HEAD")
+    if commit:
+        facts["mlflow.source.git.commit"] = commit
+        facts["ablate.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
+    for package in ("ablate", *_PACKAGES):
+        with contextlib.suppress(PackageNotFoundError):
+            facts[f"version.{package}"] = version(package)
+    return facts
+
+
+def _git(*arguments: str) -> str:
+    folder = Path(__file__).parent
+    try:
+        found = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()} x {os.cpu_count()}"
+    return f"{platform.processor() or platform.machine()} x {os.cpu_count()}"

@@ -1,0 +1,185 @@
+"""Single-purpose callbacks: what a run measures, when it stops, and how it is continued."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.optim import Optimizer
+
+from ablate.tasks import Task
+from ablate.tracking import STEP_METRIC, Tracker
+
+CHECKPOINT = "last.ckpt"
+
+
+class Stop(Exception):  # noqa: N818 - not an error
+    """Leaves training early with a status: diverged, pruned or interrupted."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+def seen(trainer: Trainer, module: LightningModule) -> int:
+    """Tokens or images trained on so far, over all devices."""
+    assert isinstance(module, Task)
+    return trainer.global_step * module.experiment.trainer.batch_size * module.per_item
+
+
+class Curves(Callback):
+    """Every `log_every_n_steps` updates: training loss, gradient norm before clipping, learning rate, throughput.
+
+    Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite, or above
+    `diverge_factor` times the larger of guessing evenly (ln of the number of classes) and the first loss.
+    """
+
+    def __init__(self, tracker: Tracker | None, progress: Callable[[int, float], None] | None = None) -> None:
+        self.tracker, self.progress = tracker, progress
+        self.first_loss: float | None = None
+        self.training_seconds = 0.0
+        self._since = 0.0
+        self._norm: torch.Tensor | None = None
+        self._last = (0.0, 0)  # training seconds, updates at the last point
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"first_loss": self.first_loss, "training_seconds": self._clock()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.first_loss = state_dict["first_loss"]
+        self.training_seconds = state_dict["training_seconds"]
+
+    def _clock(self) -> float:
+        """Seconds spent in training, validation left out."""
+        return self.training_seconds + (time.perf_counter() - self._since if self._since else 0.0)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._since = time.perf_counter()
+        self._last = (self._clock(), trainer.global_step)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.training_seconds, self._since = self._clock(), 0.0
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._since = time.perf_counter()
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        if self._due(trainer, pl_module, trainer.global_step + 1):
+            norms = torch._foreach_norm([p.grad for p in pl_module.parameters() if p.grad is not None])
+            self._norm = torch.linalg.vector_norm(torch.stack(norms))
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if self._norm is None or not self._due(trainer, pl_module, step):
+            return
+        assert isinstance(pl_module, Task)
+        loss, norm = (outputs["loss"] * trainer.accumulate_grad_batches).item(), self._norm.item()
+        self._norm = None
+        now = self._clock()
+        seconds, steps = now - self._last[0], step - self._last[1]
+        self._last = (now, step)
+        items = steps * pl_module.experiment.trainer.batch_size * pl_module.per_item
+        self.record(trainer, pl_module, {
+            "train/loss": loss,
+            "train/grad_norm": norm,
+            "train/lr": trainer.optimizers[0].param_groups[0]["lr"],
+            f"train/{pl_module.unit}_per_second": items / max(seconds, 1e-9),
+        })  # fmt: skip
+        if self.progress:
+            self.progress(step, loss)
+        if self.first_loss is None:
+            self.first_loss = loss
+        limit = pl_module.experiment.trainer.diverge_factor * max(math.log(pl_module.classes), self.first_loss)
+        if not math.isfinite(loss) or loss > limit:
+            raise Stop("diverged", f"training loss {loss:.4g} at update {step} (limit {limit:.4g})")
+
+    def record(self, trainer: Trainer, module: LightningModule, values: Mapping[str, float]) -> None:
+        """Hands one point to the tracker; what is not finite cannot be drawn and is left out."""
+        if self.tracker:
+            finite = {key: value for key, value in values.items() if math.isfinite(value)}
+            self.tracker.metrics({STEP_METRIC: trainer.global_step, **finite}, seen(trainer, module))
+
+    @staticmethod
+    def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:
+        assert isinstance(module, Task)
+        config = module.experiment.trainer
+        return step % config.log_every_n_steps == 0 or step == 1 or step == config.max_steps
+
+
+class Validations(Callback):
+    """After each validation: logs the metrics and asks `decide(step, metrics)` whether the run goes on; False prunes it."""
+
+    def __init__(self, curves: Curves, decide: Callable[[int, Mapping[str, float]], bool] | None = None) -> None:
+        self.curves, self.decide = curves, decide
+        self.step = -1
+        self.metrics: dict[str, float] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "metrics": self.metrics}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.step, self.metrics = state_dict["step"], state_dict["metrics"]
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Task)
+        self.step, self.metrics = trainer.global_step, dict(pl_module.val_metrics)
+        self.curves.record(trainer, pl_module, self.metrics)
+        if not math.isfinite(self.metrics["val/loss"]):
+            raise Stop("diverged", f"validation loss {self.metrics['val/loss']} at update {self.step}")
+        last = self.step >= pl_module.experiment.trainer.max_steps
+        if self.decide and not self.decide(self.step, self.metrics) and not last:
+            raise Stop("pruned", f"pruned at update {self.step}")
+
+
+class Checkpoint(Callback):
+    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state, counters.
+
+    The file is written beside and moved into place, so that a killed process leaves the one before. It stands after the
+    callbacks whose state it stores.
+    """
+
+    def __init__(self, folder: Path, tracker: Tracker | None) -> None:
+        self.file, self.tracker = folder / CHECKPOINT, tracker
+        self._random: torch.Tensor | None = None
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"random": torch.get_rng_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._random = state_dict["random"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._random is not None:
+            torch.set_rng_state(self._random)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        """Writes the checkpoint; metrics up to here are sent first, so that a continued run misses none."""
+        if self.tracker:
+            self.tracker.flush()
+        part = self.file.with_suffix(".part")
+        trainer.save_checkpoint(part)
+        os.replace(part, self.file)
+
+
+class Interrupt(Callback):
+    """Ends the run as interrupted when `asked()` turns true, looked at after every batch."""
+
+    def __init__(self, asked: Callable[[], bool]) -> None:
+        self.asked = asked
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.asked():
+            raise Stop("interrupted", f"interrupted at update {trainer.global_step}")

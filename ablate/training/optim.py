@@ -1,0 +1,125 @@
+"""Optimizers and learning-rate schedules: the configurations and what they build."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from ablate.registry import Kind, Registry
+
+
+class OptimizerConfig(Kind):
+    """An optimizer. Fields given here are common to all kinds."""
+
+    kind: str
+    lr: float = Field(1e-3, gt=0)
+    """Peak learning rate."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Decay of the first and second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(0.1, ge=0)
+    """Weight decay of matrices and embeddings. Vectors (norm weights, biases) never decay."""
+
+    def build(self, model: nn.Module) -> Optimizer:
+        """The optimizer of `model`'s trainable parameters, in torch's fused implementation."""
+        raise NotImplementedError
+
+    def groups(self, model: nn.Module) -> list[dict[str, object]]:
+        """Parameter groups: those with two or more dimensions decay, the rest do not."""
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        return [
+            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        ]
+
+
+optimizers: Registry[OptimizerConfig] = Registry("optimizer", OptimizerConfig, default="adamw")
+
+
+@optimizers.register
+class AdamW(OptimizerConfig):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2017, arXiv 1711.05101)."""
+
+    kind: Literal["adamw"] = "adamw"
+
+    def build(self, model: nn.Module) -> Optimizer:
+        return torch.optim.AdamW(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True)
+
+
+@optimizers.register
+class Adam(OptimizerConfig):
+    """Adam (Kingma and Ba 2014, arXiv 1412.6980); its weight decay is an L2 term in the gradient. The papers' settings are
+    betas 0.9 and 0.999 and no weight decay."""
+
+    kind: Literal["adam"] = "adam"
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the first and second moment."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Weight of the L2 term of matrices and embeddings."""
+
+    def build(self, model: nn.Module) -> Optimizer:
+        return torch.optim.Adam(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True)
+
+
+class ScheduleConfig(Kind):
+    """A learning-rate schedule: a linear warm-up, then the kind's own course. Fields given here are common to all."""
+
+    kind: str
+    warmup_steps: int | None = Field(None, ge=0)
+    """Updates of the warm-up, instead of `warmup_fraction`."""
+    warmup_fraction: float = Field(0.1, ge=0, lt=1)
+    """Warm-up as a share of all updates; used where `warmup_steps` is not given."""
+
+    def warmup(self, max_steps: int) -> int:
+        """The number of warm-up updates out of `max_steps`."""
+        return round(self.warmup_fraction * max_steps) if self.warmup_steps is None else self.warmup_steps
+
+    def decay(self, progress: float) -> float:
+        """The factor on the peak learning rate after the warm-up, at `progress` in (0, 1]; 1 is the last update."""
+        raise NotImplementedError
+
+    def factor(self, step: int, max_steps: int) -> float:
+        """The factor on the peak learning rate of the update after `step` updates (from 0 to `max_steps` - 1).
+
+        The first update is at 1/warmup of the peak, never at 0; the last is at `decay(1)`, and nothing wraps after it.
+        """
+        warmup = self.warmup(max_steps)
+        if step < warmup:
+            return (step + 1) / warmup
+        return self.decay(min(1.0, (step - warmup + 1) / max(1, max_steps - warmup)))
+
+    def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
+        """The scheduler, to be stepped after every update."""
+        return LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
+
+
+schedules: Registry[ScheduleConfig] = Registry("schedule", ScheduleConfig, default="cosine")
+
+
+@schedules.register
+class Cosine(ScheduleConfig):
+    """Warm-up, then half a cosine down to `final_fraction` of the peak."""
+
+    kind: Literal["cosine"] = "cosine"
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """Learning rate of the last update as a share of the peak."""
+
+    def decay(self, progress: float) -> float:
+        return self.final_fraction + (1 - self.final_fraction) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+@schedules.register
+class Constant(ScheduleConfig):
+    """Warm-up, then the peak."""
+
+    kind: Literal["constant"] = "constant"
+
+    def decay(self, progress: float) -> float:
+        return 1.0

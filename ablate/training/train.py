@@ -1,0 +1,180 @@
+"""One experiment, from its configuration to its result."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ablate import tracking
+from ablate.config import Experiment
+from ablate.errors import AblateError, DataError
+from ablate.training.speed import Speed, choose_speed
+from ablate.training.trainer import build_trainer
+
+if TYPE_CHECKING:
+    from ablate.data import Corpus
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    status: str
+    """completed, diverged, pruned or interrupted."""
+    metrics: dict[str, float]
+    """Those of the last validation: val/loss and the task's own."""
+    step: int
+    """Optimizer updates made."""
+    run_id: str | None
+    """The MLflow run."""
+    seconds: float
+    """Wall-clock seconds of this process, preparation included."""
+    reason: str = ""
+    """Why it ended early."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Parameters, corpus fingerprint, precision, and whether it was compiled."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a run belongs in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue one."""
+
+    experiment: str = "train"
+    name: str = ""
+    parent: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    run_id: str | None = None
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What a caller hears of a run while it goes, and may say."""
+
+    started: Callable[[str, str], None] | None = None
+    """Given the run's id and a line that describes the run, before the first update."""
+    progress: Callable[[int, float], None] | None = None
+    """Given the number of updates and the training loss, every `log_every_n_steps`."""
+    decide: Callable[[int, Mapping[str, float]], bool] | None = None
+    """Given the number of updates and the metrics after each validation; False ends the run as pruned."""
+    asked_to_stop: Callable[[], bool] | None = None
+    """Looked at after every batch; true ends the run as interrupted."""
+
+
+def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()) -> Result:  # noqa: B008
+    """Trains `experiment`, tracked in MLflow, and returns how it ended.
+
+    A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
+    as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers that it would have had.
+    """
+    begin = time.perf_counter()
+    corpus = experiment.data.load(tracking.cache_folder())
+    speed = choose_speed(experiment, corpus)
+    tracker = _open_run(experiment, place, corpus, speed)
+    try:
+        status, reason, step, metrics, facts = _fit(experiment, corpus, speed, tracker, hooks)
+    except BaseException as error:
+        tracker.end("failed", reason_of(error))
+        raise
+    tracker.tags(facts)
+    tracker.end(status, reason)
+    seconds = time.perf_counter() - begin
+    return Result(status, metrics, step, tracker.run_id, seconds, reason, facts)
+
+
+def reason_of(error: BaseException) -> str:
+    """The kind and the first line of an error."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+
+
+def run_folder(run_id: str) -> Path:
+    """Where a run keeps its checkpoint."""
+    folder = tracking.store() / "runs" / run_id
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def discard_checkpoint(run_id: str) -> None:
+    """Removes a run's checkpoint, if there is one."""
+    shutil.rmtree(tracking.store() / "runs" / run_id, ignore_errors=True)
+
+
+def run_name(experiment: Experiment) -> str:
+    """What a run is called where nothing names it: placement, alpha if it has one, learning rate."""
+    alpha = getattr(experiment.norm, "alpha", None)
+    part = f" alpha={alpha:.3g}" if alpha is not None else ""
+    return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
+
+
+def _open_run(experiment: Experiment, place: Place, corpus: Corpus, speed: Speed) -> tracking.Tracker:
+    if place.run_id:
+        return tracking.Tracker.resume(place.run_id)
+    tags = {
+        **tracking.environment(),
+        **place.tags,
+        "ablate.status": "running",
+        "ablate.seed": experiment.seed,
+        "ablate.corpus": corpus.fingerprint,
+        "ablate.corpus_description": corpus.description,
+        "ablate.precision": speed.precision,
+        "ablate.compile": str(speed.compile).lower(),
+        "ablate.speed": speed.why,
+        "ablate.threads": torch.get_num_threads(),
+    }
+    tracker = tracking.Tracker.start(place.experiment, place.name or run_name(experiment), tags, place.parent)
+    tracker.params(experiment.flat())
+    tracker.text(experiment.to_yaml(), "config.yaml")
+    return tracker
+
+
+def _fit(
+    experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks
+) -> tuple[str, str, int, dict[str, float], dict[str, Any]]:
+    """(status, reason, updates, metrics of the last validation, facts)."""
+    from ablate.tasks import tasks
+    from ablate.training.callbacks import CHECKPOINT, Checkpoint, Curves, Interrupt, Stop, Validations
+    from ablate.training.loaders import Loaders
+
+    random.seed(experiment.seed)
+    np.random.seed(experiment.seed)
+    torch.manual_seed(experiment.seed)
+    if corpus.classes > (limit := getattr(experiment.model, "vocab_size", None) or corpus.classes):
+        raise DataError(
+            f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
+        )
+    task = tasks[experiment.data.task](experiment, corpus, compiled=speed.compile)
+    folder = run_folder(tracker.run_id)
+    curves = Curves(tracker, hooks.progress)
+    validations = Validations(curves, hooks.decide)
+    checkpoint = Checkpoint(folder, tracker)
+    callbacks = [curves, validations, checkpoint, *([Interrupt(hooks.asked_to_stop)] if hooks.asked_to_stop else [])]
+    trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
+    facts = {"ablate.parameters": task.model.parameter_count(), "ablate.checkpoint": str(folder / CHECKPOINT)}
+    if hooks.started:
+        hooks.started(tracker.run_id, f"{task.model.parameter_count():,} parameters; {corpus.description}; {speed.why}")
+    resume = folder / CHECKPOINT
+    loaders = Loaders(experiment, corpus)
+    status, reason = "completed", ""
+    try:
+        trainer.fit(task, loaders, ckpt_path=str(resume) if resume.exists() else None, weights_only=True)
+        if validations.step < experiment.trainer.max_steps:
+            trainer.validate(task, loaders, verbose=False)
+    except Stop as stop:
+        status, reason = stop.status, stop.reason
+        if status == "interrupted":
+            checkpoint.save(trainer)
+    return status, reason, trainer.global_step, validations.metrics, facts
+
+
+__all__ = ["AblateError", "Hooks", "Place", "Result", "discard_checkpoint", "train"]

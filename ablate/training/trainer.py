@@ -1,0 +1,82 @@
+"""The Trainer part of an experiment, and the Lightning Trainer that it builds."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from ablate.registry import Config
+
+if TYPE_CHECKING:
+    from lightning.pytorch import Callback, Trainer
+
+
+class TrainerConfig(Config):
+    """How long, in what batches and in what precision to train. Names are Lightning's where it has one."""
+
+    max_steps: int = Field(300, gt=0)
+    """Optimizer updates."""
+    batch_size: int = Field(16, gt=0)
+    """Sequences or images in one update, over all devices and accumulated batches."""
+    accumulate: int = Field(1, gt=0)
+    """Batches whose gradients are accumulated into one update of `batch_size`."""
+    gradient_clip_val: float | None = Field(None, gt=0)
+    """Largest norm of the whole gradient. None: no clipping, the papers' setting."""
+    val_check_interval: int | None = Field(None, gt=0)
+    """Updates between two validations; there is always one after the last update. None: six in a run."""
+    log_every_n_steps: int = Field(10, gt=0)
+    """Updates between two points of the training curves, and two looks for divergence."""
+    diverge_factor: float = Field(3.0, gt=1)
+    """A training loss above this many times the loss of guessing evenly, or not finite, ends the run as diverged."""
+    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
+    """Arithmetic of the model; the loss is always computed in float32. auto: bfloat16 autocast where it pays."""
+    compile: Literal["auto"] | bool = "auto"
+    """Whether torch.compile makes one program of model and loss. auto: where it repays the time that it takes."""
+    num_workers: int = Field(0, ge=0)
+    """Processes that load the data. 0: the training process itself."""
+
+    @property
+    def validation_interval(self) -> int:
+        """Updates between two validations, at most `max_steps`."""
+        return min(self.val_check_interval or max(1, -(-self.max_steps // 6)), self.max_steps)
+
+
+def quiet_lightning() -> None:
+    """Silences Lightning's remarks on hardware and data loaders, which repeat for every trial of a sweep."""
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module=r"lightning\..*")
+    warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
+
+
+def build_trainer(config: TrainerConfig, precision: str, callbacks: list[Callback], folder: Path) -> Trainer:
+    """The Lightning Trainer: one device, our callbacks alone for metrics, checkpoints and progress."""
+    quiet_lightning()
+    from lightning.pytorch import Trainer
+
+    settings: dict[str, Any] = {
+        "max_steps": config.max_steps,
+        "max_epochs": -1,
+        "accelerator": "auto",
+        "devices": 1,
+        "precision": precision,
+        "accumulate_grad_batches": config.accumulate,
+        "gradient_clip_val": config.gradient_clip_val,
+        "val_check_interval": config.validation_interval * config.accumulate,
+        "check_val_every_n_epoch": None,
+    }
+    return Trainer(
+        **settings,
+        callbacks=callbacks,
+        default_root_dir=folder,
+        logger=False,
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )

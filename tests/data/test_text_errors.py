@@ -1,0 +1,150 @@
+"""What is said about text that cannot be read: the file, the line, and what to do."""
+
+import re
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ablate.data import Text
+from ablate.errors import DataError
+
+
+def fails(tmp_path, match, name="a.txt", content=None, **fields):
+    """Loading a file `name` with `content` raises a DataError that names the file and matches `match`."""
+    if content is not None:
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(DataError, match=match) as caught:
+        Text(files=str(tmp_path / name), seq_len=4, **fields).load(tmp_path / "cache")
+    assert re.search(re.escape(name), str(caught.value))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.md", "a.jsonl"])
+def test_encoding(tmp_path, name):
+    good = b'{"text": "fine"}\n' * 2
+    message = fails(
+        tmp_path, f"{name}:3: byte 0xe9 at position 13 .* not UTF-8", name, good + b'{"text": "\xc3\xa4\xe9"}'
+    )
+    assert "iconv" in message
+
+
+def test_utf16(tmp_path):
+    fails(
+        tmp_path,
+        r"a.txt:1: byte 0xff at position 1 .*; the file looks like UTF-16.*iconv -f utf-16",
+        content="hi".encode("utf-16"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ('{"text": "open', "a.jsonl:3: not a line of JSON: Invalid control character .*at column 15"),
+        ("[" * 100_000, "a.jsonl:3: not a line of JSON"),
+        ('["text"]', r'a.jsonl:3: expected an object such as {"text": ...}, got a list'),
+        ('{"txt": "a", "id": 3}', r"a.jsonl:3: no column 'text'. Columns: 'txt', 'id'. Did you mean txt\?"),
+        ("{}", "a.jsonl:3: no column 'text'. Columns: none."),
+        ('{"text": 3.5}', "a.jsonl:3: 'text' is not a string but a number"),
+        ('{"text": null}', "a.jsonl:3: 'text' is not a string but null"),
+        ('{"text": ["a"]}', "a.jsonl:3: 'text' is not a string but a list"),
+        ('{"text": "\\ud83d"}', "a.jsonl:3: the text has a lone surrogate"),
+    ],
+)
+def test_json_lines(tmp_path, line, match):
+    fails(tmp_path, match, "a.jsonl", '{"text": "fine"}\n\n' + line + "\n")
+
+
+def table(tmp_path, **columns):
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+
+def test_parquet(tmp_path):
+    table(tmp_path, content=["a"], id=[1])
+    fails(tmp_path, "a.parquet: no column 'text'. Columns: 'content', 'id'", "a.parquet")
+    fails(tmp_path, "a.parquet: the column 'id' does not hold strings but int64", "a.parquet", column="id")
+    table(tmp_path, text=["a", None])
+    fails(tmp_path, "a.parquet: row 2: 'text' is not a string but null", "a.parquet")
+    raw = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pa.py_buffer(b"ab\xff"))
+    table(tmp_path, text=raw)
+    fails(tmp_path, "a.parquet: row 2: byte 0xff of 'text' is not UTF-8", "a.parquet")
+    fails(tmp_path, "a.parquet is not a readable parquet file", "a.parquet", b"PAR1 and no more")
+
+
+def test_missing(tmp_path, monkeypatch):
+    (tmp_path / "train.txt").touch()
+    fails(tmp_path, r"no file /.*/trian.txt. Did you mean train.txt\?", "trian.txt")
+    fails(tmp_path, "The folder /.*/nowhere does not exist", "nowhere/a.txt")
+    fails(tmp_path, r"No file matches /.*/\*\*/\*.jsonl", "**/*.jsonl")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=re.escape(str(tmp_path / "x.txt"))):
+        Text(files="x.txt").load(tmp_path)
+
+
+def test_folder(tmp_path):
+    (tmp_path / "corpus").mkdir()
+    fails(tmp_path, r"/corpus is a folder. .* glob: /.*/corpus/\*\*/\*.txt", "corpus")
+
+
+def test_suffix(tmp_path):
+    accepted = re.escape("Accepted: .txt, .md, .jsonl, .ndjson, .json-lines, .parquet.")
+    fails(tmp_path, f"a.txt.gz has the unknown suffix '.gz'. {accepted}", "a.txt.gz", "x")
+
+
+def test_unreadable(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("x" * 100)
+    open_path = type(tmp_path).open
+
+    # Permissions do not stop root, who may be running the tests.
+    def refuse(path, *args, **kwargs):
+        if path.name == "a.txt":
+            raise PermissionError(13, "Permission denied", str(path))
+        return open_path(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(tmp_path), "open", refuse)
+        fails(tmp_path, "a.txt cannot be read: Permission denied")
+        patch.setattr("ablate.data.text.content_fingerprint", lambda *_: "known")
+        fails(tmp_path, "a.txt cannot be read: Permission denied")
+    monkeypatch.setattr("ablate.data.text.resolve", lambda names, _: [tmp_path / "gone.txt" for _ in names])
+    with pytest.raises(DataError, match=r"gone.txt cannot be read: No such file"):
+        Text(files="gone.txt").load(tmp_path)
+
+
+@pytest.mark.parametrize(("name", "content"), [("a.txt", ""), ("a.jsonl", "\n\n"), ("b.jsonl", '{"text": ""}\n')])
+def test_empty(tmp_path, name, content):
+    fails(tmp_path, f"There is no text in .*{name}", name, content)
+
+
+def test_too_short(tmp_path):
+    fails(tmp_path, r"has 9 tokens, .* need 10 with seq_len=4", content="12345678")
+
+
+def test_too_short_validation(tmp_path):
+    for name, size in {"a.txt": 4, "v.txt": 3}.items():
+        (tmp_path / name).write_text("x" * size)
+    for files, match in {("a.txt", "v.txt"): "validation have 4", ("v.txt", "a.txt"): "training have 4"}.items():
+        train, val = (str(tmp_path / name) for name in files)
+        with pytest.raises(DataError, match=f"files for {match} tokens, one window of seq_len=4 needs 5"):
+            Text(files=train, val_files=val, seq_len=4).load(tmp_path)
+
+
+def test_file_changes_while_it_is_read(tmp_path, monkeypatch):
+    (tmp_path / "a.txt").write_text("x" * 100)
+    from ablate.data import text
+
+    read = text.read_documents
+
+    def change(paths, column):
+        yield from read(paths, column)
+        (tmp_path / "a.txt").write_text("y" * 101)
+
+    monkeypatch.setattr(text, "read_documents", change)
+    fails(tmp_path, "changed while it was read: one of .*a.txt")
+
+
+def test_cache_that_cannot_be_written(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 100)
+    (tmp_path / "cache").touch()
+    with pytest.raises(DataError, match=r"The cache .*/cache/fingerprints cannot be written: "):
+        Text(files=str(tmp_path / "a.txt"), seq_len=4).load(tmp_path / "cache")
