@@ -15,12 +15,14 @@ from ablate import _torchvision
 _torchvision.install()
 
 if TYPE_CHECKING:
-    from ablate.config import Experiment
-    from ablate.errors import AblateError
-    from ablate.reporting.report import Report, report
-    from ablate.sweeping.run import sweep
-    from ablate.sweeping.spec import Sweep
-    from ablate.training.train import Result, train
+    from ablate.config import Experiment as Experiment
+    from ablate.errors import AblateError as AblateError
+    from ablate.reporting.report import Report as Report
+    from ablate.reporting.report import report as report
+    from ablate.sweeping.run import sweep as sweep
+    from ablate.sweeping.spec import Sweep as Sweep
+    from ablate.training.train import Result as Result
+    from ablate.training.train import train as train
 
 __version__ = "0.1.0"
 

@@ -15,6 +15,9 @@ from filelock import FileLock
 from ablate.errors import DataError, did_you_mean
 
 
+# os.path.isdir and the like rather than the methods of Path, which raise where a folder above may not be entered.
+
+
 def absolute(name: str | Path) -> Path:
     """`name` with `~` expanded, relative to the current directory."""
     return Path(os.path.abspath(os.path.expanduser(name)))
@@ -29,7 +32,7 @@ def reason(error: BaseException) -> str:
 def suggestion(path: Path) -> str:
     """' Did you mean X?' from the folder of a missing `path`, or that the folder is missing as well."""
     folder = path.parent
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return f" The folder {folder} does not exist either."
     with contextlib.suppress(OSError):
         return did_you_mean(path.name, os.listdir(folder))
@@ -44,10 +47,10 @@ def resolve(patterns: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for pattern in patterns:
         path = absolute(pattern)
-        if path.is_dir():
+        if os.path.isdir(path):
             example = glob.escape(str(pattern)).rstrip("/") + "/**/*" + suffixes[0]
             raise DataError(f"{path} is a folder. Name its files, for instance by a glob: {example}")
-        if path.exists():
+        if os.path.exists(path):
             found[path] = None
             continue
         matches = sorted(match for match in glob.glob(str(path), recursive=True) if not os.path.isdir(match))

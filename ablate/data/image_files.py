@@ -39,8 +39,8 @@ def find_layout(root: Path) -> tuple[Path, Path | None]:
 
     Raises DataError for a missing root.
     """
-    if not root.is_dir():
-        raise DataError(f"There is no folder {root}" + (", only a file" if root.exists() else ""))
+    if not os.path.isdir(root):
+        raise DataError(f"There is no folder {root}" + (", only a file" if os.path.exists(root) else ""))
     train = root / "train"
     # A class may be called "train" too, and then has images rather than folders.
     if train.is_dir() and _folders(train):
@@ -149,6 +149,6 @@ def decode(path: Path, size: int) -> NDArray[np.uint8]:
     width, height = rgb.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
-    # The same pixels, up to rounding, as cutting after resizing the whole; this serves also for an image a thousand times as wide as high.
+    # Up to rounding the same as resizing the whole and cutting then, which an image of 1 x 10,000 would blow up.
     square = rgb.resize((size, size), Image.Resampling.BICUBIC, box=(left, top, left + side, top + side))
     return np.asarray(square)

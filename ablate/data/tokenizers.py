@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -93,15 +94,15 @@ def load_tokenizer(name: str) -> Tokenizer:
     if name == "bytes":
         return Bytes()
     path = absolute(name)
-    if path.is_dir() and (path / "tokenizer.json").is_file():
+    if os.path.isfile(path / "tokenizer.json"):
         path /= "tokenizer.json"
-    if path.is_file():
+    if os.path.isfile(path):
         if path.suffix == ".json":
             return _from_json(path)
         if ".model" in path.suffixes:
             return _from_model(path)
         raise DataError(f"{path} is no tokenizer that can be read. {ACCEPTED}")
-    if path.is_dir():
+    if os.path.isdir(path):
         raise DataError(f"The folder {path} has no tokenizer.json. {ACCEPTED}")
     if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
         raise DataError(f"There is no tokenizer {path}.{suggestion(path)} {ACCEPTED}")

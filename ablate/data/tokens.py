@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,40 +92,51 @@ def _open(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> Tokens | 
 
 
 def _build(path: Path, dtype: np.dtype[Any], tokenizer: Tokenizer, pieces: Iterable[Piece]) -> None:
-    count = documents = size = 0
-    marks, spacing = [(0, 0)], 1
     temporary = path.with_suffix(".npy.tmp")
-    with temporary.open("wb") as file:
-        _write_header(file, dtype, 0)
-        for batch in _batches(pieces):
-            for piece, ids in zip(batch, tokenizer.encode([piece.text for piece in batch]), strict=True):
-                file.write(ids.astype(dtype).tobytes())
-                count, size = count + len(ids), size + piece.size
-                if piece.last:
-                    documents += 1
-                    if tokenizer.end_of_text is not None:
-                        file.write(np.array(tokenizer.end_of_text, dtype).tobytes())
-                        count, size = count + 1, size + 1
-                if count - marks[-1][0] >= spacing:
-                    marks.append((count, size))
-                if len(marks) > 2 * MARKS:
-                    marks, spacing = marks[::2], 2 * max(spacing, count // len(marks))
-        file.seek(0)
-        _write_header(file, dtype, count)
-    if marks[-1][0] != count:
-        marks.append((count, size))
-    facts = {
-        "count": count,
-        "documents": documents,
-        "sha256": file_sha256(temporary),
-        "mtime_ns": temporary.stat().st_mtime_ns,
-        "marks": marks,
-    }
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            count, documents, marks = _write(file, dtype, tokenizer, pieces)
+        facts = {
+            "count": count,
+            "documents": documents,
+            "marks": marks,
+            "sha256": file_sha256(temporary),
+            "mtime_ns": temporary.stat().st_mtime_ns,
+        }
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
     replace(path.with_suffix(".json"), json.dumps(facts).encode())
 
 
-def _write_header(file: Any, dtype: np.dtype[Any], count: int) -> None:
+def _write(
+    file: BinaryIO, dtype: np.dtype[Any], tokenizer: Tokenizer, pieces: Iterable[Piece]
+) -> tuple[int, int, list[tuple[int, int]]]:
+    """Writes a .npy file. Returns the numbers of tokens and of documents, and the marks."""
+    count = documents = size = 0
+    marks, spacing = [(0, 0)], 1
+    _write_header(file, dtype, 0)
+    for batch in _batches(pieces):
+        for piece, ids in zip(batch, tokenizer.encode([piece.text for piece in batch]), strict=True):
+            file.write(ids.astype(dtype).tobytes())
+            count, size = count + len(ids), size + piece.size
+            if piece.last:
+                documents += 1
+                if tokenizer.end_of_text is not None:
+                    file.write(np.array(tokenizer.end_of_text, dtype).tobytes())
+                    count, size = count + 1, size + 1
+            if count - marks[-1][0] >= spacing:
+                marks.append((count, size))
+            if len(marks) > 2 * MARKS:
+                marks, spacing = marks[::2], 2 * max(spacing, count // len(marks))
+    if marks[-1][0] != count:
+        marks.append((count, size))
+    file.seek(0)
+    _write_header(file, dtype, count)
+    return count, documents, marks
+
+
+def _write_header(file: BinaryIO, dtype: np.dtype[Any], count: int) -> None:
     """numpy pads the header so that its length does not depend on `count`: it can be written again at the end."""
     header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (count,)}
     np.lib.format.write_array_header_1_0(file, header)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from ablate.registry import Config, Kind, Registry
 
@@ -73,6 +74,23 @@ class Range(Config):
         return [self.low + i * step for i in range(math.floor((self.high - self.low) / step + 1e-9) + 1)]
 
 
+def _entry(value: Any) -> Range | list[Choice]:
+    if isinstance(value, (Range, Mapping)):
+        return value if isinstance(value, Range) else Range.model_validate(value)
+    if isinstance(value, (list, tuple)) and value and all(isinstance(v, Choice) for v in value):
+        return list(value)
+    raise PydanticCustomError("entry", "must be a list of values, or a mapping with low and high")
+
+
+def _plain(entry: Range | list[Choice]) -> Any:
+    return entry.model_dump(mode="json", exclude_none=True) if isinstance(entry, Range) else list(entry)
+
+
+Entry = Annotated[
+    Range | list[Choice],
+    PlainValidator(_entry, json_schema_input_type=Range | list[Choice]),
+    PlainSerializer(_plain, return_type=Any),
+]
 Space = Mapping[str, Range | Sequence[Choice]]
 
 

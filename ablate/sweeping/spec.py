@@ -14,6 +14,7 @@ from ablate.errors import ConfigError, Problem
 from ablate.registry import Config
 from ablate.sweeping.search import (
     Choice,
+    Entry,
     PrunerConfig,
     Range,
     SamplerConfig,
@@ -26,15 +27,12 @@ from ablate.sweeping.search import (
 
 ONLY_ARM = "all"  # the arm of a sweep that names none
 
-Entries = dict[str, Range | list[Choice]]
-
-
 class Arm(Config):
     """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
 
     settings: dict[str, Any] = {}
     """Dotted path -> value."""
-    search: Entries = {}
+    search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, besides those that all arms search."""
 
     @model_validator(mode="before")
@@ -76,7 +74,7 @@ class Sweep(Config):
     """The base experiment: what the arms share."""
     arms: dict[str, Arm] = {}
     """Name -> settings. Without arms the sweep is one study."""
-    search: Entries = {}
+    search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, searched for every arm on its own."""
     objective: Objective = Objective()
     """What is compared."""
@@ -175,8 +173,6 @@ class Sweep(Config):
                 continue
             for path, values in self._corners(arm).items():
                 place = f"{where}search.{path}" if path in self.all_arms[arm].search else f"search.{path}"
-                if not values:
-                    yield Problem(place, "an empty list of values")
                 for value in values:
                     for p in build_problems(self.experiment, self.all_arms[arm].settings, {path: value}):
                         told = p.message if p.path == path else f"{p.path}: {p.message}"

@@ -72,7 +72,7 @@ class Hooks:
     """Looked at after every batch; true ends the run as interrupted."""
 
 
-def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()) -> Result:  # noqa: B008
+def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()) -> Result:
     """Trains `experiment`, tracked in MLflow, and returns how it ended.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised

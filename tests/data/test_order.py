@@ -117,6 +117,9 @@ def test_loader_gives_what_getitems_collated(workers):
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-def test_loader_without_end():
-    got = list(islice(loader(Squares(), PermutedBatches(10, 4, 0)), 5))
-    assert sorted(item for inputs, _ in got for item in inputs.tolist()) == sorted(2 * list(range(10)))
+@pytest.mark.parametrize("workers", [0, 1])
+def test_loader_without_end(workers):
+    endless = loader(Squares(), PermutedBatches(10, 4, 0), workers)
+    for _ in range(2):
+        got = [inputs.tolist() for inputs, _ in islice(endless, 5)]
+        assert got == take(5, 10, 4, 0)
