@@ -48,14 +48,8 @@ class Experiment(Config):
     def _family_defaults(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
-        given = {
-            key: {"kind": value.kind, **value.model_dump(mode="json", exclude_unset=True)}
-            if isinstance(value, Kind)
-            else value
-            for key, value in data.items()
-        }
-        family = models.kind_of(given.get("model", {}))
-        return merge(cls, merge(cls, {}, family.defaults if family else {}), given)
+        family = models.kind_of(merge(cls, {}, data).get("model", {}))
+        return merge(cls, merge(cls, {}, family.defaults if family else {}), data)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
@@ -67,9 +61,9 @@ class Experiment(Config):
             found.append((("data", "kind"), f"{text}. Accepted: {', '.join(fitting)}", self.data.kind))
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
         if warmup >= trainer.max_steps:
-            found.append(
-                (("schedule", "warmup_steps"), f"must be below trainer.max_steps ({trainer.max_steps})", warmup)
-            )
+            field = "warmup_fraction" if self.schedule.warmup_steps is None else "warmup_steps"
+            text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
+            found.append((("schedule", field), text, getattr(self.schedule, field)))
         if trainer.batch_size % trainer.accumulate:
             text = f"must divide trainer.batch_size ({trainer.batch_size})"
             found.append((("trainer", "accumulate"), text, trainer.accumulate))
@@ -174,9 +168,15 @@ def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of everything in nested mappings that is not a mapping itself."""
+    """(dotted path, value) of everything in nested mappings that is not a mapping itself.
+
+    Of an instance of a configuration class it is the fields that were given, and its kind.
+    """
     for key, value in tree.items():
         path = f"{prefix}{key}"
+        if isinstance(value, Config):
+            kind = {"kind": value.kind} if isinstance(value, Kind) else {}
+            value = {**kind, **value.model_dump(mode="json", exclude_unset=True)}
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{path}.")
         elif not isinstance(value, Mapping):

@@ -62,8 +62,9 @@ class Registry(Generic[T]):
         if not isinstance(kind, str):
             raise TypeError(f'{cls.__name__} needs a line such as: kind: Literal["{cls.__name__.lower()}"] = ...')
         known = self._kinds.get(kind)
-        if known is not None and known.__qualname__ != cls.__qualname__:
-            raise ValueError(f"{self.name} {kind!r} is already registered by {known.__qualname__}")
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            owner = f"{known.__module__}.{known.__qualname__}"
+            raise ValueError(f"{self.name} {kind!r} is already registered by {owner}")
         self._kinds[kind] = cls  # type: ignore[assignment]
         return cls
 

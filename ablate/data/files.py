@@ -15,9 +15,6 @@ from filelock import FileLock
 from ablate.errors import DataError, did_you_mean
 
 
-# os.path.isdir and the like rather than the methods of Path, which raise where a folder above may not be entered.
-
-
 def absolute(name: str | Path) -> Path:
     """`name` with `~` expanded, relative to the current directory."""
     return Path(os.path.abspath(os.path.expanduser(name)))
@@ -47,6 +44,7 @@ def resolve(patterns: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
     found: dict[Path, None] = {}
     for pattern in patterns:
         path = absolute(pattern)
+        # os.path.isdir rather than Path.is_dir, which raises where a folder above may not be entered.
         if os.path.isdir(path):
             example = glob.escape(str(pattern)).rstrip("/") + "/**/*" + suffixes[0]
             raise DataError(f"{path} is a folder. Name its files, for instance by a glob: {example}")
@@ -102,16 +100,16 @@ def content_fingerprint(paths: Sequence[Path], cache: Path) -> str:
         return digests
 
     # Over the digests and not over the joined contents: where one file ends and the next begins matters too.
-    return hashlib.sha256("".join(remembered(paths, cache, compute)).encode()).hexdigest()
+    return hashlib.sha256("".join(remembered("contents", paths, cache, compute)).encode()).hexdigest()
 
 
-def remembered(paths: Sequence[Path], cache: Path, compute: Callable[[], list[str]]) -> list[str]:
-    """`compute()`, or what it gave in an earlier run if none of the files has changed since.
+def remembered(what: str, paths: Sequence[Path], cache: Path, compute: Callable[[], list[str]]) -> list[str]:
+    """`compute()`, or what it gave in an earlier run if none of the files has changed since; `what` names the result.
 
     Raises DataError where a file changes meanwhile or `cache` cannot be written.
     """
     before = stamps(paths)
-    key = hashlib.sha256(json.dumps(before).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps([what, before]).encode()).hexdigest()
     note = cache / "fingerprints" / f"{key}.json"
     known = _recall(note)
     if known is not None:

@@ -110,7 +110,7 @@ def verified_fingerprint(paths: Sequence[Path], root: Path, cache: Path) -> str:
             raise DataError("\n".join([f"{count} cannot be decoded:", *broken[:5], *more]))
         return [digest.hexdigest()]
 
-    return remembered(paths, cache, compute)[0]
+    return remembered(f"images below {root}", paths, cache, compute)[0]
 
 
 def _check(path: Path) -> tuple[str, str | None]:

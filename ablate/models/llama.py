@@ -147,7 +147,7 @@ class LlamaModel(Model):
         new_norm = norm_factory(norm, config.hidden)
         self.config = config
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden)
-        self.embed_norm = new_norm() if norm.embedding_norm else nn.Identity()
+        self.embed_norm = new_norm() if norm.at(0, config.layers).embedding_norm else nn.Identity()
         self.rotary = Rotary(config.hidden // config.heads, config.rope_base)
         self.layers = nn.ModuleList(Block(config, norm, i) for i in range(config.layers))
         self.norm = new_norm() if norm.final_norm else nn.Identity()

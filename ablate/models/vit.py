@@ -1,7 +1,7 @@
 """ViT: timm's Vision Transformer with our wiring around its attention and MLP.
 
 timm builds the patch embedding, class token, position embedding, attention, MLP, head and stochastic depth; its `block_fn`
-is our `Block`. The stem and the head keep timm's initialisation.
+is our `Block`. The stem and the head keep timm's initialisation. timm takes seconds to import, and a configuration does not need it.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
-from timm.layers import Attention, DropPath, Mlp
-from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from ablate.models.base import Model, ModelConfig, models, site_of
@@ -62,6 +60,8 @@ class Block(nn.Module):
         layers: int,
         **timm: Any,
     ) -> None:
+        from timm.layers import Attention, DropPath, Mlp
+
         super().__init__()
         inner = norm.at(depth, layers).inner_norm
         self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, depth, layers, dim))
@@ -88,6 +88,8 @@ class ViTModel(Model):
     def __init__(
         self, config: ViT, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]
     ) -> None:
+        from timm.models.vision_transformer import VisionTransformer
+
         super().__init__()
         channels, height, width = shape
 
@@ -109,7 +111,7 @@ class ViTModel(Model):
             norm_layer=new_norm,
             block_fn=partial(Block, norm=norm, layers=config.layers),
         )
-        if norm.embedding_norm:
+        if norm.at(0, config.layers).embedding_norm:
             self.vit.norm_pre = new_norm(config.hidden)
         initialize(self.projections(), init, norm, config.layers)
 

@@ -208,6 +208,9 @@ class Mix(Placement):
         return self.at(site.index, site.depth).wire(site)
 
     def problems(self, depth: int) -> list[tuple[tuple[str, ...], str, Any]]:
+        found: list[tuple[tuple[str, ...], str, Any]] = []
         if self.first_layers is not None and self.first_layers > depth:
-            return [(("first_layers",), f"the model has {depth} layers", self.first_layers)]
-        return []
+            found.append((("first_layers",), f"the model has {depth} layers", self.first_layers))
+        for name, part in (("first", self.first), ("second", self.second)):
+            found += [((name, *path), text, given) for path, text, given in part.problems(depth)]
+        return found

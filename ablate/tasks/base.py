@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +20,10 @@ class Task(LightningModule):
     millisecond); callbacks read what they need. After a validation, `val_metrics` holds its results.
     """
 
-    unit: str
+    unit: ClassVar[str]
     """What a rate or a count of the task is in: "tokens" or "images"."""
+    reports: ClassVar[tuple[str, ...]]
+    """The metrics of a validation, which a sweep can compare."""
 
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__()

@@ -14,6 +14,7 @@ class ImageClassification(Task):
     """Reports `val/accuracy`, the share of images whose first guess is right."""
 
     unit = "images"
+    reports = ("val/loss", "val/accuracy")
 
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__(experiment, corpus, compiled)

@@ -16,6 +16,7 @@ class LanguageModeling(Task):
     """Reports `val/perplexity` and, where the tokenizer's bytes are known, `val/bits_per_byte`."""
 
     unit = "tokens"
+    reports = ("val/loss", "val/perplexity", "val/bits_per_byte")
 
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__(experiment, corpus, compiled)

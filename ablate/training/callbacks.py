@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +13,6 @@ from torch.optim import Optimizer
 
 from ablate.tasks import Task
 from ablate.tracking import STEP_METRIC, Tracker
-
-CHECKPOINT = "last.ckpt"
 
 
 class Stop(Exception):  # noqa: N818 - not an error
@@ -137,39 +133,6 @@ class Validations(Callback):
         last = self.step >= pl_module.experiment.trainer.max_steps
         if self.decide and not self.decide(self.step, self.metrics) and not last:
             raise Stop("pruned", f"pruned at update {self.step}")
-
-
-class Checkpoint(Callback):
-    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state, counters.
-
-    The file is written beside and moved into place, so that a killed process leaves the one before. It stands after the
-    callbacks whose state it stores.
-    """
-
-    def __init__(self, folder: Path, tracker: Tracker | None) -> None:
-        self.file, self.tracker = folder / CHECKPOINT, tracker
-        self._random: torch.Tensor | None = None
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"random": torch.get_rng_state()}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random = state_dict["random"]
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._random is not None:
-            torch.set_rng_state(self._random)
-
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.save(trainer)
-
-    def save(self, trainer: Trainer) -> None:
-        """Writes the checkpoint; metrics up to here are sent first, so that a continued run misses none."""
-        if self.tracker:
-            self.tracker.flush()
-        part = self.file.with_suffix(".part")
-        trainer.save_checkpoint(part)
-        os.replace(part, self.file)
 
 
 class Interrupt(Callback):

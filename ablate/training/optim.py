@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field
@@ -13,6 +13,8 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from ablate.registry import Kind, Registry
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+
 
 class OptimizerConfig(Kind):
     """An optimizer. Fields given here are common to all kinds."""
@@ -20,7 +22,7 @@ class OptimizerConfig(Kind):
     kind: str
     lr: float = Field(1e-3, gt=0)
     """Peak learning rate."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
     """Decay of the first and second moment."""
     eps: float = Field(1e-8, gt=0)
     """Added to the root of the second moment."""
@@ -59,7 +61,7 @@ class Adam(OptimizerConfig):
     betas 0.9 and 0.999 and no weight decay."""
 
     kind: Literal["adam"] = "adam"
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
     """Decay of the first and second moment."""
     weight_decay: float = Field(0.0, ge=0)
     """Weight of the L2 term of matrices and embeddings."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import yaml
 
 from ablate import tracking
 from ablate.config import Experiment
@@ -110,6 +111,25 @@ def discard_checkpoint(run_id: str) -> None:
     shutil.rmtree(tracking.store() / "runs" / run_id, ignore_errors=True)
 
 
+def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
+    """The experiment of an earlier run, from its stored configuration. Raises AblateError if there is no such run, it is
+    finished, or anything is to be changed: it would not be the same run."""
+    if overrides:
+        raise AblateError(f"A resumed run keeps its configuration; leave out {', '.join(overrides)}.")
+    from mlflow.exceptions import MlflowException
+
+    client = tracking.client()
+    try:
+        run = client.get_run(run_id)
+        text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
+    except (MlflowException, OSError) as error:
+        raise AblateError(f"There is no run {run_id} to go on with: {str(error).splitlines()[0]}") from None
+    status = run.data.tags.get("ablate.status", "")
+    if status in ("completed", "diverged", "pruned"):
+        raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
+    return Experiment.from_mapping(yaml.safe_load(text), source=f"run {run_id}")
+
+
 def run_name(experiment: Experiment) -> str:
     """What a run is called where nothing names it: placement, alpha if it has one, learning rate."""
     alpha = getattr(experiment.norm, "alpha", None)
@@ -143,7 +163,8 @@ def _fit(
 ) -> tuple[str, str, int, dict[str, float], dict[str, Any]]:
     """(status, reason, updates, metrics of the last validation, facts)."""
     from ablate.tasks import tasks
-    from ablate.training.callbacks import CHECKPOINT, Checkpoint, Curves, Interrupt, Stop, Validations
+    from ablate.training.callbacks import Curves, Interrupt, Stop, Validations
+    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, usable
     from ablate.training.loaders import Loaders
 
     random.seed(experiment.seed)
@@ -167,7 +188,7 @@ def _fit(
     loaders = Loaders(experiment, corpus)
     status, reason = "completed", ""
     try:
-        trainer.fit(task, loaders, ckpt_path=str(resume) if resume.exists() else None, weights_only=True)
+        trainer.fit(task, loaders, ckpt_path=str(resume) if usable(resume) else None, weights_only=True)
         if validations.step < experiment.trainer.max_steps:
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:

@@ -93,6 +93,8 @@ def test_train_without_validation_folder_is_split(root, tmp_path, cache):
     root.rename(tmp_path / "both/train")
     corpus = ImageFolder(root=str(tmp_path / "both"), val_fraction=0.2).load(cache)
     assert (len(corpus.train), len(corpus.val)) == (8, 2)
+    below = ImageFolder(root=str(tmp_path / "both/train"), val_fraction=0.2).load(cache)
+    assert below.fingerprint == ImageFolder(root=str(tmp_path / "both/train")).load(tmp_path / "new").fingerprint
 
 
 def test_a_class_may_be_called_train(root, cache):

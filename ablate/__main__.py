@@ -1,0 +1,5 @@
+"""`python -m ablate`."""
+
+from ablate.cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,85 @@
+"""What there is to choose from, for `ablate list`: each registry's kinds with one line about them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def catalogue(what: str) -> list[Row]:
+    """The rows of one list: placements, norms, models, data or sweeps; all rows have the same columns."""
+    return {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}[what]()
+
+
+def _first_sentence(item: object) -> str:
+    text = " ".join((inspect.getdoc(item) or "").split())
+    return re.split(r"(?<!et al)\. ", text)[0].rstrip(".")
+
+
+def _placements() -> list[Row]:
+    from ablate.norms import placements
+
+    return [{"placement": kind, "rule": placements[kind].rule, "source": placements[kind].source} for kind in placements]
+
+
+def _norms() -> list[Row]:
+    from ablate.norms import norm_layers
+
+    return [{"norm layer": kind, "what it is": _first_sentence(norm_layers[kind])} for kind in norm_layers]
+
+
+def _data() -> list[Row]:
+    from ablate.data import data_kinds
+
+    return [
+        {"data": kind, "task": data_kinds[kind].task.replace("_", " "), "what it is": _first_sentence(data_kinds[kind])}
+        for kind in data_kinds
+    ]
+
+
+def _models() -> list[Row]:
+    """Named sizes and the default of each family, with their parameters at the papers' vocabulary and resolution."""
+    import torch
+
+    from ablate.config import Experiment
+    from ablate.models import models
+
+    rows = []
+    for name in models.names:
+        experiment = Experiment.from_mapping({"model": name})
+        config = experiment.model
+        digits = config.kind == "vit" and config.hidden < 100
+        shape: tuple[int, ...] = (256,) if config.kind == "llama" else (1, 8, 8) if digits else (3, 224, 224)
+        classes = 32000 if config.kind == "llama" else 10 if digits else 1000
+        with torch.device("meta"):
+            count = config.build(experiment.norm, experiment.init, classes, shape).parameter_count()
+        rows.append({
+            "model": name, "hidden": config.hidden, "layers": config.layers, "heads": config.heads,
+            "parameters": count, "with": f"{classes:,} tokens" if config.kind == "llama" else f"{classes:,} classes",
+        })  # fmt: skip
+    return rows
+
+
+def _sweeps() -> list[Row]:
+    """The files of `sweeps/` with the first line of their header, and what has been run of them."""
+    from ablate.sweeping.study import generations, open_storage, storage_url
+    from ablate.config import read_yaml
+
+    known = generations(open_storage(storage_url()))
+    rows, seen = [], set()
+    for file in sorted(Path("sweeps").glob("*.yaml")):
+        name = str(read_yaml(file).get("name", ""))
+        seen.add(name)
+        first = file.read_text(encoding="utf-8").splitlines()[:1]
+        question = first[0].lstrip("# ") if first and first[0].startswith("#") else ""
+        rows.append({"sweep": name, "file": str(file), "started": _yes(name in known), "what it asks": question})
+    rows += [{"sweep": n, "file": "", "started": "yes", "what it asks": ""} for n in known if n not in seen]
+    return rows
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

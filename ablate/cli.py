@@ -1,0 +1,247 @@
+"""The command line: parsing and printing only. Whatever is heavy is imported by the verb that needs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import AblateError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_EXAMPLES = """\
+examples:
+  ablate train norm=mix norm.alpha=0.25 optimizer.lr=3e-3
+  ablate train model=vit-digits norm=post trainer.max_steps=500
+  ablate train data=text data.files='books/*.txt' data.tokenizer=tokenizer.json model=llama-9m
+  ablate sweep sweeps/demo.yaml --workers 2
+  ablate report demo
+  ablate ui
+
+exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
+"""
+_OVERRIDES = "key=value: a dotted path of the configuration and a YAML value, such as optimizer.lr=1e-3"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The verbs and their options."""
+    raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="ablate",
+        description="Ablations and sweeps of Transformer normalisation, on language and on vision.",
+        epilog=_EXAMPLES,
+        formatter_class=raw,
+    )
+    top.add_argument("--version", action="store_true", help="print the version")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB")
+
+    def verb(name: str, text: str, example: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(name, help=text, description=text, epilog=f"example:\n  {example}", formatter_class=raw)
+
+    one = verb("train", "train one experiment", "ablate train norm=mix norm.alpha=0.25 trainer.max_steps=100")
+    one.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=_OVERRIDES)
+    one.add_argument("--json", action="store_true", help="print the result as JSON")
+    one.add_argument("--resume", metavar="RUN_ID", help="continue an interrupted run from its last checkpoint")
+
+    many = verb("sweep", "run or continue a sweep", "ablate sweep sweeps/demo.yaml --workers 2")
+    many.add_argument("file", metavar="FILE.yaml", help="the sweep file")
+    many.add_argument("words", nargs="*", metavar="key=value", help=f"{_OVERRIDES}, or budget.trials=20")
+    many.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
+    many.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
+    many.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
+    many.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+
+    state = verb("status", "trials done, running, pruned, diverged, failed; best so far", "ablate status demo")
+    state.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
+    state.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    state.add_argument("--json", action="store_true", help="print as JSON")
+
+    told = verb("report", "compare the arms of a sweep: table, figures, where it is in MLflow", "ablate report demo")
+    told.add_argument("sweep", metavar="SWEEP", help="name of a sweep")
+    told.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    told.add_argument("--json", action="store_true", help="print as JSON")
+
+    ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
+    ui.add_argument("--port", type=_positive, default=5000, metavar="N", help="port (default: 5000)")
+    ui.add_argument("--host", default="127.0.0.1", help="address to bind to (default: 127.0.0.1, this machine only)")
+
+    known = verb("list", "what there is to choose from", "ablate list placements")
+    known.add_argument("what", choices=["placements", "norms", "models", "data", "sweeps"])
+    known.add_argument("--json", action="store_true", help="print as JSON")
+
+    resolved = verb("config", "print the resolved configuration as YAML", "ablate config model=llama-71m norm=lns")
+    resolved.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=_OVERRIDES)
+
+    schema = verb("schema", "print the JSON schema of the configuration, for editors", "ablate schema > ablate.json")
+    schema.add_argument("--sweep", action="store_true", help="of a sweep file instead of an experiment")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; the exit status."""
+    top = parser()
+    given = top.parse_args(arguments)
+    if given.version:
+        from ablate import __version__
+
+        print(__version__)
+        return 0
+    if not given.verb:
+        top.print_help()
+        return 2
+    try:
+        status: int = globals()[f"_{given.verb}"](given)
+        return status
+    except AblateError as error:
+        print(f"ablate {given.verb}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # the reader, such as head, has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, given {text}")
+    return value
+
+
+def _file_and_overrides(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+    """Splits `[FILE.yaml] key=value ...`."""
+    from ablate.config import parse_overrides
+
+    file = words[0] if words and "=" not in words[0] else None
+    return file, parse_overrides(words[1:] if file else words)
+
+
+def _console(stderr: bool = False) -> Console:
+    from rich.console import Console
+
+    return Console(stderr=stderr, soft_wrap=True, highlight=False)
+
+
+# ---------------------------------------------------------------------------------------------------- the verbs
+
+
+def _train(given: argparse.Namespace) -> int:
+    from ablate.config import Experiment
+    from ablate.training.foreground import train_in_foreground
+
+    file, overrides = _file_and_overrides(given.words)
+    if given.resume:
+        from ablate.training.train import stored_experiment
+
+        experiment = stored_experiment(given.resume, overrides if file is None else {"FILE.yaml": file})
+    else:
+        experiment = Experiment.load(file, overrides)
+    console = _console(stderr=given.json)
+    result = train_in_foreground(experiment, console, given.resume)
+    if given.json:
+        print(json.dumps(result.to_dict(), indent=2))
+    return 130 if result.status == "interrupted" else 0
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    from ablate.config import parse_overrides
+    from ablate.sweeping.spec import Sweep
+
+    spec = Sweep.load(given.file, parse_overrides(given.words))
+    console = _console()
+    if given.dry_run:
+        from ablate.sweeping.plan import plan
+
+        print(plan(spec, given.workers, given.storage))
+        return 0
+    from ablate.reporting.tables import render
+    from ablate.sweeping.run import sweep
+
+    command = " ".join(["ablate", "sweep", *(word for word in sys.argv[2:] if word != "--fresh")])
+    try:
+        record = sweep(
+            spec, workers=given.workers, storage=given.storage, fresh=given.fresh, console=console
+        )
+    except KeyboardInterrupt:
+        print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
+        return 130
+    from ablate.reporting.report import report
+
+    render(report(record.title, storage=given.storage), console)
+    failed = record.counts()["failed"]
+    if failed:
+        print(f"{failed} trials failed. The same command tries them again:\n  {command}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _status(given: argparse.Namespace) -> int:
+    from ablate.sweeping.status import status_table, statuses
+
+    found = statuses(given.sweep, given.storage)
+    if given.json:
+        print(json.dumps(found, indent=2))
+    else:
+        _console().print(status_table(found))
+    return 0
+
+
+def _report(given: argparse.Namespace) -> int:
+    from ablate.reporting.report import report
+
+    made = report(given.sweep, storage=given.storage)
+    if given.json:
+        print(json.dumps(made.to_dict(), indent=2))
+    else:
+        from ablate.reporting.tables import render
+
+        render(made, _console())
+    return 0
+
+
+def _ui(given: argparse.Namespace) -> int:
+    from ablate.ui import serve
+
+    return serve(given.host, given.port)
+
+
+def _list(given: argparse.Namespace) -> int:
+    from ablate.catalogue import catalogue
+
+    found = catalogue(given.what)
+    if given.json:
+        print(json.dumps(found, indent=2))
+        return 0
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in found[0] if found else ("nothing",):
+        table.add_column(column, overflow="fold")
+    for row in found:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+    _console().print(table)
+    return 0
+
+
+def _config(given: argparse.Namespace) -> int:
+    from ablate.config import Experiment
+
+    file, overrides = _file_and_overrides(given.words)
+    print(Experiment.load(file, overrides).to_yaml(), end="")
+    return 0
+
+
+def _schema(given: argparse.Namespace) -> int:
+    from ablate.config import Experiment, json_schema
+    from ablate.sweeping.spec import Sweep
+
+    print(json.dumps(json_schema(Sweep if given.sweep else Experiment), indent=2))
+    return 0
+
+

@@ -1,0 +1,163 @@
+"""What can be said of a sweep in sentences, and what cannot: a search on one seed has no winner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ablate.reporting.words import listed, number, plural, searched, setting, settings, short_names
+from ablate.sweeping.search import Range
+from ablate.sweeping.spec import build_problems
+from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
+
+_NEAR = 0.03  # of a range's length: this close to its end counts as at it
+
+
+def verdict(record: SweepRecord) -> str:
+    """The best value of each arm, best first, with n, and how little that proves."""
+    objective = record.spec.objective
+    best = {arm: trial for arm in record.trials if (trial := record.best(arm)) is not None}
+    if not best:
+        return "No trial has completed yet, so there is nothing to compare."
+    finished = {arm: finished_of(record, arm) for arm in best}
+    same = len(set(finished.values())) == 1
+    ordered = sorted(best, key=lambda arm: (best[arm].value or 0.0) * sign_of(record))
+    parts = [
+        f"{arm} {number(best[arm].value)}" + ("" if same else f" (of {plural(finished[arm], 'trial')})")
+        for arm in ordered
+    ]
+    head = f"Best of {plural(finished[ordered[0]], 'trial')}" if same else "Best of each arm"
+    better = "lower" if objective.direction == "minimize" else "higher"
+    text = f"{head}: {', '.join(parts)} ({objective.metric}, {better} is better)."
+    missing = [arm for arm in record.trials if arm not in best]
+    if missing:
+        text += f" No trial of {listed(missing)} has completed."
+    seeds = seeds_of(record)
+    where = "one seed" if len(seeds) <= 1 else f"{len(seeds)} seeds"
+    if len(record.trials) == 1:
+        return f"{text} It is the best of what was tried on {where}: confirm it on fresh seeds before quoting it."
+    return (
+        f"{text} Each value is the best of what was tried on {where}: differences between arms of this kind are not "
+        "evidence. Confirm on fresh seeds before claiming a winner."
+    )
+
+
+def spread(record: SweepRecord, arm: str) -> dict[str, Any] | None:
+    """Best and worst completed trial of `arm` (value, trial, params) and their number n; None with fewer than two.
+
+    Within one arm the seed and the data are the same, so this is the effect of the settings.
+    """
+    done = sorted(completed(record, arm), key=lambda trial: (trial.value or 0.0) * sign_of(record))
+    if len(done) < 2:
+        return None
+    ends = {name: {"trial": t.number, "value": t.value, "params": t.params} for name, t in _ends(done)}
+    return {**ends, "n": len(done)}
+
+
+def spread_text(record: SweepRecord, arm: str) -> str:
+    """The spread of `arm` as a sentence; '' where there is none."""
+    found = spread(record, arm)
+    if found is None:
+        return ""
+    names = short_names(searched(record.spec))
+    best, worst = (
+        f"{number(found[end]['value'])} ({settings(found[end]['params'], names) or 'nothing searched'})"
+        for end in ("best", "worst")
+    )
+    counts = record.counts(arm)
+    text = f"{arm}: {best} to {worst} over {plural(found['n'], 'completed trial')}"
+    others = [f"{counts[status]} {status}" for status in ("pruned", "diverged") if counts[status]]
+    return f"{text}; {listed(others)} besides." if others else f"{text}."
+
+
+def observations(record: SweepRecord) -> list[str]:
+    """What a reader should know before believing the table: unfinished, unequal or failed trials, optima at an end."""
+    return [*_unfinished(record), *_unequal(record), *_failures(record), *_at_the_end(record)]
+
+
+# ---------------------------------------------------------------------------------------------------- parts
+
+
+def sign_of(record: SweepRecord) -> int:
+    """1 where less is better, -1 where more is."""
+    return 1 if record.spec.objective.direction == "minimize" else -1
+
+
+def completed(record: SweepRecord, arm: str) -> list[TrialRecord]:
+    """The trials of `arm` that have a value."""
+    return [t for t in record.trials[arm] if t.status == "completed" and t.value is not None]
+
+
+def finished_of(record: SweepRecord, arm: str) -> int:
+    """How many trials of `arm` are results: completed, pruned or diverged."""
+    counts = record.counts(arm)
+    return sum(counts[status] for status in FINISHED)
+
+
+def seeds_of(record: SweepRecord) -> set[Any]:
+    """The seeds that completed trials were trained with."""
+    fixed = record.spec.experiment.get("seed", 0)
+    return {t.params.get("seed", fixed) for arm in record.trials for t in completed(record, arm)}
+
+
+def _ends(done: list[TrialRecord]) -> list[tuple[str, TrialRecord]]:
+    return [("best", done[0]), ("worst", done[-1])]
+
+
+def _unfinished(record: SweepRecord) -> Iterator[str]:
+    short = {arm: (finished_of(record, arm), record.target(arm)) for arm in record.trials}
+    parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
+    if parts:
+        yield f"The sweep is not finished: {listed(parts)} trials. Run `ablate sweep` again to continue."
+
+
+def _unequal(record: SweepRecord) -> Iterator[str]:
+    counts = {arm: finished_of(record, arm) for arm in record.trials}
+    if len(set(counts.values())) > 1:
+        told = listed(f"{arm} {count}" for arm, count in counts.items())
+        yield f"Arms have unequal numbers of finished trials ({told}): the best of more trials is better by chance alone."
+
+
+def _failures(record: SweepRecord) -> Iterator[str]:
+    for arm in record.trials:
+        failed = [t for t in record.trials[arm] if t.status == "failed"]
+        if failed:
+            yield (
+                f"{arm}: {plural(len(failed), 'trial')} failed and count for nothing; "
+                f"the last: {failed[-1].reason or 'no reason is known'}."
+            )
+
+
+def _at_the_end(record: SweepRecord) -> Iterator[str]:
+    """Best settings at an end of what was searched, where the configuration would accept values beyond it."""
+    for arm in record.trials:
+        best = record.best(arm)
+        for path, entry in record.spec.space(arm).items() if best else ():
+            value, ends = (best.params.get(path) if best else None), _numeric_ends(entry)
+            if not is_number(value) or ends is None:
+                continue
+            low, high = ends
+            ratio = isinstance(entry, Range) and entry.log or (low > 0 and high / low >= 10)
+            span = high / low if ratio else high - low
+            place = (value / low if ratio else value - low) if span else 0
+            for end, there, beyond in (
+                ("lower", place <= (span**_NEAR if ratio else _NEAR * span), low / 2 if ratio else low - span / 10),
+                ("upper", place >= (span ** (1 - _NEAR) if ratio else (1 - _NEAR) * span), high * 2 if ratio else high + span / 10),
+            ):
+                outside = type(entry.low)(beyond) if isinstance(entry, Range) else beyond
+                if there and not build_problems(record.spec.experiment, record.spec.all_arms[arm].settings, {path: outside}):
+                    yield (
+                        f"{arm}: its best {path} ({setting(value)}) is at the {end} end of what was searched "
+                        f"({setting(low)} to {setting(high)}); a better one may lie beyond."
+                    )
+
+
+def _numeric_ends(entry: Any) -> tuple[float, float] | None:
+    values = entry.ends() if isinstance(entry, Range) else list(entry)
+    numbers = [v for v in values if is_number(v)]
+    return (min(numbers), max(numbers)) if len(numbers) == len(values) and len(set(numbers)) > 1 else None
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` can stand on an axis."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,100 @@
+"""What a sweep will do and cost, before it does it."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import torch
+
+from ablate import tracking
+from ablate.config import Experiment
+from ablate.errors import SweepError
+from ablate.sweeping.display import duration
+from ablate.sweeping.search import Range
+from ablate.sweeping.spec import Sweep
+from ablate.sweeping.study import FINISHED, SweepRecord, read_sweep
+
+_MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
+
+
+def plan(spec: Sweep, workers: int, storage: str | None) -> str:
+    """The resolved plan as text: arms, trials, tokens, estimated time. Trains a few updates to estimate the time."""
+    done = _finished(spec, storage)
+    first = next(iter(spec.all_arms))
+    base = spec.base(first)
+    corpus = base.data.load(tracking.cache_folder())
+    per_item, unit = (corpus.shape[0], "tokens") if base.data.task == "language_modeling" else (1, "images")
+    lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {corpus.description}", ""]
+    trials = items = 0
+    for arm in spec.all_arms:
+        config = spec.base(arm).trainer
+        left = max(0, spec.trials(arm) - done.get(arm, 0))
+        cost = config.max_steps * config.batch_size * per_item
+        trials, items = trials + left, items + left * cost
+        searched = ", ".join(f"{path} {_shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
+        already = f" ({done[arm]} done)" if done.get(arm) else ""
+        lines.append(f"arm {arm}: {spec.trials(arm)} trials{already} of {config.max_steps} updates = {cost:,} {unit} each")
+        lines.append(f"    searches {searched}")
+    seconds = _seconds_per_trial(base, workers)
+    total = "not estimated: the model does not fit the memory of this machine"
+    if seconds is not None:
+        total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+    lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
+    lines += [f"to do: {trials} trials, {items:,} {unit}; {total}"]
+    return "\n".join(lines)
+
+
+def _finished(spec: Sweep, storage: str | None) -> dict[str, int]:
+    try:
+        record: SweepRecord = read_sweep(spec.name, storage)
+    except SweepError:
+        return {}
+    return {arm: sum(n for s, n in record.counts(arm).items() if s in FINISHED) for arm in record.trials}
+
+
+def _shown(entry: Range | object) -> str:
+    if isinstance(entry, Range):
+        return f"{entry.low:g} ... {entry.high:g}{' (log)' if entry.log else ''}"
+    return str(entry)
+
+
+def _seconds_per_trial(experiment: Experiment, workers: int) -> float | None:
+    """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
+    from ablate.data import PermutedBatches
+    from ablate.tasks import tasks
+    from ablate.training.speed import choose_speed
+
+    corpus = experiment.data.load(tracking.cache_folder())
+    with torch.device("meta"):
+        model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
+    if 16 * model.parameter_count() * workers > 0.8 * memory:
+        return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    try:
+        speed = choose_speed(experiment, corpus)
+        task = tasks[experiment.data.task](experiment, corpus)
+        optimizer = experiment.optimizer.build(task.model)
+        order = PermutedBatches(len(corpus.train), experiment.trainer.batch_size, seed=0)
+        begin, took = time.perf_counter(), []
+        for indices in order:
+            start = time.perf_counter()
+            with torch.autocast("cpu", torch.bfloat16, enabled=speed.precision == "bf16-mixed"):
+                loss = task.loss(*corpus.train.__getitems__(indices))
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            took.append(time.perf_counter() - start)
+            if len(took) >= _MEASURED_STEPS or time.perf_counter() - begin > _MEASURING_SECONDS:
+                break
+    finally:
+        torch.set_num_threads(threads)
+    config = experiment.trainer
+    step = min(took)
+    validations = -(-config.max_steps // config.validation_interval)
+    batches = len(corpus.val) / config.batch_size
+    return 1.5 + step * (config.max_steps + validations * batches / 3)  # a forward pass is a third of an update
+
+

@@ -1,0 +1,365 @@
+"""Running a sweep: one process asks Optuna, starts trials in worker processes, and writes down how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ablate import tracking
+from ablate.errors import ConfigError, Problem, StoreError, SweepError
+from ablate.sweeping.display import Display, Running
+from ablate.sweeping.spec import Sweep
+from ablate.sweeping.study import (
+    SweepRecord,
+    generations,
+    open_storage,
+    read_sweep,
+    spec_of,
+    storage_errors,
+    storage_url,
+    study_name,
+    title_of,
+)
+from ablate.sweeping.trials import ArmTrials, end_run
+from ablate.training.train import Place
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+    from optuna import Study, Trial
+    from optuna.storages import BaseStorage
+
+PATIENCE = 8.0  # seconds that a worker is given to write its checkpoint after Ctrl-C
+_CHANGEABLE = ("budget",)  # parts of a sweep file that may change while its studies go on
+
+
+def sweep(
+    spec: Sweep,
+    *,
+    workers: int = 1,
+    storage: str | None = None,
+    fresh: bool = False,
+    console: Console | None = None,
+) -> SweepRecord:
+    """Runs `spec` until every arm has its trials, and returns what the storage then holds. Run again, it continues.
+
+    Args:
+        spec: the sweep.
+        workers: trials at a time; each computes on its share of the cores.
+        storage: URL of the Optuna storage; by default the SQLite database under `mlruns/`.
+        fresh: start anew, and keep the old trials as an earlier generation.
+        console: where progress is shown.
+
+    Raises SweepError where `spec` differs from the file that its studies were started with, DataError and StoreError
+    before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
+    """
+    url = storage_url(storage)
+    tracking.client()
+    _check(spec)
+    opened = open_storage(url)
+    with storage_errors(url):
+        generation = _generation(spec, opened, fresh)
+        arms = _open_arms(spec, opened, generation)
+        again = sum(arm.recover() for arm in arms)
+        runner = _Runner(spec, title_of(spec.name, generation), arms, workers, console or Console())
+        if again:
+            runner.display.note(f"{again} trials of an earlier session are tried again.")
+        runner.run()
+    return read_sweep(title_of(spec.name, generation) if generation > 1 else spec.name, url)
+
+
+# ---------------------------------------------------------------------------------------------------- before
+
+
+def _check(spec: Sweep) -> None:
+    """Finds before the first trial what would make all of them fail: data, and the name of the objective."""
+    from ablate.tasks import tasks
+
+    loaded = set()
+    for arm in spec.all_arms:
+        base = spec.base(arm)
+        known = tasks[base.data.task].reports
+        if spec.objective.metric not in known:
+            message = f"unknown metric. Accepted: {', '.join(known)}"
+            raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], spec.name)
+        if base.data not in loaded:
+            base.data.load(tracking.cache_folder())
+            loaded.add(base.data)
+
+
+def _generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
+    """The generation to go on with. Raises SweepError where its sweep file was another one."""
+    import optuna
+
+    known = generations(storage).get(spec.name, [])
+    if not known:
+        return 1
+    if fresh:
+        return known[-1] + 1
+    prefix = f"{spec.name}@{known[-1]}/"
+    name = next(n for n in optuna.get_all_study_names(storage) if n.startswith(prefix))
+    before = spec_of(optuna.load_study(study_name=name, storage=storage))
+    if changes := differences(before, spec):
+        raise SweepError(
+            f"{spec.name} was started with another sweep file. What changed:\n"
+            + "\n".join(f"  {change}" for change in changes)
+            + "\nPut it back, give the sweep another name, or start anew with --fresh (the old trials are kept as "
+            f"{title_of(spec.name, known[-1])}, a report can still be made of them)."
+        )
+    return known[-1]
+
+
+def differences(before: Sweep, now: Sweep) -> list[str]:
+    """'path: old -> new' for each setting in which two sweeps differ, the budget left out."""
+
+    def flat(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+        if isinstance(tree, dict) and tree:
+            for key, value in tree.items():
+                yield from flat(value, f"{path}.{key}" if path else key)
+        else:
+            yield path, tree
+
+    old, new = (
+        dict(flat({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
+        for spec in (before, now)
+    )
+    absent = "(not set)"
+    return [
+        f"{path}: {old.get(path, absent)} -> {new.get(path, absent)}"
+        for path in dict.fromkeys([*old, *new])
+        if old.get(path, absent) != new.get(path, absent)
+    ]
+
+
+def _open_arms(spec: Sweep, storage: BaseStorage, generation: int) -> list[ArmTrials]:
+    import optuna
+
+    arms = []
+    for arm in spec.all_arms:
+        study = optuna.create_study(
+            storage=storage,
+            study_name=study_name(spec.name, generation, arm),
+            direction=spec.objective.direction,
+            load_if_exists=True,
+        )
+        study.set_user_attr("spec", spec.to_tree())
+        arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
+    return arms
+
+
+def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
+    """The arm's run in MLflow, made if this store has none."""
+    known = study.user_attrs.get("parent")
+    if known and study.user_attrs.get("tracking_uri") == tracking.tracking_uri():
+        return str(known)
+    tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, **tracking.environment()}
+    tracker = tracking.Tracker.start(title, arm, tags)
+    tracker.params(spec.base(arm).flat())
+    tracker.text(spec.to_yaml(), "sweep.yaml")
+    study.set_user_attr("parent", tracker.run_id)
+    study.set_user_attr("tracking_uri", tracking.tracking_uri())
+    return tracker.run_id
+
+
+# ---------------------------------------------------------------------------------------------------- while
+
+
+@dataclass
+class _Job:
+    arm: ArmTrials
+    trial: Trial
+    process: ForkServerProcess
+    connection: Connection
+    run_id: str | None
+
+
+class _Runner:
+    def __init__(self, spec: Sweep, title: str, arms: list[ArmTrials], workers: int, console: Console) -> None:
+        self.spec, self.title, self.arms, self.workers = spec, title, arms, workers
+        self.threads = max(1, (os.cpu_count() or 1) // workers)
+        self.jobs: dict[Connection, _Job] = {}
+        self.stopping = 0  # how often Ctrl-C was pressed
+        total = sum(arm.target for arm in arms)
+        done = total - sum(max(0, arm.open()) for arm in arms)
+        self.display = Display(console, spec.objective.metric, total, done, workers)
+        self._show_best()
+
+    def run(self) -> None:
+        """Starts and follows trials until every arm has its budget, or Ctrl-C."""
+        from ablate.sweeping.worker import start_server
+
+        if not any(arm.open() > 0 for arm in self.arms):
+            self._close_parents()
+            return
+        warnings.filterwarnings("ignore", module="optuna")
+        context = start_server(self.threads)
+        with self._signals(), self.display:
+            try:
+                while True:
+                    while not self.stopping and len(self.jobs) < self.workers and (arm := self._next_arm()):
+                        self._start(context, arm)
+                    if not self.jobs or self.stopping:
+                        break
+                    for connection in wait(list(self.jobs), timeout=0.5):
+                        self._hear(self.jobs[connection])  # type: ignore[index]
+                    self.display.refresh()
+            finally:
+                self._stop_workers()
+        if self.stopping:
+            raise KeyboardInterrupt
+        self._close_parents()
+
+    def _next_arm(self) -> ArmTrials | None:
+        """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
+        open_arms = [arm for arm in self.arms if arm.open() > 0]
+        return min(open_arms, key=lambda arm: arm.started() / arm.target, default=None)
+
+    def _start(self, context: ForkServerContext, arm: ArmTrials) -> None:
+        from ablate.sweeping.worker import start
+
+        trial = arm.ask()
+        experiment = self.spec.at(arm.arm, trial.params)
+        run_id = trial.user_attrs.get("run_id")
+        name = f"{arm.arm} #{trial.number}"
+        tags = {"ablate.sweep": self.title, "ablate.arm": arm.arm, "ablate.trial": str(trial.number)}
+        place = Place(self.title, name, arm.parent, {"ablate.role": "trial", **tags}, run_id)
+        process, connection = start(context, experiment.to_tree(), place, self.threads)
+        self.jobs[connection] = _Job(arm, trial, process, connection, run_id)
+        shown = ", ".join(f"{path}={_short(value)}" for path, value in trial.params.items())
+        self.display.started(id(connection), Running(arm.arm, trial.number, shown, experiment.trainer.max_steps))
+
+    def _hear(self, job: _Job) -> None:
+        """One message of a trial."""
+        try:
+            kind, *content = job.connection.recv()
+        except (EOFError, OSError):
+            self._died(job)
+            return
+        if kind == "started":
+            job.run_id = content[0]
+            job.trial.set_user_attr("run_id", job.run_id)
+        elif kind == "progress":
+            self.display.progress(id(job.connection), *content)
+        elif kind == "validation":
+            step, metrics = content
+            job.trial.report(metrics[self.spec.objective.metric], step)
+            self._answer(job, "prune" if job.trial.should_prune() else "go")
+        elif kind == "done":
+            result = content[0]
+            if result.status == "interrupted":
+                job.arm.interrupted(job.trial, result.reason)
+                self._close(job, "interrupted", finished=False)
+                return
+            job.arm.ended(job.trial, result)
+            self._show_best()
+            value = result.metrics.get(self.spec.objective.metric)
+            shown = f"{self.spec.objective.metric} {value:.4f}" if result.status == "completed" else result.reason
+            self._close(job, f"{result.status}, {shown}" if shown else result.status, finished=True)
+        elif kind == "failed":
+            reason, trace = content
+            job.arm.failed(job.trial, reason)
+            folder = tracking.store() / "failures"
+            folder.mkdir(exist_ok=True)
+            file = folder / f"{self.title}-{job.arm.arm}-{job.trial.number}.txt"
+            file.write_text(trace, encoding="utf-8")
+            self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
+
+    def _answer(self, job: _Job, word: str) -> None:
+        with contextlib.suppress(OSError):  # it has died; the next look at its pipe says so
+            job.connection.send(word)
+
+    def _died(self, job: _Job) -> None:
+        """A worker ended without a word: killed, or out of memory."""
+        job.process.join(5)
+        code = job.process.exitcode
+        reason = f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
+        status = job.arm.died(job.trial, reason)
+        if status == "failed":
+            end_run(job.run_id, "failed", reason)
+        self._close(job, f"{status}, {reason}{'; it is tried again' if status == 'interrupted' else ''}", finished=False)
+
+    def _close(self, job: _Job, text: str, finished: bool) -> None:
+        job.connection.close()
+        job.process.join(5)
+        del self.jobs[job.connection]
+        self.display.ended(id(job.connection), text, finished)
+
+    def _stop_workers(self) -> None:
+        """Asks every worker to write its checkpoint, waits, and puts every trial up for another try."""
+        for job in self.jobs.values():
+            self._answer(job, "stop")
+        deadline = time.monotonic() + PATIENCE
+        while self.jobs and time.monotonic() < deadline and self.stopping < 2:
+            for connection in wait(list(self.jobs), timeout=0.2):
+                job = self.jobs[connection]  # type: ignore[index]
+                with contextlib.suppress(StoreError):
+                    self._hear(job)
+        for job in list(self.jobs.values()):
+            job.process.kill()
+            job.arm.interrupted(job.trial, "stopped before its first checkpoint was written")
+            with contextlib.suppress(StoreError):
+                end_run(job.run_id, "interrupted", "stopped")
+            self._close(job, "interrupted", finished=False)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
+
+        def stop(number: int, frame: object) -> None:
+            self.stopping += 1
+
+        try:
+            before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not the main thread, as in some notebooks
+            before = {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # ------------------------------------------------------------------ after
+
+    def _show_best(self) -> None:
+        shown = []
+        for arm, trial in self._best().items():
+            shown.append(f"{arm} {trial.value:.4f}")
+        self.display.best = ", ".join(shown)
+
+    def _best(self) -> dict[str, Any]:
+        from ablate.sweeping.study import records
+
+        sign = 1 if self.spec.objective.direction == "minimize" else -1
+        found = {}
+        for arm in self.arms:
+            done = [r for r in records(arm.study, arm.arm) if r.value is not None]
+            if done:
+                found[arm.arm] = min(done, key=lambda r: sign * r.value)  # type: ignore[operator]
+        return found
+
+    def _close_parents(self) -> None:
+        """Writes the best of each arm to its run in MLflow and ends that."""
+        best = self._best()
+        for arm in self.arms:
+            tracker = tracking.Tracker(arm.parent)
+            try:
+                if trial := best.get(arm.arm):
+                    tracker.metrics({f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}, 0)
+                    chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
+                    tracker.tags({"ablate.best.run_id": trial.run_id, **chosen})
+                tracker.end("completed")
+            except StoreError as error:
+                self.display.note(str(error))
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

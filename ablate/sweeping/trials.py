@@ -1,0 +1,160 @@
+"""The trials of one arm: which comes next, and what is written down when one ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ablate import tracking
+from ablate.sweeping.search import cells, distributions
+from ablate.sweeping.spec import Sweep
+from ablate.sweeping.study import FINISHED, is_orphan, owner, record, records
+from ablate.training.train import Result, discard_checkpoint
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.trial import FrozenTrial
+
+DEATHS = 3  # a trial whose process dies this often counts as failed
+
+
+class ArmTrials:
+    """The study of one arm and the budget that is left of it.
+
+    Args:
+        study: Optuna's.
+        spec: the sweep.
+        arm: the arm's name.
+        parent: the arm's run in MLflow.
+    """
+
+    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
+        self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
+        self.space = distributions(spec.space(arm))
+        self.target = spec.trials(arm)
+        self.failed_now = 0  # failures of this session; they are tried again by the next, not by this one
+        base = spec.base(arm)
+        steps = base.trainer.max_steps
+        study.pruner = spec.pruner.build(steps, base.schedule.warmup(steps))
+
+    # ------------------------------------------------------------------ which comes next
+
+    def recover(self) -> int:
+        """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
+        again = 0
+        for trial in self.study.get_trials(deepcopy=True):
+            if trial.state.name == "RUNNING" and is_orphan(trial):
+                self.interrupted(trial, "its process is gone")
+                again += 1
+        left = {r.number for r in records(self.study, self.arm) if r.status == "failed"}
+        for trial in self.study.get_trials(deepcopy=True):
+            if trial.number in left and self.open() > 0:
+                self._enqueue(trial, deaths=0, resume=False)
+                again += 1
+        return again
+
+    def open(self) -> int:
+        """How many trials are still to be started: the target less what is finished, running or put up again."""
+        found = [r.status for r in records(self.study, self.arm)]
+        return self.target - sum(s in (*FINISHED, "running") for s in found) - self.failed_now
+
+    def started(self) -> int:
+        """Trials finished or running."""
+        return sum(r.status in (*FINISHED, "running") for r in records(self.study, self.arm))
+
+    def ask(self) -> Trial:
+        """The next trial, owned by this process: one put up for another try, or a new point."""
+        frozen = self.study.get_trials(deepcopy=False)
+        number = sum("continues" not in trial.user_attrs for trial in frozen)
+        self.study.sampler = self.spec.sampler.build(number)
+        if self.spec.sampler.kind == "grid" and not any(trial.state.name == "WAITING" for trial in frozen):
+            self.study.enqueue_trial(self._next_cell())
+        trial = self.study.ask(self.space)
+        trial.set_user_attr("owner", owner())
+        for step, value in trial.user_attrs.get("curve", {}).items():
+            trial.report(value, int(step))
+        return trial
+
+    def _next_cell(self) -> Mapping[str, Any]:
+        taken = [r.params for r in records(self.study, self.arm)]  # failed ones too: the next session tries those
+        return next(cell for cell in cells(self.spec.space(self.arm)) if cell not in taken)
+
+    # ------------------------------------------------------------------ how it ends
+
+    def ended(self, trial: Trial, result: Result) -> None:
+        """Writes down a result. A diverged run counts as the worst there is, so that the search learns from it."""
+        value: float | None = None
+        state = "COMPLETE"
+        if result.status == "completed":
+            value = result.metrics[self.spec.objective.metric]
+        elif result.status == "diverged":
+            value = math.inf if self.spec.objective.direction == "minimize" else -math.inf
+        elif result.status == "pruned":
+            state = "PRUNED"
+        notes = {"metrics": result.metrics, "step": result.step, "seconds": round(result.seconds, 3)}
+        self._tell(trial, state, result.status, result.reason, value, notes)
+        self._keep_best_checkpoint()
+
+    def failed(self, trial: Trial, reason: str) -> None:
+        """Writes down a failure; the arm's other trials go on."""
+        self.failed_now += 1
+        self._tell(trial, "FAIL", "failed", reason)
+
+    def interrupted(self, trial: Trial | FrozenTrial, reason: str, again: int = 0) -> None:
+        """Puts a trial that did not reach its end up for another try, from its last checkpoint; `again` is added to the
+        number of times that its process died."""
+        frozen = self._frozen(trial.number)
+        deaths = frozen.user_attrs.get("deaths", 0) + again
+        self._tell(trial, "FAIL", "interrupted", reason)
+        self._enqueue(frozen, deaths, resume=True)
+
+    def died(self, trial: Trial, reason: str) -> str:
+        """A trial's process is gone: another try, or, after `DEATHS` of them, failed. Returns the status."""
+        deaths = self._frozen(trial.number).user_attrs.get("deaths", 0) + 1
+        if deaths < DEATHS:
+            self.interrupted(trial, reason, again=1)
+            return "interrupted"
+        self.failed(trial, f"{reason}, {deaths} times")
+        return "failed"
+
+    def _tell(
+        self,
+        trial: Trial | FrozenTrial,
+        state: str,
+        status: str,
+        reason: str,
+        value: float | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        from optuna.trial import TrialState
+
+        storage, trial_id = self.study._storage, trial._trial_id
+        for key, note in {"status": status, "reason": reason, **(notes or {})}.items():
+            storage.set_trial_user_attr(trial_id, key, note)
+        self.study.tell(trial.number, value, state=TrialState[state])
+
+    def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool) -> None:
+        notes: dict[str, Any] = {"continues": trial.number, "deaths": deaths}
+        if resume:
+            curve = {str(step): value for step, value in trial.intermediate_values.items()}
+            notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}
+        self.study.enqueue_trial(record(trial, self.arm).params, user_attrs=notes)
+
+    def _frozen(self, number: int) -> FrozenTrial:
+        return next(trial for trial in self.study.get_trials(deepcopy=True) if trial.number == number)
+
+    def _keep_best_checkpoint(self) -> None:
+        """Drops the checkpoints of finished trials but for the best one."""
+        done = [r for r in records(self.study, self.arm) if r.status in FINISHED and r.run_id]
+        sign = 1 if self.spec.objective.direction == "minimize" else -1
+        best = min((r for r in done if r.value is not None), key=lambda r: sign * (r.value or 0.0), default=None)
+        for r in done:
+            if r is not best and r.run_id:
+                discard_checkpoint(r.run_id)
+
+
+def end_run(run_id: str | None, status: str, reason: str) -> None:
+    """Closes the MLflow run of a trial whose process could not."""
+    if run_id:
+        tracking.Tracker(run_id).end(status, reason)

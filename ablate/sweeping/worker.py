@@ -1,0 +1,131 @@
+"""One trial in one process: forked from a server that has everything imported, it trains and talks through a pipe.
+
+Messages to the sweep:
+    ("started", run_id, description)    ("progress", updates, loss)    ("validation", updates, metrics)
+    ("done", result)                    ("failed", reason, traceback)
+and from it: "go" or "prune" in answer to a validation, "stop" at any time. A sweep that is gone counts as "stop".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+import types
+from collections.abc import Iterator, Mapping
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext, ForkServerProcess
+
+    from ablate.config import Tree
+    from ablate.training.train import Place
+
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+
+
+def start_server(threads: int) -> ForkServerContext:
+    """The context whose processes are forked from a preloaded server; each computes on `threads` threads."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ablate.sweeping.preload"])
+    with _environment(dict.fromkeys(_THREADS, str(threads))):
+        from multiprocessing import forkserver
+
+        forkserver.ensure_running()
+    return context
+
+
+def start(
+    context: ForkServerContext, experiment: Tree, place: Place, threads: int
+) -> tuple[ForkServerProcess, Connection]:
+    """Starts a trial: its process, and our end of the pipe."""
+    ours, theirs = context.Pipe()
+    process = context.Process(target=work, args=(theirs, experiment, place, threads, dict(os.environ)), daemon=False)
+    with _no_main():
+        process.start()
+    theirs.close()
+    return process, ours
+
+
+def work(connection: Connection, experiment: Tree, place: Place, threads: int, environment: Mapping[str, str]) -> None:
+    """The life of a trial's process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which asks us to stop
+    os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
+    import torch
+
+    from ablate.config import Experiment
+    from ablate.training.train import Hooks, reason_of, train
+
+    torch.set_num_threads(threads)
+    stopped = False
+
+    def send(*message: Any) -> None:
+        nonlocal stopped
+        try:
+            connection.send(message)
+        except OSError:
+            stopped = True
+
+    def asked_to_stop() -> bool:
+        nonlocal stopped
+        try:
+            if connection.poll():
+                stopped = connection.recv() == "stop" or stopped
+        except (EOFError, OSError):
+            stopped = True
+        return stopped
+
+    def decide(step: int, metrics: Mapping[str, float]) -> bool:
+        nonlocal stopped
+        send("validation", step, dict(metrics))
+        try:
+            answer = connection.recv()
+        except (EOFError, OSError):
+            answer = "stop"
+        stopped = stopped or answer == "stop"
+        return answer != "prune"
+
+    hooks = Hooks(
+        started=lambda run_id, text: send("started", run_id, text),
+        progress=lambda step, loss: send("progress", step, loss),
+        decide=decide,
+        asked_to_stop=asked_to_stop,
+    )
+    try:
+        result = train(Experiment.from_mapping(experiment), place, hooks)
+        send("done", result)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the trial failed of it and the sweep goes on
+        send("failed", reason_of(error), traceback.format_exc())
+    finally:
+        with contextlib.suppress(OSError):
+            connection.close()
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = old
+
+
+@contextlib.contextmanager
+def _no_main() -> Iterator[None]:
+    """Keeps multiprocessing from running the caller's script again in the trial, which needs nothing of it: so a script
+    that calls `sweep(...)` needs no `if __name__ == "__main__"`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

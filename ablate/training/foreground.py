@@ -1,0 +1,65 @@
+"""Training one experiment in front of a person: progress, and Ctrl-C that loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ablate.config import Experiment
+from ablate.training.train import Hooks, Place, Result, train
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
+    """Trains with a progress bar on `console` (or a line per validation where that is no terminal).
+
+    Ctrl-C writes a checkpoint and ends the run as interrupted; a second one stops at once.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[loss]}"),
+        console=console, transient=True, disable=not console.is_terminal,
+    )  # fmt: skip
+    task = bar.add_task("train", total=experiment.trainer.max_steps, loss="")
+    total = experiment.trainer.max_steps
+
+    def started(run: str, text: str) -> None:
+        console.print(f"run {run}: {text}", markup=False)
+
+    def progress(step: int, loss: float) -> None:
+        bar.update(task, completed=step, loss=f"loss {loss:.4f}")
+
+    def validated(step: int, metrics: Mapping[str, float]) -> bool:
+        shown = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
+        console.print(f"update {step}/{total}: {shown}", markup=False)
+        return True
+
+    with bar, _ctrl_c() as asked:
+        result = train(experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: bool(asked)))
+    console.print(f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False)
+    if result.status == "interrupted":
+        console.print(f"Go on with: ablate train --resume {result.run_id}", markup=False)
+    return result
+
+
+@contextlib.contextmanager
+def _ctrl_c() -> Iterator[list[int]]:
+    """A list that Ctrl-C or SIGTERM makes true; the second one raises KeyboardInterrupt."""
+    asked: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,110 @@
+"""A placement of one's own is one class: here it is, with everything that a placement can ask for."""
+
+from typing import Literal
+
+import pytest
+import torch
+from torch import nn
+
+from ablate.config import Experiment, json_schema
+from ablate.errors import ConfigError
+from ablate.models import models
+from ablate.norms import Placement, placements
+
+
+class Doubled(nn.Module):
+    def __init__(self, norm, factor):
+        super().__init__()
+        self.norm, self.factor = norm, factor
+
+    def forward(self, x, f, *args):
+        return x + self.factor * f(self.norm(x), *args)
+
+
+class Own(Placement):
+    """Pre-LN with a factor, a normed embedding and norms before the output projections."""
+
+    kind: Literal["own"] = "own"
+    factor: float = 2.0
+    """What the sublayer's output is multiplied with."""
+    rule = "x + factor f(N(x))"
+    source = "this test"
+    embedding_norm = True
+    inner_norm = True
+
+    def residual(self, site):
+        return Doubled(site.norm(), self.factor)
+
+
+@pytest.fixture
+def own(registries):
+    placements.register(Own)
+    return Own
+
+
+def is_normed(x):
+    """Whether every token has a mean square of 1 and, where it was centred, a mean of 0."""
+    return torch.allclose(x.pow(2).mean(-1), torch.ones(x.shape[:-1], dtype=x.dtype), atol=1e-2)
+
+
+def inputs_of(module, model, inputs):
+    caught = []
+    with module.register_forward_pre_hook(lambda _, given: caught.append(given[0])):
+        model(inputs)
+    return caught[0]
+
+
+def parts(family, model):
+    """The blocks, and for a block the attention's and the MLP's output projection."""
+    if family == "vit":
+        return model.vit.blocks, [(b.attn.proj, b.mlp.fc2) for b in model.vit.blocks]
+    return model.layers, [(b.attn.o_proj, b.mlp.down_proj) for b in model.layers]
+
+
+@pytest.mark.parametrize("family", models)
+def test_both_families_take_it(own, tiny, family):
+    experiment, model, inputs = tiny(family, {"norm": "own", "norm.factor": 3, "init.std": 0.5})
+    assert isinstance(experiment.norm, Own)
+    blocks, outputs = parts(family, model)
+    assert [b.mlp_residual.factor for b in blocks] == [3.0] * 3
+    assert is_normed(inputs_of(blocks[0], model, inputs))
+    for pair in outputs:
+        for projection in pair:
+            assert is_normed(inputs_of(projection, model, inputs))
+    model(inputs).sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
+
+
+@pytest.mark.parametrize("family", models)
+def test_without_it_nothing_more_is_normed(tiny, family):
+    _, model, inputs = tiny(family, {"norm": "pre", "init.std": 0.5})
+    blocks, outputs = parts(family, model)
+    assert not is_normed(inputs_of(blocks[0], model, inputs))
+    assert not any(is_normed(inputs_of(p, model, inputs)) for pair in outputs for p in pair)
+
+
+@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize(("alpha", "embedding"), [(0.5, True), (0, False)])
+def test_mixed_into_the_first_layers(own, tiny, family, alpha, embedding):
+    _, model, inputs = tiny(family, {"norm": "mix", "norm.alpha": alpha, "norm.first": "own", "init.std": 0.5})
+    blocks, outputs = parts(family, model)
+    assert is_normed(inputs_of(blocks[0], model, inputs)) == embedding
+    inner = [is_normed(inputs_of(pair[0], model, inputs)) for pair in outputs]
+    assert inner == [embedding, False, False]
+
+
+def test_the_configuration_knows_it(own):
+    given = Experiment.from_mapping({"norm": {"kind": "own", "factor": 4.5}})
+    assert Experiment.from_mapping(given.to_tree()) == given
+    assert given.flat()["norm.factor"] == 4.5
+    with pytest.raises(ConfigError, match=r"norm\.factr: unknown key. Did you mean norm\.factor\?"):
+        Experiment.from_mapping({"norm": "own", "norm.factr": 1})
+    with pytest.raises(ConfigError, match=r"It belongs to norm\.kind own"):
+        Experiment.from_mapping({"norm": "pre", "norm.factor": 1})
+    schema = json_schema()["$defs"]["placement"]
+    assert "own" in schema["anyOf"][0]["enum"]
+    assert any(kind.get("properties", {}).get("factor") for kind in schema["anyOf"])
+
+
+def test_it_is_gone_afterwards():
+    assert "own" not in placements
