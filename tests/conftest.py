@@ -6,6 +6,8 @@ import torch
 from ablate.config import Experiment
 from ablate.registry import Registry
 
+torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it does, most of all beside other work
+
 CLASSES = 11
 SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of one input, by task
 

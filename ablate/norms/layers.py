@@ -42,7 +42,8 @@ class RMSNormModule(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(_wide(x), self.weight.shape, _wide(self.weight), self.eps).to(x.dtype)
+        wide = _wide(x)
+        return F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps).to(x.dtype)
 
 
 class LayerNormModule(nn.Module):
@@ -55,8 +56,9 @@ class LayerNormModule(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        bias = None if self.bias is None else _wide(self.bias)
-        return F.layer_norm(_wide(x), self.weight.shape, _wide(self.weight), bias, self.eps).to(x.dtype)
+        wide = _wide(x)
+        bias = None if self.bias is None else self.bias.to(wide.dtype)
+        return F.layer_norm(wide, self.weight.shape, self.weight.to(wide.dtype), bias, self.eps).to(x.dtype)
 
 
 @norm_layers.register

@@ -1,5 +1,4 @@
-"""What a sweep found, as tables, pictures, JSON and an MLflow run: read from the storage, nothing is trained."""
+"""What a sweep found, as tables, figures, JSON and an MLflow run: read from the storage, nothing is trained.
 
-from ablate.reporting.report import Report, report
-
-__all__ = ["Report", "report"]
+`ablate.reporting.report.report(title)` does it all; the other modules are its parts.
+"""

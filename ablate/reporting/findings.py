@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ablate.reporting.words import listed, number, plural, searched, setting, settings, short_names
-from ablate.sweeping.search import Range
-from ablate.sweeping.spec import build_problems
+from ablate.reporting.ends import at_the_end
+from ablate.reporting.words import listed, number, plural, searched, settings, short_names
 from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
-
-_NEAR = 0.03  # of a range's length: this close to its end counts as at it
 
 
 def verdict(record: SweepRecord) -> str:
@@ -55,7 +52,7 @@ def spread(record: SweepRecord, arm: str) -> dict[str, Any] | None:
 
 
 def spread_text(record: SweepRecord, arm: str) -> str:
-    """The spread of `arm` as a sentence; '' where there is none."""
+    """The spread of `arm` as a sentence; empty where there is none."""
     found = spread(record, arm)
     if found is None:
         return ""
@@ -72,7 +69,7 @@ def spread_text(record: SweepRecord, arm: str) -> str:
 
 def observations(record: SweepRecord) -> list[str]:
     """What a reader should know before believing the table: unfinished, unequal or failed trials, optima at an end."""
-    return [*_unfinished(record), *_unequal(record), *_failures(record), *_at_the_end(record)]
+    return [*_unfinished(record), *_unequal(record), *_failures(record), *at_the_end(record)]
 
 
 # ---------------------------------------------------------------------------------------------------- parts
@@ -96,8 +93,9 @@ def finished_of(record: SweepRecord, arm: str) -> int:
 
 def seeds_of(record: SweepRecord) -> set[Any]:
     """The seeds that completed trials were trained with."""
-    fixed = record.spec.experiment.get("seed", 0)
-    return {t.params.get("seed", fixed) for arm in record.trials for t in completed(record, arm)}
+    spec = record.spec
+    fixed = {arm: spec.all_arms[arm].settings.get("seed", spec.experiment.get("seed", 0)) for arm in record.trials}
+    return {t.params.get("seed", fixed[arm]) for arm in record.trials for t in completed(record, arm)}
 
 
 def _ends(done: list[TrialRecord]) -> list[tuple[str, TrialRecord]]:
@@ -115,7 +113,7 @@ def _unequal(record: SweepRecord) -> Iterator[str]:
     counts = {arm: finished_of(record, arm) for arm in record.trials}
     if len(set(counts.values())) > 1:
         told = listed(f"{arm} {count}" for arm, count in counts.items())
-        yield f"Arms have unequal numbers of finished trials ({told}): the best of more trials is better by chance alone."
+        yield f"Arms have unequal numbers of finished trials ({told}): more trials find a better best by chance alone."
 
 
 def _failures(record: SweepRecord) -> Iterator[str]:
@@ -123,41 +121,6 @@ def _failures(record: SweepRecord) -> Iterator[str]:
         failed = [t for t in record.trials[arm] if t.status == "failed"]
         if failed:
             yield (
-                f"{arm}: {plural(len(failed), 'trial')} failed and count for nothing; "
+                f"{plural(len(failed), 'trial')} of {arm} failed, left out of all comparisons; "
                 f"the last: {failed[-1].reason or 'no reason is known'}."
             )
-
-
-def _at_the_end(record: SweepRecord) -> Iterator[str]:
-    """Best settings at an end of what was searched, where the configuration would accept values beyond it."""
-    for arm in record.trials:
-        best = record.best(arm)
-        for path, entry in record.spec.space(arm).items() if best else ():
-            value, ends = (best.params.get(path) if best else None), _numeric_ends(entry)
-            if not is_number(value) or ends is None:
-                continue
-            low, high = ends
-            ratio = isinstance(entry, Range) and entry.log or (low > 0 and high / low >= 10)
-            span = high / low if ratio else high - low
-            place = (value / low if ratio else value - low) if span else 0
-            for end, there, beyond in (
-                ("lower", place <= (span**_NEAR if ratio else _NEAR * span), low / 2 if ratio else low - span / 10),
-                ("upper", place >= (span ** (1 - _NEAR) if ratio else (1 - _NEAR) * span), high * 2 if ratio else high + span / 10),
-            ):
-                outside = type(entry.low)(beyond) if isinstance(entry, Range) else beyond
-                if there and not build_problems(record.spec.experiment, record.spec.all_arms[arm].settings, {path: outside}):
-                    yield (
-                        f"{arm}: its best {path} ({setting(value)}) is at the {end} end of what was searched "
-                        f"({setting(low)} to {setting(high)}); a better one may lie beyond."
-                    )
-
-
-def _numeric_ends(entry: Any) -> tuple[float, float] | None:
-    values = entry.ends() if isinstance(entry, Range) else list(entry)
-    numbers = [v for v in values if is_number(v)]
-    return (min(numbers), max(numbers)) if len(numbers) == len(values) and len(set(numbers)) > 1 else None
-
-
-def is_number(value: Any) -> bool:
-    """Whether `value` can stand on an axis."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,8 +1,8 @@
 """How much each searched parameter matters within one arm: fANOVA (Hutter et al. 2014), by Optuna.
 
-fANOVA and not Optuna's default, PED-ANOVA: that one looks at the best tenth of the trials, which of a dozen is one. On
-simulated arms of 8 to 12 trials with one parameter that matters and one that does not, PED-ANOVA put the right one first
-in half to two thirds of the cases, fANOVA in more than nine of ten.
+fANOVA and not Optuna's default, PED-ANOVA: that one looks at the best tenth of the trials, of a dozen one or two. On
+simulated arms of 8 to 12 trials with one parameter that matters and one that hardly does, PED-ANOVA put the right one
+first in half to two thirds of the cases, fANOVA in more than nine of ten.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ def finished(record: SweepRecord, arm: str) -> int:
 
 
 def _scored(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, float]]:
-    """Each finished trial with a badness. A pruned trial counts as the worst completed one; a diverged trial lies as far
-    beyond the worst as the worst lies from the best, so that it counts as bad without drowning the others."""
+    """Each finished trial with a badness.
+
+    A pruned trial counts as the worst completed one. A diverged trial lies as far beyond the worst as the worst lies
+    from the best, so that it counts as bad without drowning the others.
+    """
     sign = 1 if record.spec.objective.direction == "minimize" else -1
     trials = [t for t in record.trials[arm] if t.status in FINISHED and set(record.spec.space(arm)) <= set(t.params)]
     values = [sign * t.value for t in trials if t.value is not None]
@@ -64,7 +67,9 @@ def _fanova(record: SweepRecord, arm: str, scored: list[tuple[TrialRecord, float
     for trial, score in scored:
         params = {path: math.log(trial.params[path]) if log else trial.params[path] for path, (_, log) in axes.items()}
         try:
-            study.add_trial(create_trial(params=params, distributions={p: d for p, (d, _) in axes.items()}, value=score))
+            study.add_trial(
+                create_trial(params=params, distributions={p: d for p, (d, _) in axes.items()}, value=score)
+            )
         except ValueError:  # tried before the range was changed
             continue
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from ablate.errors import ConfigError
 from ablate.sweeping.spec import Sweep
@@ -20,9 +20,7 @@ def number(value: Any, digits: int = 4) -> str:
     """A result: fixed decimals where that is readable, so that a column of them compares at a glance."""
     if value is None:
         return "-"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return str(value)
-    if isinstance(value, int) or not math.isfinite(value):
+    if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     return f"{value:.{digits}f}" if value == 0 or 1e-2 <= abs(value) < 1e3 else f"{value:.{digits + 1}g}"
 
@@ -45,6 +43,11 @@ def duration(seconds: float | None) -> str:
         if seconds < limit:
             return f"{seconds / divisor:.{0 if unit == 's' and seconds >= 10 else 1}f} {unit}"
     return "-"
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether `value` can stand on an axis."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def plural(count: int, noun: str) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
@@ -120,6 +121,10 @@ class SamplerConfig(Kind):
     seed: int = Field(0, ge=0)
     """What the proposals depend on, with the number of the trial and the finished trials."""
 
+    def stream(self, number: int) -> int:
+        """A random seed for the trial `number`."""
+        return int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
+
     def build(self, number: int) -> BaseSampler:
         """Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose what an
         uninterrupted one would have."""
@@ -144,7 +149,7 @@ class Tpe(SamplerConfig):
     def build(self, number: int) -> BaseSampler:
         from optuna.samplers import TPESampler
 
-        return TPESampler(seed=self.seed + number, n_startup_trials=self.n_startup_trials)
+        return TPESampler(seed=self.stream(number), n_startup_trials=self.n_startup_trials)
 
 
 @samplers.register
@@ -156,7 +161,7 @@ class Random(SamplerConfig):
     def build(self, number: int) -> BaseSampler:
         from optuna.samplers import RandomSampler
 
-        return RandomSampler(seed=self.seed + number)
+        return RandomSampler(seed=self.stream(number))
 
 
 @samplers.register
@@ -168,7 +173,7 @@ class Grid(SamplerConfig):
     def build(self, number: int) -> BaseSampler:
         from optuna.samplers import RandomSampler
 
-        return RandomSampler(seed=self.seed + number)  # never drawn from: the cells are enqueued
+        return RandomSampler(seed=self.stream(number))  # never drawn from: the cells are enqueued
 
     def problems(self, space: Space) -> list[str]:
         found = []
@@ -191,7 +196,7 @@ class CmaEs(SamplerConfig):
     def build(self, number: int) -> BaseSampler:
         from optuna.samplers import CmaEsSampler
 
-        return CmaEsSampler(seed=self.seed + number, n_startup_trials=self.n_startup_trials)
+        return CmaEsSampler(seed=self.stream(number), n_startup_trials=self.n_startup_trials)
 
     def problems(self, space: Space) -> list[str]:
         numbers = [path for path, entry in space.items() if isinstance(entry, Range)]

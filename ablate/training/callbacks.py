@@ -136,7 +136,7 @@ class Validations(Callback):
 
 
 class Interrupt(Callback):
-    """Ends the run as interrupted when `asked()` turns true, looked at after every batch."""
+    """Ends the run as interrupted when `asked()` turns true, looked at after every update."""
 
     def __init__(self, asked: Callable[[], bool]) -> None:
         self.asked = asked
@@ -144,5 +144,5 @@ class Interrupt(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.asked():
+        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and self.asked():
             raise Stop("interrupted", f"interrupted at update {trainer.global_step}")

@@ -70,7 +70,7 @@ class Hooks:
     decide: Callable[[int, Mapping[str, float]], bool] | None = None
     """Given the number of updates and the metrics after each validation; False ends the run as pruned."""
     asked_to_stop: Callable[[], bool] | None = None
-    """Looked at after every batch; true ends the run as interrupted."""
+    """Looked at after every update; true ends the run as interrupted."""
 
 
 def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()) -> Result:

@@ -1,7 +1,7 @@
 """Placements, against their formulas written as plain functions that share nothing with `ablate.norms`.
 
-The real attention and MLP are replaced by toys, so that what is compared is the wiring alone: on its own, and in the blocks
-of both families.
+The real attention and MLP are replaced by toys, so that what is compared is the wiring alone: on its own, and in the
+blocks of both families.
 """
 
 import itertools
@@ -17,28 +17,28 @@ from ablate.norms import Site, norm_layers, placements
 
 DIM, DEPTH = 16, 6
 
-# ---------------------------------------------------------------------------------- the formulas, l counted from 1
+# ---------------------------------------------------------------------------------- the formulas, nth counted from 1
 
 
-def pre(x, f, norms, l, L):  # noqa: E741
+def pre(x, f, norms, nth, L):
     return x + f(norms[0](x))
 
 
-def post(x, f, norms, l, L):  # noqa: E741
+def post(x, f, norms, nth, L):
     return norms[0](x + f(x))
 
 
-def deepnorm(x, f, norms, l, L):  # noqa: E741
+def deepnorm(x, f, norms, nth, L):
     return norms[0](pow(2 * L, 1 / 4) * x + f(x))
 
 
-def lns(x, f, norms, l, L):  # noqa: E741
-    return x + f(norms[0](x) / pow(l, 1 / 2))
+def lns(x, f, norms, nth, L):
+    return x + f(norms[0](x) / pow(nth, 1 / 2))
 
 
 def mixed(first, second, count):
-    def rule(x, f, norms, l, L):  # noqa: E741
-        return (first if l <= count else second)(x, f, norms, l, L)
+    def rule(x, f, norms, nth, L):
+        return (first if nth <= count else second)(x, f, norms, nth, L)
 
     return rule
 
@@ -141,9 +141,9 @@ def norms_of(residual, layer_kind):
 
 
 def reference(layers, rule, layer_kind, x):
-    for l, layer in enumerate(layers, start=1):  # noqa: E741
+    for nth, layer in enumerate(layers, start=1):
         for residual, toy in ((layer.attn_residual, layer.attn), (layer.mlp_residual, layer.mlp)):
-            x = rule(x, lambda h, w=toy.weight: torch.tanh(h @ w), norms_of(residual, layer_kind), l, len(layers))
+            x = rule(x, lambda h, w=toy.weight: torch.tanh(h @ w), norms_of(residual, layer_kind), nth, len(layers))
     return x
 
 

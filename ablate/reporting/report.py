@@ -1,0 +1,149 @@
+"""`report`: the trials of a sweep as tables, figures and JSON, beside the sweep and in MLflow."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ablate import tracking
+from ablate.errors import StoreError
+from ablate.reporting import findings, tables
+from ablate.reporting.figures import draw
+from ablate.reporting.importance import finished, importance
+from ablate.reporting.publish import place_of, publish, report_run
+from ablate.sweeping.study import SweepRecord, TrialRecord, read_sweep
+
+JSON, TABLE = "report.json", "table.txt"
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a sweep found."""
+
+    record: SweepRecord
+    """The sweep and its trials."""
+    figures: list[Path]
+    """PNG files."""
+    importance: dict[str, dict[str, float]]
+    """Arm -> searched parameter -> share of the explained variation; empty for an arm with too few trials."""
+    mlflow: dict[str, Any]
+    """experiment, experiment_id, tracking_uri (without password), run_id of the report, parents (arm -> run)."""
+    folder: Path
+    """Where the figures, report.json and table.txt are."""
+    notes: list[str] = field(default_factory=list)
+    """What to know before believing the numbers."""
+
+    @property
+    def verdict(self) -> str:
+        """The best value of each arm and how little one seed proves."""
+        return findings.verdict(self.record)
+
+    def table(self) -> str:
+        """The tables as text."""
+        return tables.plain(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON: a number that is not finite is null, a curve is a list of [updates, objective]."""
+        record = self.record
+        return {
+            "sweep": record.title,
+            "objective": {"metric": record.spec.objective.metric, "direction": record.spec.objective.direction},
+            "verdict": self.verdict,
+            "arms": {arm: self._arm(arm) for arm in record.trials},
+            "trials": [_trial(trial) for trials in record.trials.values() for trial in trials],
+            "figures": [str(path) for path in self.figures],
+            "mlflow": _finite(self.mlflow),
+            "notes": list(self.notes),
+        }
+
+    def _arm(self, arm: str) -> dict[str, Any]:
+        record, best = self.record, self.record.best(arm)
+        kept = ("number", "params", "value", "metrics", "run_id", "step", "seconds")
+        told = {"trial" if key == "number" else key: _trial(best)[key] for key in kept} if best else None
+        return {
+            "target": record.target(arm),
+            "counts": record.counts(arm),
+            "searched": list(record.spec.space(arm)),
+            "best": told,
+            "spread": _finite(findings.spread(record, arm)),
+            "importance": self.importance[arm],
+            "importance_n": finished(record, arm),
+        }
+
+
+def report(title: str, *, storage: str | None = None, log: bool = True, folder: Path | None = None) -> Report:
+    """The report of the sweep `title` (NAME, or NAME@GENERATION; by default the latest).
+
+    Writes the figures, report.json and table.txt into `folder` (`reports/TITLE` of the store) and, if `log`, to the run
+    "report" of the sweep's MLflow experiment; an MLflow store that fails is noted, not raised.
+    Raises SweepError for an unknown sweep and StoreError where the trials cannot be read or the folder not be written.
+    """
+    record = read_sweep(title, storage)
+    folder = Path(folder) if folder is not None else tracking.store() / "reports" / record.title
+    with _writing(folder):
+        made = Report(
+            record,
+            draw(record, folder),
+            {arm: importance(record, arm) for arm in record.trials},
+            place_of(record),
+            folder,
+            findings.observations(record),
+        )
+        if log:
+            return _logged(made)
+        _write(made)
+    return made
+
+
+def _logged(made: Report) -> Report:
+    try:
+        made = replace(made, mlflow={**made.mlflow, **report_run(made.record)})
+        files = _write(made)
+        publish(made.mlflow["run_id"], [*made.figures, *files])
+    except StoreError as error:
+        made = replace(made, notes=[*made.notes, f"The report is in {made.folder} only. {error}"])
+        _write(made)
+    return made
+
+
+def _write(made: Report) -> list[Path]:
+    """report.json and table.txt."""
+    files = [made.folder / JSON, made.folder / TABLE]
+    files[0].write_text(json.dumps(made.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    files[1].write_text(made.table(), encoding="utf-8")
+    return files
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """One report of a sweep at a time: workers that end together would make two MLflow runs and mixed files."""
+    from filelock import FileLock, Timeout
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.parent / f".{folder.name}.lock", timeout=120):
+            yield
+    except Timeout:
+        raise StoreError(f"Another process has been writing the report in {folder} for two minutes.") from None
+    except OSError as error:
+        raise StoreError(
+            f"The report cannot be written to {folder}: {error.strerror or error}. Give another folder."
+        ) from None
+
+
+def _trial(trial: TrialRecord) -> dict[str, Any]:
+    return {**_finite(asdict(trial)), "curve": [[step, _finite(value)] for step, value in sorted(trial.curve.items())]}
+
+
+def _finite(value: Any) -> Any:
+    """`value` with what JSON has no word for as null."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,67 @@
+"""How figures look: colours that colour-blind readers tell apart, a marker per arm, axes without clutter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+Looks: TypeAlias = dict[str, tuple[str, str]]  # arm -> (colour, marker)
+Entry: TypeAlias = "tuple[Line2D, str]"  # of a legend
+
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h")  # a prime number of them: no pair repeats for long
+GREY = "#7f7f7f"
+SIZE = (7.0, 4.5)  # inches
+DPI = 150
+
+
+def looks(arms: Iterable[str]) -> Looks:
+    """The looks of each arm, by its place in the sweep, so that it looks the same in every figure."""
+    return {arm: (PALETTE[i % len(PALETTE)], MARKERS[i % len(MARKERS)]) for i, arm in enumerate(arms)}
+
+
+def canvas(title: str, subtitle: str) -> tuple[Figure, Axes]:
+    """An empty figure; no global state of pyplot is touched."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(title, fontsize=12, loc="left", pad=20)
+    axes.annotate(
+        subtitle, (0, 1), (0, 7), xycoords="axes fraction", textcoords="offset points", fontsize=8.5, color="#555555"
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(True, which="major", color="#e6e6e6", linewidth=0.7)
+    axes.set_axisbelow(True)
+    return figure, axes
+
+
+def status_entries(statuses: set[str]) -> list[Entry]:
+    """What the marks of pruned and diverged trials mean, as far as there are any."""
+    entries = []
+    if "diverged" in statuses:
+        entries.append(entry((GREY, "o"), "diverged", linestyle="none", markerfacecolor="none"))
+    if "pruned" in statuses:
+        entries.append(entry((GREY, "x"), "pruned, last value", linestyle="none"))
+    return entries
+
+
+def entry(look: tuple[str, str], label: str, **options: object) -> Entry:
+    """A line of the legend with a colour and a marker; `options` are those of Line2D."""
+    from matplotlib.lines import Line2D
+
+    colour, marker = look
+    settings: dict[str, object] = {"color": colour, "marker": marker, "markersize": 6, "linewidth": 1.2, **options}
+    return Line2D([], [], **settings), label  # type: ignore[arg-type]
+
+
+def legend(figure: Figure, entries: list[Entry]) -> None:
+    """A legend below the axes, where it hides nothing."""
+    handles, labels = [handle for handle, _ in entries], [label for _, label in entries]
+    columns = max(1, min(4, len(entries), int(112 / (max(map(len, labels)) + 7))))  # some 110 letters fit side by side
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)

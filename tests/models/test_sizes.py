@@ -1,0 +1,75 @@
+"""The named sizes, on the meta device: nothing is allocated."""
+
+import pytest
+import timm
+import torch
+
+from ablate.config import Experiment
+from ablate.models import models
+
+VOCAB = 32_000
+PAPER = {  # papers.md, section 3: hidden, MLP, heads, layers, parameters in millions and how exactly they are given
+    "llama-9m": (128, 352, 4, 4, 9.0, 0.06),
+    "llama-20m": (256, 688, 4, 4, 19.6, 0.06),
+    "llama-35m": (384, 1024, 8, 6, 35.2, 0.06),
+    "llama-60m": (512, 1376, 8, 8, 58.1, 0.06),
+    "llama-71m": (512, 1368, 8, 12, 70.6, 0.06),
+    "llama-130m": (768, 2048, 12, 12, 134.1, 0.06),
+    "llama-250m": (768, 2560, 16, 24, 247.4, 0.06),
+    "llama-350m": (1024, 2736, 16, 24, 368.0, 0.06),
+    "llama-1b": (2048, 5461, 32, 24, 1339, 0.6),
+    "llama-3b": (2560, 6848, 32, 32, 2686, 0.6),
+    "llama-7b": (4096, 11008, 32, 32, 6738, 0.6),
+}
+TIMM = {"vit-tiny": "vit_tiny_patch16_224", "vit-small": "vit_small_patch16_224"}
+
+
+def formula(name):
+    hidden, mlp, _, layers, *_ = PAPER[name]
+    attention, swiglu, norms = 4 * hidden * hidden, 3 * hidden * mlp, 2 * hidden
+    return 2 * VOCAB * hidden + layers * (attention + swiglu + norms) + hidden
+
+
+def on_meta(name, classes, shape, settings=None):
+    experiment = Experiment.from_mapping({"model": name}, settings or {})
+    with torch.device("meta"):
+        return experiment.model.build(experiment.norm, experiment.init, classes, shape)
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_llama(name):
+    hidden, mlp, heads, layers, millions, rounding = PAPER[name]
+    config = Experiment.from_mapping({"model": name}).model
+    assert (config.hidden, config.mlp, config.heads, config.layers) == (hidden, mlp, heads, layers)
+    assert abs(formula(name) / 1e6 - millions) <= rounding
+    model = on_meta(name, VOCAB, (256,))
+    assert all(p.is_meta for p in model.parameters())
+    assert model.parameter_count() == formula(name)
+
+
+def test_9m_to_the_last_parameter():
+    assert on_meta("llama-9m", VOCAB, (256,)).parameter_count() == 8_995_968
+
+
+@pytest.mark.parametrize("kind", ["post", "deepnorm", "lns", "mix"])
+def test_the_compared_placements_have_the_same_size(kind):
+    assert on_meta("llama-71m", VOCAB, (256,), {"norm": kind}).parameter_count() == formula("llama-71m")
+
+
+@pytest.mark.parametrize("name", TIMM)
+def test_vit(name):
+    with torch.device("meta"):
+        expected = timm.create_model(TIMM[name], pretrained=False)
+    model = on_meta(name, 1000, (3, 224, 224))
+    assert model.parameter_count() == sum(p.numel() for p in expected.parameters())
+
+
+def test_every_named_size_is_tested():
+    assert set(models.presets) == {*PAPER, *TIMM, "vit-digits"}
+
+
+@pytest.mark.parametrize("name", models.presets)
+def test_a_named_size_can_be_changed(name):
+    changed = Experiment.from_mapping({"model": name}, {"model.layers": 2}).model
+    assert changed.layers == 2
+    assert changed.hidden == models.presets[name]["hidden"]

@@ -1,0 +1,145 @@
+"""ViT, against timm's own Vision Transformer with the same weights."""
+
+import pytest
+import timm
+import torch
+from timm.models.vision_transformer import VisionTransformer
+from torch import nn
+
+from ablate.config import Experiment
+from ablate.norms import norm_layers, placements
+
+DIGITS = {"img_size": 8, "patch_size": 2, "in_chans": 1, "num_classes": 10, "embed_dim": 48, "depth": 6, "num_heads": 4}
+
+
+def ours(name, classes, shape, settings=None):
+    experiment = Experiment.from_mapping({"model": name, "norm": "pre", "norm.layer": "layernorm"}, settings or {})
+    return experiment.model.build(experiment.norm, experiment.init, classes, shape)
+
+
+def our_name(name):
+    return "vit." + name.replace(".norm1.", ".attn_residual.norm.").replace(".norm2.", ".mlp_residual.norm.")
+
+
+def shaken(model):
+    """`model` with weights far from the initial ones, so that no norm, bias or token is at 1 or 0."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.05 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+    return model
+
+
+def copied(reference, model):
+    model.load_state_dict({our_name(name): tensor for name, tensor in reference.state_dict().items()})
+    return model
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"), [("vit-tiny", "vit_tiny_patch16_224"), ("vit-small", "vit_small_patch16_224")]
+)
+def test_logits_equal_timm(name, theirs):
+    reference = shaken(timm.create_model(theirs, pretrained=False)).eval()
+    model = copied(reference, ours(name, 1000, (3, 224, 224))).eval()
+    images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        expected = reference(images)
+        assert expected.std() > 0.5
+        torch.testing.assert_close(model(images), expected, atol=1e-4, rtol=0)
+
+
+def test_logits_and_gradients_equal_timm_on_digits():
+    reference = shaken(VisionTransformer(**DIGITS)).double()
+    model = copied(reference, ours("vit-digits", 10, (1, 8, 8)).double())
+    images = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    weight = torch.randn(4, 10, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    expected, logits = reference(images), model(images)
+    assert expected.std() > 0.2
+    torch.testing.assert_close(logits, expected, atol=1e-10, rtol=0)
+    for output in (expected, logits):
+        (output * weight).sum().backward()
+    gradients = dict(model.named_parameters())
+    for name, p in reference.named_parameters():
+        torch.testing.assert_close(gradients[our_name(name)].grad, p.grad, atol=1e-10, rtol=0)
+
+
+def test_images_need_not_be_square():
+    model = ours("vit", 5, (2, 4, 10))
+    assert model.vit.pos_embed.shape[1] == 1 + 2 * 5
+    assert model(torch.randn(3, 2, 4, 10)).shape == (3, 5)
+
+
+# ------------------------------------------------------------------------------------------- stochastic depth
+
+
+def rates(model):
+    return [block.drop_path.drop_prob for block in model.vit.blocks]
+
+
+@pytest.mark.parametrize(("layers", "rate"), [(6, 0.3), (12, 0.1), (2, 0.5)])
+def test_drop_path_rises_linearly_as_in_timm(layers, rate):
+    reference = VisionTransformer(**{**DIGITS, "depth": layers, "drop_path_rate": rate})
+    expected = [rate * i / (layers - 1) for i in range(layers)]
+    found = rates(ours("vit-digits", 10, (1, 8, 8), {"model.drop_path": rate, "model.layers": layers}))
+    assert found == pytest.approx(expected, abs=1e-6)
+    for i, block in enumerate(reference.blocks):
+        for theirs in (block.drop_path1, block.drop_path2):
+            assert found[i] == pytest.approx(getattr(theirs, "drop_prob", 0.0), abs=1e-7)
+
+
+def test_no_drop_path_by_default():
+    assert rates(ours("vit-digits", 10, (1, 8, 8))) == [0.0] * 6
+
+
+def without_sublayers(kind, x, norm1, norm2, depth, index):
+    """A layer by its formula, where both sublayers give 0."""
+    if kind == "mix":
+        kind = "post" if index < depth // 4 else "pre"
+    return {
+        "pre": lambda: x,
+        "lns": lambda: x,
+        "post": lambda: norm2(norm1(x)),
+        "deepnorm": lambda: norm2((2 * depth) ** 0.25 * norm1((2 * depth) ** 0.25 * x)),
+    }.get(kind, lambda: None)()
+
+
+@pytest.mark.parametrize("layer", norm_layers)
+@pytest.mark.parametrize("kind", placements)
+def test_the_sublayer_is_dropped_and_the_norm_is_not(kind, layer):
+    """With (nearly) everything dropped a layer does what its placement does around a sublayer that gives 0."""
+    model = shaken(ours("vit-digits", 10, (1, 8, 8), {"norm": kind, "norm.layer": layer, "model.drop_path": 0.5}))
+    x = 2 + torch.randn(3, 17, 48, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    for index, block in enumerate(model.double().vit.blocks):
+        block.drop_path.drop_prob = 1 - 1e-12
+        first, second = block.attn_residual, block.mlp_residual
+        dropped, whole = block.train()(x), block.eval()(x)
+        around_nothing = second(first(x, torch.zeros_like), torch.zeros_like)
+        torch.testing.assert_close(dropped, around_nothing, atol=1e-12, rtol=1e-12)
+        assert not torch.allclose(whole, around_nothing, atol=1e-3)
+        formula = without_sublayers(kind, x, getattr(first, "norm", None), getattr(second, "norm", None), 6, index)
+        if formula is not None:
+            torch.testing.assert_close(dropped, formula, atol=1e-12, rtol=1e-12)
+
+
+def test_samples_are_dropped_whole_and_the_rest_is_scaled_up():
+    block = ours("vit-digits", 10, (1, 8, 8), {"model.drop_path": 0.5}).double().vit.blocks[-1]
+    torch.manual_seed(0)
+    x = torch.randn(400, 17, 48, dtype=torch.float64)
+    block.mlp = nn.Identity()
+    block.attn.forward = torch.zeros_like
+    branch = block.eval()(x) - x
+    ratio = (block.train()(x) - x) / branch  # 0 where dropped, 1 / 0.5 where kept
+    per_sample = ratio.flatten(1)[:, :1].round(decimals=6)
+    torch.testing.assert_close(ratio, per_sample[:, :, None].expand_as(ratio), atol=1e-6, rtol=0)
+    assert set(per_sample.flatten().tolist()) == {0.0, 2.0}
+    assert 0.4 < (per_sample == 0).double().mean() < 0.6
+
+
+def test_stochastic_depth_is_off_in_evaluation():
+    model = ours("vit-digits", 10, (1, 8, 8), {"model.drop_path": 0.9})
+    plain = ours("vit-digits", 10, (1, 8, 8))
+    plain.load_state_dict(model.state_dict())
+    images = torch.randn(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(model.eval()(images), plain.eval()(images))
+    torch.manual_seed(0)
+    assert not torch.equal(model.train()(images), plain.train()(images))

@@ -1,0 +1,159 @@
+"""Sentences, tables and importance: what is claimed, with how many trials, and what is not."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ablate.reporting import findings
+from ablate.reporting.importance import importance
+from ablate.reporting.report import report
+from ablate.reporting.tables import plain, render
+from ablate.reporting.words import duration, number, short_names
+from ablate.sweeping.study import SweepRecord, read_sweep
+
+ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}}}
+
+
+@pytest.fixture
+def record(demo: Any) -> SweepRecord:
+    return read_sweep("demo")
+
+
+def test_the_verdict_lists_the_arms_with_n_and_names_no_winner(record: SweepRecord) -> None:
+    text = findings.verdict(record)
+    assert text.startswith("Best of 8 trials: mix 1.7120, pre 1.7350, post 1.8200 (val/loss, lower is better).")
+    assert "on one seed: differences between arms of this kind are not evidence" in text
+    assert "before claiming a winner" in text
+    assert not re.search(r"\bwins|\bbetter than|outperform|significant|beats", text)
+
+
+def test_unequal_numbers_of_trials_stand_beside_each_value(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for lr, value in ((1e-3, 1.8), (2e-3, 1.9)):
+        sweep.add("pre", {"optimizer.lr": lr}, value)
+    sweep.add("post", {"optimizer.lr": 1e-3}, 1.85)
+    record = read_sweep("demo")
+    text = findings.verdict(record)
+    assert "Best of each arm: pre 1.8000 (of 2 trials), post 1.8500 (of 1 trial)" in text
+    assert "No trial of mix has completed." in text
+    assert any(
+        "unequal numbers of finished trials (pre 2, post 1 and mix 0)" in n for n in findings.observations(record)
+    )
+
+
+def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) -> None:
+    objective = {"metric": "val/accuracy", "direction": "maximize"}
+    sweep = writer({**spec, "experiment": {"model": "vit"}, "objective": objective})
+    for arm, values in {"pre": (0.9, 0.7), "post": (0.95, 0.2)}.items():
+        for lr, value in zip((1e-3, 2e-3), values, strict=True):
+            sweep.add(arm, {"optimizer.lr": lr}, value)
+    sweep.add("post", {"optimizer.lr": 9e-3}, status="diverged")
+    record = read_sweep("demo")
+    assert "post 0.9500 (of 3 trials), pre 0.9000 (of 2 trials) (val/accuracy, higher is better)" in findings.verdict(
+        record
+    )
+    spread = findings.spread(record, "post")
+    assert spread is not None
+    assert (spread["best"]["value"], spread["worst"]["value"], spread["n"]) == (0.95, 0.2, 2)
+
+
+def test_a_sweep_without_arms_compares_nothing(writer: Any) -> None:
+    writer(ONE_ARM).add("all", {"optimizer.lr": 1e-3}, 1.9)
+    text = findings.verdict(read_sweep("one"))
+    assert text.startswith("Best of 1 trial: all 1.9000")
+    assert "differences" not in text
+
+
+def test_the_spread_is_within_an_arm_and_carries_n(record: SweepRecord) -> None:
+    text = findings.spread_text(record, "post")
+    assert text == "post: 1.8200 (lr=0.0004) to 2.1462 (lr=0.0016) over 5 completed trials; 3 diverged besides."
+
+
+def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for lr, value in ((1e-4, 2.0), (1e-3, 1.9), (9.9e-3, 1.8)):
+        sweep.add("pre", {"optimizer.lr": lr}, value)
+        sweep.add("mix", {"optimizer.lr": 1e-3, "norm.alpha": 1.0}, value)
+    notes = [note for note in findings.observations(read_sweep("demo")) if "lie beyond" in note]
+    assert notes == [
+        "The best optimizer.lr of pre is at the upper end of what was searched (0.0001 to 0.01): "
+        "a better one may lie beyond."
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------- importance
+
+
+def test_the_learning_rate_matters_most_where_it_was_made_to(record: SweepRecord) -> None:
+    shares = importance(record, "mix")
+    assert list(shares)[0] == "optimizer.lr"
+    assert sum(shares.values()) == pytest.approx(1)
+    assert importance(record, "pre") == {"optimizer.lr": 1.0}
+
+
+def test_divergence_counts_for_the_parameter_that_causes_it(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for i in range(12):
+        alpha, lr = (i % 4) / 4, 10 ** (-4 + (i % 6) / 3)
+        diverged = alpha > 0.6
+        value = None if diverged else 1.7 + 0.001 * (i % 6)
+        sweep.add(
+            "mix", {"optimizer.lr": lr, "norm.alpha": alpha}, value, status="diverged" if diverged else "completed"
+        )
+    shares = importance(read_sweep("demo"), "mix")
+    assert shares["norm.alpha"] > 0.7
+
+
+@pytest.mark.parametrize("values", [[1.7, 1.8, 1.9], [1.7] * 5, [None] * 5, [1.7, None, None, None]])
+def test_no_importance_without_enough_to_go_by(spec: Any, writer: Any, values: list[float | None]) -> None:
+    sweep = writer(spec)
+    for i, value in enumerate(values):
+        params = {"optimizer.lr": 1e-3 + i * 1e-4, "norm.alpha": i / 10}
+        sweep.add("mix", params, value, status="completed" if value else "diverged")
+    assert importance(read_sweep("demo"), "mix") == {}
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_hold_every_number_and_stay_within_the_terminal(demo: Any, width: int) -> None:
+    made = report("demo", log=False)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    with console.capture() as capture:
+        render(made, console)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
+    tables, _, rest = text.partition("Where it is")
+    assert all(len(line.rstrip()) <= width for line in tables.splitlines())
+    for trial in (t for trials in made.record.trials.values() for t in trials):
+        if trial.value is not None:
+            assert number(trial.value) in tables
+    assert "0/3/0" in tables or width > 80
+    assert "post 5, 6 and 7 diverged: validation loss nan at update 100" in tables
+    assert "mix 8 failed: RuntimeError: CUDA out of memory" in tables
+    assert "ablate ui" in rest
+    assert "…" not in text
+
+
+def test_the_plain_table_has_no_colours_and_lists_trials_best_first(demo: Any) -> None:
+    text = plain(report("demo", log=False))
+    assert "\x1b" not in text
+    pre = [line.split()[1] for line in text.partition("All 26 trials")[2].splitlines() if line.startswith(" pre ")]
+    assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]
+
+
+def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:
+    writer(spec).add("pre", {"optimizer.lr": 1e-3}, status="failed", reason="KeyError: [red]x[/red]")
+    assert "[red]x[/red]" in plain(report("demo", log=False))
+
+
+def test_words() -> None:
+    assert [number(v) for v in (None, 1.71234, 0.00012345, 12345.678, 3)] == ["-", "1.7123", "0.00012345", "12346", "3"]
+    assert [duration(s) for s in (None, 2.04, 61.5, 600, 90_000)] == ["-", "2.0 s", "62 s", "10.0 min", "25.0 h"]
+    assert short_names(["norm.alpha", "optimizer.lr"]) == {"norm.alpha": "alpha", "optimizer.lr": "lr"}
+    assert set(short_names(["a.kind", "b.kind"]).values()) == {"a.kind", "b.kind"}

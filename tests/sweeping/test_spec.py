@@ -1,0 +1,329 @@
+"""Sweep files: reading, overriding, what they lead to, and what is wrong with them."""
+
+import pytest
+import yaml
+
+from ablate.config import Experiment, json_schema
+from ablate.errors import ConfigError
+from ablate.sweeping.search import Range, pruners, samplers
+from ablate.sweeping.spec import Objective, Sweep
+
+FILE = """\
+# A header.
+name: mix-demo
+experiment:
+  model: {kind: llama, hidden: 32, layers: 4, heads: 2}
+  trainer.max_steps: 60
+arms:
+  pre: {norm: pre}
+  mix: {norm.kind: mix, search: {norm.alpha: {low: 0.1, high: 0.5}}}
+search:
+  optimizer.lr: {low: 1e-4, high: 1e-2, log: true}
+objective: {metric: val/perplexity}
+budget: {trials: 12}
+sampler: {kind: random, seed: 4}
+pruner: hyperband
+"""
+LR = {"low": 1e-4, "high": 1e-2, "log": True}
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "demo.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def sweep(**parts):
+    return Sweep.from_tree({"name": "demo", "search": {"optimizer.lr": LR}, **parts})
+
+
+def problems(**parts):
+    """{path: (message, given)} of everything that is wrong."""
+    with pytest.raises(ConfigError) as caught:
+        sweep(**parts)
+    found = [(p.path, p.message, p.given) for p in caught.value.problems]
+    assert len(found) == len(set(map(repr, found)))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- reading
+
+
+def test_a_file(file):
+    spec = Sweep.load(file)
+    assert (spec.name, spec.budget.trials) == ("mix-demo", 12)
+    assert spec.objective == Objective(metric="val/perplexity", direction="minimize")
+    assert spec.sampler == samplers["random"](seed=4)
+    assert spec.pruner == pruners["hyperband"]()
+    assert list(spec.all_arms) == ["pre", "mix"]
+    assert spec.space("pre") == {"optimizer.lr": Range(low=1e-4, high=1e-2, log=True)}
+    assert list(spec.space("mix")) == ["optimizer.lr", "norm.alpha"]
+    assert spec.space("mix")["norm.alpha"] == Range(low=0.1, high=0.5)
+    assert (spec.trials("pre"), spec.trials("mix")) == (12, 12)
+
+
+def test_what_it_leads_to(file):
+    spec = Sweep.load(file)
+    model = {"kind": "llama", "hidden": 32, "layers": 4, "heads": 2}
+    common = {"model": model, "trainer": {"max_steps": 60}}
+    assert spec.base("pre") == Experiment.from_mapping({**common, "optimizer.lr": 1e-4})
+    mix = {"norm": {"kind": "mix", "alpha": 0.5}, "optimizer.lr": 3e-3}
+    assert spec.at("mix", {"norm.alpha": 0.5, "optimizer.lr": 3e-3}) == Experiment.from_mapping({**common, **mix})
+
+
+def test_without_arms_there_is_one_called_all():
+    spec = sweep(experiment={"norm": "mix"})
+    assert list(spec.all_arms) == ["all"]
+    assert spec.at("all", {"optimizer.lr": 0.5}).optimizer.lr == 0.5
+    assert spec.base("all").norm.kind == "mix"
+
+
+TREES = [
+    {},
+    {"arms": {"pre": {"norm": "pre"}, "mix": {"norm": {"kind": "mix"}, "search": {"norm.alpha": [0.25, 0.5]}}}},
+    {"experiment": {"trainer.gradient_clip_val": None, "model": {"kv_heads": None}}},
+    {"search": {"trainer.gradient_clip_val": [None, 1.0], "trainer.max_steps": {"low": 10, "high": 90, "step": 40}}},
+    {"sampler": {"kind": "grid"}, "search": {"norm": ["pre", "post"], "seed": {"low": 1, "high": 3}}},
+    {"sampler": "cmaes", "search": {"optimizer.lr": LR, "optimizer.eps": LR}},
+    {"budget": {"trials": 3}, "objective": {"metric": "val/accuracy", "direction": "maximize"}},
+]
+
+
+@pytest.mark.parametrize("parts", [*TREES, *({"pruner": kind} for kind in pruners)])
+def test_round_trip(parts, tmp_path):
+    spec = sweep(**parts)
+    assert Sweep.from_tree(spec.to_tree()) == spec
+    assert Sweep.from_tree(yaml.safe_load(spec.to_yaml())) == spec
+    file = tmp_path / "again.yaml"
+    file.write_text(spec.to_yaml())
+    again = Sweep.load(file)
+    assert again == spec
+    for arm in spec.all_arms:
+        assert again.base(arm) == spec.base(arm)
+        assert again.space(arm) == spec.space(arm)
+
+
+def test_a_dumped_arm_is_written_as_in_a_file():
+    spec = sweep(arms={"mix": {"norm": "mix", "search": {"norm.alpha": [0.5]}}, "pre": {"norm": "pre"}})
+    assert spec.to_tree()["arms"] == {"mix": {"norm": "mix", "search": {"norm.alpha": [0.5]}}, "pre": {"norm": "pre"}}
+
+
+def test_everything_has_a_default_but_the_name():
+    spec = sweep()
+    assert (spec.budget.trials, spec.objective.metric, spec.objective.direction) == (10, "val/loss", "minimize")
+    assert (spec.sampler.kind, spec.pruner.kind) == ("tpe", "none")
+    with pytest.raises(ConfigError, match="name: is required"):
+        Sweep.from_tree({"search": {"optimizer.lr": LR}})
+
+
+# ---------------------------------------------------------------------------------------------------- overrides
+
+
+def test_overrides_of_the_experiment(file):
+    spec = Sweep.load(
+        file, {"trainer.max_steps": 30, "model": "llama-9m", "experiment.seed": 5, "norm.layer": "layernorm"}
+    )
+    for arm in ("pre", "mix"):
+        experiment = spec.base(arm)
+        assert (experiment.trainer.max_steps, experiment.seed, experiment.model.hidden) == (30, 5, 128)
+        assert experiment.norm.layer.kind == "layernorm"
+        assert experiment.norm.kind == arm
+
+
+def test_overrides_of_the_sweep(file):
+    given = {
+        "name": "other",
+        "budget.trials": 3,
+        "sampler": "tpe",
+        "pruner.kind": "median",
+        "objective.metric": "val/loss",
+    }
+    spec = Sweep.load(file, {**given, "pruner.n_startup_trials": 2})
+    assert (spec.name, spec.budget.trials, spec.objective.metric) == ("other", 3, "val/loss")
+    assert spec.sampler == samplers["tpe"](seed=4)  # the seed is common to all samplers
+    assert spec.pruner == pruners["median"](n_startup_trials=2)
+    assert spec.base("pre") == Sweep.load(file).base("pre")
+
+
+def test_overrides_leave_the_file_alone(file):
+    Sweep.load(file, {"seed": 3, "budget.trials": 1})
+    assert file.read_text() == FILE
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"budget.trails": 3}, r"budget\.trails: unknown key. Did you mean budget\.trials\?"),
+        ({"sampler": "tp"}, "unknown sampler 'tp'.*Did you mean tpe?"),
+        ({"trainer.max_step": 3}, r"experiment\.trainer\.max_step: unknown key. Did you mean trainer\.max_steps\?"),
+        ({"trainer.max_steps": 0}, r"experiment\.trainer\.max_steps: must be greater than 0 \(given: 0\)"),
+        ({"norm.alpha": 0.3}, r"norm\.alpha: unknown key. It belongs to norm\.kind mix"),
+    ],
+)
+def test_overrides_that_are_wrong(file, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        Sweep.load(file, overrides)
+
+
+# ---------------------------------------------------------------------------------------------------- the budget
+
+
+@pytest.mark.parametrize(
+    ("parts", "count"),
+    [
+        ({"search": {"norm": ["pre", "post"], "seed": [1, 2, 3]}}, 6),
+        ({"search": {"optimizer.lr": {**LR, "num": 12}}}, 12),
+        ({"search": {"optimizer.lr": {**LR, "num": 12}}, "budget": {"trials": 5}}, 5),
+        ({"search": {"optimizer.lr": {**LR, "num": 3}}, "budget": {"trials": 5}}, 3),
+        ({"search": {"model.layers": {"low": 1, "high": 4}, "norm": ["pre", "post"]}}, 8),
+    ],
+)
+def test_a_grid_has_its_cells_for_a_budget(parts, count):
+    assert sweep(sampler="grid", **parts).trials("all") == count
+
+
+def test_each_arm_has_the_cells_of_its_own_grid():
+    arms = {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.25, 0.5]}}}
+    spec = sweep(sampler="grid", arms=arms, search={"optimizer.lr": [1e-3, 1e-2]})
+    assert (spec.trials("pre"), spec.trials("mix")) == (2, 4)
+
+
+@pytest.mark.xfail(reason="to_tree writes the default budget, which then limits the grid: a stored sweep forgets cells")
+def test_a_stored_grid_keeps_its_cells():
+    spec = sweep(sampler="grid", search={"optimizer.lr": {**LR, "num": 12}})
+    assert Sweep.model_validate(spec.to_tree()).trials("all") == spec.trials("all") == 12
+
+
+# ---------------------------------------------------------------------------------------------------- what is wrong
+
+
+@pytest.mark.parametrize(
+    ("parts", "path", "message"),
+    [
+        ({"search": {"optimizer.lrr": [1]}}, "search.optimizer.lrr", "unknown key. Did you mean optimizer.lr?"),
+        ({"search": {"norm.alpha": [0.5]}}, "search.norm.alpha", "unknown key. It belongs to norm.kind mix."),
+        ({"search": {"norm": ["pre", "mxi"]}}, "search.norm", "norm.kind: unknown placement 'mxi'."),
+        ({"search": {"optimizer.lr": []}}, "search.optimizer.lr", "must be a list of values, or a mapping with low"),
+        ({"search": {"optimizer.lr": 0.1}}, "search.optimizer.lr", "must be a list of values, or a mapping with low"),
+        ({"search": {"optimizer.lr": {"low": 1e-4}}}, "search.optimizer.lr.high", "is required"),
+        (
+            {"search": {"optimizer.lr": {"low": 1, "high": 0.1}}},
+            "search.optimizer.lr",
+            "low (1) must be below high (0.1)",
+        ),
+        ({"search": {"optimizer.lr": {"low": 0, "high": 1}}}, "search.optimizer.lr", "must be greater than 0"),
+        (
+            {"search": {"schedule.warmup_steps": {"low": 1, "high": 300}}},
+            "search.schedule.warmup_steps",
+            "the warm-up (300)",
+        ),
+        ({"search": {"model.heads": [4, 3]}}, "search.model.heads", "must divide hidden (128)"),
+        ({"search": {}}, "search", "nothing is searched, so all 10 trials would be the same"),
+        ({"search": [1]}, "search", "must be a valid dictionary"),
+        ({"sampler": "cmaes"}, "search", "cmaes searches two or more ranges, given optimizer.lr."),
+        ({"sampler": "grid"}, "search", "optimizer.lr: a grid needs a list of values, or num or step"),
+        (
+            {"experiment": {"norm": {"kind": "mix", "alpha": 1.5}}},
+            "experiment.norm.alpha",
+            "must be less than or equal",
+        ),
+        ({"experiment": {"sede": 1}}, "experiment.sede", "unknown key. Did you mean seed?"),
+        ({"experiment": 3}, "experiment", "must be a valid dictionary"),
+        ({"arms": {"mix": {"norm": "mxi"}}}, "arms.mix.norm.kind", "unknown placement 'mxi'."),
+        (
+            {"arms": {"mix": {"norm": "mix", "norm.alpha": 1.5}}},
+            "arms.mix.norm.alpha",
+            "must be less than or equal to 1",
+        ),
+        (
+            {"arms": {"mix": {"norm": {"kind": "mix", "alpha": 1.5}}}},
+            "arms.mix.norm.alpha",
+            "must be less than or equal",
+        ),
+        ({"arms": {"mix": {"search": {"norm.alpha": [0.5]}}}}, "arms.mix.search.norm.alpha", "unknown key. It belongs"),
+        (
+            {"arms": {"mix": {"norm": "mix", "search": {"norm.alpha": {"low": 0.1, "high": 1.5}}}}},
+            "arms.mix.search.norm.alpha",
+            "must be less than or equal to 1",
+        ),
+        ({"arms": {"a/b": {}}}, "arms", "the name of an arm is not empty and has no / or @, given 'a/b'"),
+        ({"arms": {"a@b": {}}}, "arms", "the name of an arm is not empty and has no / or @, given 'a@b'"),
+        ({"budget": {"trials": 0}}, "budget.trials", "must be greater than 0"),
+        ({"budget": {"trails": 1}}, "budget.trails", "unknown key. Did you mean budget.trials?"),
+        ({"objective": {"direction": "max"}}, "objective.direction", "must be 'minimize' or 'maximize'"),
+        ({"pruner": "hyperbnd"}, "pruner", "unknown pruner 'hyperbnd'."),
+        (
+            {"pruner": {"kind": "median", "reduction_factor": 3}},
+            "pruner.reduction_factor",
+            "unknown key. It belongs to",
+        ),
+        ({"arm": {}}, "arm", "unknown key. Did you mean arms?"),
+        ({"name": "a/b"}, "name", "String should match pattern"),
+        ({"name": "a" * 81}, "name", "String should have at most 80 characters"),
+    ],
+)
+def test_one_problem(parts, path, message):
+    found = problems(**parts)
+    assert {p for p, _, _ in found} == {path}
+    assert all(text.startswith(message) for _, text, _ in found)
+
+
+def test_problems_of_all_arms_at_once_each_with_its_place():
+    found = problems(
+        experiment={"seed": -1},
+        arms={
+            "wrong": {"optimizer.lr": -1},
+            "right": {"norm": "post"},
+            "unknown": {"norm.alpha": 0.5},
+        },
+    )
+    assert sorted(found) == [
+        ("arms.unknown.norm.alpha", "unknown key. It belongs to norm.kind mix.", 0.5),
+        ("arms.wrong.optimizer.lr", "must be greater than 0", -1),
+        ("experiment.seed", "must be greater than or equal to 0", -1),
+    ]
+
+
+def test_both_ends_are_tried():
+    found = problems(arms={"a": {"norm": "mix", "search": {"norm.alpha": {"low": -0.5, "high": 1.5}}}})
+    assert [(path, given) for path, _, given in found] == [("arms.a.search.norm.alpha", v) for v in (-0.5, 1.5)]
+
+
+def test_the_message_names_the_file(file):
+    file.write_text(FILE.replace("high: 0.5", "high: 1.5"))
+    with pytest.raises(ConfigError) as caught:
+        Sweep.load(file)
+    assert str(caught.value).splitlines() == [
+        f"1 problem in {file}:",
+        "  arms.mix.search.norm.alpha: must be less than or equal to 1 (given: 1.5)",
+    ]
+
+
+def test_one_trial_needs_no_search():
+    assert sweep(search={}, budget={"trials": 1}).trials("all") == 1
+
+
+def test_the_schema_of_sweeps_resolves():
+    schema = json_schema(Sweep)
+
+    def references(part):
+        if isinstance(part, dict):
+            yield from ([part["$ref"]] if isinstance(part.get("$ref"), str) else [])
+            for value in part.values():
+                yield from references(value)
+        elif isinstance(part, list):
+            for value in part:
+                yield from references(value)
+
+    found = set(references(schema))
+    assert {"#/$defs/sampler", "#/$defs/pruner"} <= found
+    assert all(reference.removeprefix("#/$defs/") in schema["$defs"] for reference in found)
+    for field in schema["properties"].values():
+        inner = schema["$defs"][field["$ref"].removeprefix("#/$defs/")] if "$ref" in field else {}
+        assert field.get("description") or inner.get("description")
+
+
+@pytest.mark.xfail(reason="the schema wants an arm's settings under `settings`, where no file has them")
+def test_the_schema_of_sweeps_lets_an_arm_have_settings():
+    assert json_schema(Sweep)["$defs"]["Arm"].get("additionalProperties") is not False
