@@ -1,8 +1,12 @@
-"""Fixtures that several folders share: tiny models of every family, and registries that a test may add to."""
+"""Fixtures that several folders share: tiny models of every family, registries that a test may add to, and a store."""
+
+import sqlite3
+from contextlib import closing
 
 import pytest
 import torch
 
+from ablate import tracking
 from ablate.config import Experiment
 from ablate.registry import Registry
 
@@ -40,3 +44,55 @@ def tiny():
         return experiment, model, inputs
 
     return build
+
+
+TINY = {
+    "model": {"hidden": 16, "layers": 2, "heads": 2, "mlp": 32},
+    "data": {"kind": "topics", "seq_len": 32, "val_fraction": 0.01},
+    "trainer": {"max_steps": 12, "batch_size": 4, "val_check_interval": 4, "log_every_n_steps": 2},
+}
+TINY_VIT = {
+    "model": {"kind": "vit", "hidden": 16, "layers": 2, "heads": 2},
+    "trainer": {"max_steps": 12, "batch_size": 8, "val_check_interval": 4, "log_every_n_steps": 2},
+}
+
+
+@pytest.fixture
+def tiny_settings():
+    """Settings of a language model that trains in a second."""
+    return TINY
+
+
+@pytest.fixture(params=[TINY, TINY_VIT], ids=["llama", "vit"])
+def family_settings(request):
+    """The same for both families."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def _empty_database(tmp_path_factory):
+    """An MLflow database, made once: making one takes seconds."""
+    folder = tmp_path_factory.mktemp("empty")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABLATE_STORE", str(folder))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        tracking.client.cache_clear()
+        tracking.client()
+        tracking.client.cache_clear()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch, _empty_database):
+    """An empty store of the test's own; its folder."""
+    folder = tmp_path / "mlruns"
+    folder.mkdir()
+    with closing(sqlite3.connect(_empty_database)) as source, closing(sqlite3.connect(folder / "mlflow.db")) as copy:
+        source.backup(copy)  # also what is still in the write-ahead log
+        copy.execute("PRAGMA journal_mode=WAL")
+    monkeypatch.setenv("ABLATE_STORE", str(folder))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv("ABLATE_STORAGE", raising=False)
+    tracking.client.cache_clear()
+    yield folder
+    tracking.client.cache_clear()

@@ -85,9 +85,10 @@ def panels(record: SweepRecord) -> list[Panel]:
 def panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dict[str, float]]) -> Panel | None:
     """The panel of `path`; `fixed` are the numbers that each arm keeps constant. None where there is nothing to see."""
     spaces = {arm: record.spec.space(arm) for arm in record.trials}
+    bests = {arm: record.best(arm) for arm in record.trials}
     log = _is_log(record, path)
     points = [
-        Point(arm, t.number, t.status, float(x), _height(t), t == record.best(arm), t.params.get(LEARNING_RATE))
+        Point(arm, t.number, t.status, float(x), _height(t), t is bests[arm], t.params.get(LEARNING_RATE))
         for arm, trials in record.trials.items()
         for t in trials
         if t.status in FINISHED and is_number(x := t.params.get(path, fixed[arm].get(path)))
@@ -99,8 +100,7 @@ def panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dict[str, 
         return None
     arms = list(dict.fromkeys(p.arm for p in points))
     done = {arm: [(p.x, p.y) for p in _done(points, arm) if p.y is not None] for arm in arms}
-    bests = {arm: best.value for arm in record.trials if arm not in arms and (best := record.best(arm))}
-    references = {arm: value for arm, value in bests.items() if value is not None}
+    references = {arm: b.value for arm, b in bests.items() if arm not in arms and b and b.value is not None}
     sign, rates = sign_of(record), {p.lr for p in points}
     shown = view([y for xys in done.values() for _, y in xys] + list(references.values()) or values, sign)
     alone = {arm: sorted(xys) for arm, xys in done.items() if set(spaces[arm]) == {path} and len(xys) > 1}
@@ -133,12 +133,13 @@ def _done(points: list[Point], arm: str) -> list[Point]:
 def courses(record: SweepRecord) -> list[Course]:
     """Every trial that was validated at least once; what is not finite is left out."""
     found = []
+    bests = {arm: record.best(arm) for arm in record.trials}
     for arm, trials in record.trials.items():
         for t in trials:
             curve = [(step, value) for step, value in sorted(t.curve.items()) if math.isfinite(value)]
             if curve:
                 xs, ys = [step for step, _ in curve], [value for _, value in curve]
-                found.append(Course(arm, t.number, t.status, xs, ys, t == record.best(arm)))
+                found.append(Course(arm, t.number, t.status, xs, ys, t is bests[arm]))
     return found
 
 

@@ -85,7 +85,7 @@ def report(title: str, *, storage: str | None = None, log: bool = True, folder: 
     """
     record = read_sweep(title, storage)
     folder = Path(folder) if folder is not None else tracking.store() / "reports" / record.title
-    with _writing(folder):
+    with _writing(folder, record.title):
         made = Report(
             record,
             draw(record, folder),
@@ -120,16 +120,20 @@ def _write(made: Report) -> list[Path]:
 
 
 @contextmanager
-def _writing(folder: Path) -> Iterator[None]:
+def _writing(folder: Path, title: str) -> Iterator[None]:
     """One report of a sweep at a time: workers that end together would make two MLflow runs and mixed files."""
     from filelock import FileLock, Timeout
 
+    locks = tracking.store() / "reports"
     try:
+        locks.mkdir(exist_ok=True)
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f".{folder.name}.lock", timeout=120):
+        with FileLock(locks / f".{title}.lock", timeout=120):
             yield
     except Timeout:
-        raise StoreError(f"Another process has been writing the report in {folder} for two minutes.") from None
+        raise StoreError(
+            f"Another process has been writing the report of {title} for two minutes. Try again once it ends."
+        ) from None
     except OSError as error:
         raise StoreError(
             f"The report cannot be written to {folder}: {error.strerror or error}. Give another folder."

@@ -42,6 +42,7 @@ class Curves(Callback):
         self.training_seconds = 0.0
         self._since = 0.0
         self._norm: torch.Tensor | None = None
+        self._lr = 0.0
         self._last = (0.0, 0)  # training seconds, updates at the last point
 
     def state_dict(self) -> dict[str, Any]:
@@ -69,6 +70,7 @@ class Curves(Callback):
         if self._due(trainer, pl_module, trainer.global_step + 1):
             norms = torch._foreach_norm([p.grad for p in pl_module.parameters() if p.grad is not None])
             self._norm = torch.linalg.vector_norm(torch.stack(norms))
+            self._lr = optimizer.param_groups[0]["lr"]  # the schedule has moved on when the batch ends
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -86,7 +88,7 @@ class Curves(Callback):
         self.record(trainer, pl_module, {
             "train/loss": loss,
             "train/grad_norm": norm,
-            "train/lr": trainer.optimizers[0].param_groups[0]["lr"],
+            "train/lr": self._lr,
             f"train/{pl_module.unit}_per_second": items / max(seconds, 1e-9),
         })  # fmt: skip
         if self.progress:
@@ -136,13 +138,27 @@ class Validations(Callback):
 
 
 class Interrupt(Callback):
-    """Ends the run as interrupted when `asked()` turns true, looked at after every update."""
+    """Ends the run as interrupted when `asked()` turns true, looked at after every update and its validation; `save` writes
+    the checkpoint to go on from. It stands last."""
 
-    def __init__(self, asked: Callable[[], bool]) -> None:
-        self.asked = asked
+    def __init__(self, asked: Callable[[], bool], save: Callable[[Trainer], None]) -> None:
+        self.asked, self.save = asked, save
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if (batch_idx + 1) % trainer.accumulate_grad_batches == 0 and self.asked():
-            raise Stop("interrupted", f"interrupted at update {trainer.global_step}")
+        assert isinstance(pl_module, Task)
+        config = pl_module.experiment.trainer
+        updated = (batch_idx + 1) % config.accumulate == 0
+        if updated and trainer.global_step % config.validation_interval and self.asked():
+            self.save(trainer)
+            self._stop(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Task)
+        if trainer.global_step < pl_module.experiment.trainer.max_steps and self.asked():
+            self._stop(trainer)  # the checkpoint of this validation is written
+
+    @staticmethod
+    def _stop(trainer: Trainer) -> None:
+        raise Stop("interrupted", f"interrupted at update {trainer.global_step}")

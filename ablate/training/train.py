@@ -179,7 +179,9 @@ def _fit(
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
-    callbacks = [curves, validations, checkpoint, *([Interrupt(hooks.asked_to_stop)] if hooks.asked_to_stop else [])]
+    callbacks = [curves, validations, checkpoint]
+    if hooks.asked_to_stop:
+        callbacks.append(Interrupt(hooks.asked_to_stop, checkpoint.save))
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
     facts = {"ablate.parameters": task.model.parameter_count(), "ablate.checkpoint": str(folder / CHECKPOINT)}
     if hooks.started:
@@ -193,8 +195,6 @@ def _fit(
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:
         status, reason = stop.status, stop.reason
-        if status == "interrupted":
-            checkpoint.save(trainer)
     return status, reason, trainer.global_step, validations.metrics, facts
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from ablate import tracking
-from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import open_storage, storage_url, study_name
+from ablate.reporting.report import Report, report
+from ablate.sweeping.spec import Sweep, distributions
+from ablate.sweeping.study import SweepRecord, open_storage, read_sweep, storage_url, study_name
 
 SPEC: dict[str, Any] = {
     "name": "demo",
@@ -67,8 +70,6 @@ class Writer:
         self, arm: str, params: dict[str, Any], value: float | None = None, status: str = "completed", **notes: Any
     ) -> None:
         """One trial of `arm`, stored as the runner stores it."""
-        from ablate.sweeping.spec import distributions
-
         bad = math.inf if self.sweep.objective.direction == "minimize" else -math.inf
         states = {"pruned": TrialState.PRUNED, "failed": TrialState.FAIL, "interrupted": TrialState.WAITING}
         space = distributions(self.sweep.space(arm))
@@ -88,12 +89,85 @@ class Writer:
         )
 
 
-@pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Every test has a store of its own."""
+def fill(spec: dict[str, Any]) -> Writer:
+    """Three arms of 8 trials: pre all completed; post with three diverged; mix with a pruned, a diverged, a failed, an
+    interrupted and a terrible one."""
+    sweep = Writer(spec)
+    for i, (lr, alpha) in enumerate(zip(RATES, ALPHAS, strict=True)):
+        for arm in ("pre", "post", "mix"):
+            params = {"optimizer.lr": lr, **({"norm.alpha": alpha} if arm == "mix" else {})}
+            value = loss(arm, lr, alpha if arm == "mix" else None)
+            notes: dict[str, Any] = {"step": 200, "seconds": 61.5 + i, "run_id": f"run-{arm}-{i}"}
+            if (arm == "post" and lr > 2e-3) or (arm == "mix" and alpha == 0.9):
+                curve = {**course(2.9, until=80), 100: math.nan}
+                notes.update(step=100, reason=f"validation loss nan at update {100}", metrics={"val/loss": math.nan})
+                sweep.add(arm, params, status="diverged", curve=curve, **notes)
+            elif arm == "mix" and i == 5:
+                sweep.add(arm, params, status="pruned", curve=course(value, until=80), **{**notes, "step": 80})
+            else:
+                value = 4.21 if arm == "mix" and i == 6 else value
+                metrics = {"val/loss": value, "val/perplexity": math.exp(value), "val/bits_per_byte": value / 2.9}
+                sweep.add(arm, params, value, metrics=metrics, **notes)
+    lost = {"optimizer.lr": 5e-4, "norm.alpha": 0.5}
+    sweep.add("mix", lost, status="failed", reason="RuntimeError: CUDA out of memory", step=3, seconds=2.0)
+    sweep.add("mix", lost, status="failed", reason="the process ended", step=120, curve=course(1.9, until=120))
+    sweep.add("mix", lost, status="interrupted", continues=9)
+    return sweep
+
+
+def at(store: Path, patch: pytest.MonkeyPatch) -> None:
+    """Makes `store` the place of all results."""
     for name in ("MLFLOW_TRACKING_URI", "ABLATE_STORAGE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("ABLATE_STORE", str(tmp_path / "store"))
+        patch.delenv(name, raising=False)
+    patch.setenv("ABLATE_STORE", str(store))
+
+
+def copy(store: Path, to: Path) -> None:
+    """Copies the Optuna database of one store into another: making its tables takes longer than most tests."""
+    to.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(store / "optuna.db")) as old, closing(sqlite3.connect(to / "optuna.db")) as new:
+        old.backup(new)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with an Optuna database that holds nothing."""
+    store = tmp_path_factory.mktemp("empty")
+    with pytest.MonkeyPatch.context() as patch:
+        at(store, patch)
+        open_storage(storage_url())
+    return store
+
+
+@pytest.fixture(scope="session")
+def demo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with the sweep `demo`."""
+    store = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        at(store, patch)
+        fill(SPEC)
+    return store
+
+
+@pytest.fixture(scope="session")
+def record(demo_store: Path) -> SweepRecord:
+    """The sweep `demo`, to look at."""
+    return read_sweep("demo", f"sqlite:///{demo_store / 'optuna.db'}")
+
+
+@pytest.fixture(scope="session")
+def made(demo_store: Path) -> Report:
+    """The report of `demo`, to look at; made without MLflow."""
+    with pytest.MonkeyPatch.context() as patch:
+        at(demo_store, patch)
+        return report("demo", log=False)
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path) -> Iterator[Path]:
+    """Every test has a store of its own."""
+    at(tmp_path / "store", monkeypatch)
+    copy(empty_store, tmp_path / "store")
     tracking.client.cache_clear()
     yield tmp_path / "store"
     tracking.client.cache_clear()
@@ -118,27 +192,6 @@ def expected_loss() -> Callable[..., float]:
 
 
 @pytest.fixture
-def demo(spec: dict[str, Any]) -> Writer:
-    """Three arms of 8 trials: pre all completed; post with three diverged; mix with a pruned, a diverged, a failed, an
-    interrupted and a terrible one."""
-    sweep = Writer(spec)
-    for i, (lr, alpha) in enumerate(zip(RATES, ALPHAS, strict=True)):
-        for arm in ("pre", "post", "mix"):
-            params = {"optimizer.lr": lr, **({"norm.alpha": alpha} if arm == "mix" else {})}
-            value = loss(arm, lr, alpha if arm == "mix" else None)
-            notes: dict[str, Any] = {"step": 200, "seconds": 61.5 + i, "run_id": f"run-{arm}-{i}"}
-            if (arm == "post" and lr > 2e-3) or (arm == "mix" and alpha == 0.9):
-                curve = {**course(2.9, until=80), 100: math.nan}
-                notes.update(step=100, reason=f"validation loss nan at update {100}", metrics={"val/loss": math.nan})
-                sweep.add(arm, params, status="diverged", curve=curve, **notes)
-            elif arm == "mix" and i == 5:
-                sweep.add(arm, params, status="pruned", curve=course(value, until=80), **{**notes, "step": 80})
-            else:
-                value = 4.21 if arm == "mix" and i == 6 else value
-                metrics = {"val/loss": value, "val/perplexity": math.exp(value), "val/bits_per_byte": value / 2.9}
-                sweep.add(arm, params, value, metrics=metrics, **notes)
-    lost = {"optimizer.lr": 5e-4, "norm.alpha": 0.5}
-    sweep.add("mix", lost, status="failed", reason="RuntimeError: CUDA out of memory", step=3, seconds=2.0)
-    sweep.add("mix", lost, status="failed", reason="the process ended", step=120, curve=course(1.9, until=120))
-    sweep.add("mix", lost, status="interrupted", continues=9)
-    return sweep
+def demo(demo_store: Path, own_store: Path) -> None:
+    """`demo` in the test's own store, to change."""
+    copy(demo_store, own_store)

@@ -11,17 +11,12 @@ from rich.console import Console
 
 from ablate.reporting import findings
 from ablate.reporting.importance import importance
-from ablate.reporting.report import report
+from ablate.reporting.report import Report, report
 from ablate.reporting.tables import plain, render
 from ablate.reporting.words import duration, number, short_names
 from ablate.sweeping.study import SweepRecord, read_sweep
 
 ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}}}
-
-
-@pytest.fixture
-def record(demo: Any) -> SweepRecord:
-    return read_sweep("demo")
 
 
 def test_the_verdict_lists_the_arms_with_n_and_names_no_winner(record: SweepRecord) -> None:
@@ -91,7 +86,7 @@ def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: An
 
 def test_the_learning_rate_matters_most_where_it_was_made_to(record: SweepRecord) -> None:
     shares = importance(record, "mix")
-    assert list(shares)[0] == "optimizer.lr"
+    assert next(iter(shares)) == "optimizer.lr"
     assert sum(shares.values()) == pytest.approx(1)
     assert importance(record, "pre") == {"optimizer.lr": 1.0}
 
@@ -122,8 +117,7 @@ def test_no_importance_without_enough_to_go_by(spec: Any, writer: Any, values: l
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_tables_hold_every_number_and_stay_within_the_terminal(demo: Any, width: int) -> None:
-    made = report("demo", log=False)
+def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report, width: int) -> None:
     console = Console(file=io.StringIO(), width=width, force_terminal=True)
     with console.capture() as capture:
         render(made, console)
@@ -140,8 +134,8 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(demo: Any, wi
     assert "…" not in text
 
 
-def test_the_plain_table_has_no_colours_and_lists_trials_best_first(demo: Any) -> None:
-    text = plain(report("demo", log=False))
+def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report) -> None:
+    text = plain(made)
     assert "\x1b" not in text
     pre = [line.split()[1] for line in text.partition("All 26 trials")[2].splitlines() if line.startswith(" pre ")]
     assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]

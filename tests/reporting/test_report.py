@@ -16,11 +16,6 @@ from ablate.errors import StoreError, SweepError
 from ablate.reporting.report import Report, report
 
 
-@pytest.fixture
-def made(demo: Any) -> Report:
-    return report("demo", log=False)
-
-
 def test_the_best_of_each_arm_is_the_one_found_by_hand(made: Report, expected_loss: Callable[..., float]) -> None:
     arms = made.to_dict()["arms"]
     assert arms["pre"]["best"]["params"] == {"optimizer.lr": 8e-4}
@@ -56,10 +51,10 @@ def test_the_dictionary_survives_json_and_is_on_disk(made: Report) -> None:
     assert diverged["value"] is None
 
 
-def test_the_figures_are_images_of_the_promised_size(made: Report, own_store: Path) -> None:
+def test_the_figures_are_images_of_the_promised_size(made: Report, demo_store: Path) -> None:
     assert [path.name for path in made.figures] == ["learning_rate.png", "alpha.png", "curves.png"]
     for path in made.figures:
-        assert path.parent == own_store / "reports" / "demo"
+        assert path.parent == demo_store / "reports" / "demo"
         with Image.open(path) as image:
             image.verify()
             assert image.format == "PNG"

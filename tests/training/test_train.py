@@ -1,0 +1,206 @@
+"""One run from configuration to result: what it measures, how it ends early, and that a continued run is the same run."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ablate import tracking
+from ablate.config import Experiment
+from ablate.data import SequentialBatches
+from ablate.errors import AblateError, DataError
+from ablate.training.train import Hooks, Place, stored_experiment, train
+
+
+def experiment(settings, **more):
+    return Experiment.from_mapping(settings, {key.replace("__", "."): value for key, value in more.items()})
+
+
+def history(run_id, key):
+    return [(m.step, m.value) for m in tracking.client().get_metric_history(run_id, key)]
+
+
+def weights(store, run_id):
+    return torch.load(store / "runs" / run_id / "last.ckpt", weights_only=True)
+
+
+def stop_at(step):
+    calls = []
+
+    def asked():
+        calls.append(None)
+        return len(calls) == step
+
+    return asked
+
+
+def test_the_loss_falls_and_the_result_says_how_it_went(store, family_settings):
+    result = train(experiment(family_settings, trainer__max_steps=80, optimizer__lr=5e-3))
+    losses = [value for _, value in history(result.run_id, "val/loss")]
+    assert (result.status, result.step) == ("completed", 80)
+    assert losses[-1] < 0.95 * losses[0]
+    assert result.metrics["val/loss"] == history(result.run_id, "val/loss")[-1][1]
+
+
+def test_validation_loss_is_the_mean_over_all_tokens_and_perplexity_its_exponential(store, tiny_settings):
+    run = experiment(tiny_settings, trainer__batch_size=7)  # the last validation batch is smaller than the others
+    result = train(run)
+    corpus = run.data.load(tracking.cache_folder())
+    model = run.model.build(run.norm, run.init, corpus.classes, corpus.shape)
+    state = weights(store, result.run_id)["state_dict"]
+    model.load_state_dict({key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")})
+    inputs, targets = corpus.val.__getitems__(range(len(corpus.val)))
+    assert len({len(batch) for batch in SequentialBatches(len(corpus.val), 7)}) > 1
+    with torch.no_grad():
+        expected = F.cross_entropy(model(inputs).double().flatten(0, 1), targets.flatten()).item()
+    assert result.metrics["val/loss"] == pytest.approx(expected, rel=1e-6)
+    assert result.metrics["val/perplexity"] == pytest.approx(math.exp(expected), rel=1e-4)
+    assert result.metrics["val/bits_per_byte"] == pytest.approx(expected / math.log(2), rel=1e-6)
+
+
+def test_curves_are_logged_against_tokens_and_the_learning_rate_is_that_of_the_update(store, tiny_settings):
+    run = experiment(tiny_settings, optimizer__lr=1e-2, schedule__warmup_steps=4, trainer__log_every_n_steps=1)
+    result = train(run)
+    lr = history(result.run_id, "train/lr")
+    tokens = 4 * 32
+    assert [step for step, _ in lr] == [tokens * (k + 1) for k in range(12)]
+    expected = [run.optimizer.lr * run.schedule.factor(k, 12) for k in range(12)]
+    assert [value for _, value in lr] == pytest.approx(expected)
+    assert all(value > 0 for _, value in history(result.run_id, "train/tokens_per_second"))
+
+
+def test_the_gradient_norm_is_the_one_before_clipping(store, tiny_settings):
+    free = train(experiment(tiny_settings, trainer__max_steps=1, trainer__val_check_interval=1))
+    clipped = train(
+        experiment(tiny_settings, trainer__max_steps=1, trainer__val_check_interval=1, trainer__gradient_clip_val=1e-3)
+    )
+    norms = [history(r.run_id, "train/grad_norm")[0][1] for r in (free, clipped)]
+    assert norms[0] == norms[1] > 1e-3
+
+
+def test_accumulating_gradients_gives_the_update_of_the_whole_batch(store, tiny_settings):
+    whole, parts = (train(experiment(tiny_settings, trainer__accumulate=n)) for n in (1, 2))
+    assert parts.step == whole.step
+    assert parts.metrics["val/loss"] == pytest.approx(whole.metrics["val/loss"], rel=1e-5)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not(store, family_settings):
+    first, second, other = (train(experiment(family_settings, seed=seed)) for seed in (3, 3, 4))
+    assert first.metrics == second.metrics
+    assert first.metrics["val/loss"] != other.metrics["val/loss"]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("at", [1, 6, 8])  # after the first update, between validations, at one
+def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(store, family_settings, at, accumulate):
+    drop = {"model__drop_path": 0.3} if family_settings["model"].get("kind") == "vit" else {}
+    run = experiment(family_settings, trainer__accumulate=accumulate, **drop)
+    whole = train(run)
+    part = train(run, hooks=Hooks(asked_to_stop=stop_at(at)))
+    assert (part.status, part.step) == ("interrupted", at)
+    rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    assert rest.run_id == part.run_id
+    assert rest.metrics == whole.metrics
+    a, b = weights(store, whole.run_id), weights(store, rest.run_id)
+    assert all(torch.equal(a["state_dict"][key], b["state_dict"][key]) for key in a["state_dict"])
+    for key in ("train/loss", "train/lr", "train/grad_norm", "val/loss", tracking.STEP_METRIC):
+        assert history(rest.run_id, key) == history(whole.run_id, key)
+
+
+def test_a_run_killed_after_a_checkpoint_goes_on_from_it_without_logging_a_step_twice(store, tiny_settings):
+    run = experiment(tiny_settings)
+    whole = train(run)
+
+    class Killed(BaseException):
+        pass
+
+    def die(step, loss):
+        if step == 10:
+            raise Killed
+
+    place = Place(name="killed")
+    started = []
+    with pytest.raises(Killed):
+        train(run, place, Hooks(started=lambda run_id, _: started.append(run_id), progress=die))
+    assert tracking.client().get_run(started[0]).info.status == "FAILED"
+    rest = train(run, Place(run_id=started[0]))
+    assert rest.metrics == whole.metrics
+    assert history(started[0], "train/loss") == history(whole.run_id, "train/loss")
+    assert tracking.client().get_run(started[0]).info.status == "FINISHED"
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_run_starts_again(store, tiny_settings, capsys):
+    run = experiment(tiny_settings)
+    whole = train(run)
+    part = train(run, hooks=Hooks(asked_to_stop=stop_at(6)))
+    file = store / "runs" / part.run_id / "last.ckpt"
+    file.write_bytes(file.read_bytes()[:1000])
+    rest = train(run, Place(run_id=part.run_id))
+    assert rest.metrics == whole.metrics
+    assert (store / "runs" / part.run_id / "last.damaged").exists()
+    assert "starts from its beginning" in capsys.readouterr().out
+
+
+def test_a_run_that_explodes_is_recorded_as_diverged_with_its_step(store, tiny_settings):
+    result = train(experiment(tiny_settings, optimizer__lr=1e4, schedule__warmup_steps=0, trainer__max_steps=50))
+    tags = tracking.client().get_run(result.run_id).data.tags
+    assert result.status == "diverged"
+    assert result.step < 50
+    assert f"at update {result.step}" in result.reason
+    assert tags["ablate.status"] == "diverged"
+    assert tags["ablate.reason"] == result.reason
+    assert tracking.client().get_run(result.run_id).info.status == "FINISHED"
+
+
+def test_a_pruned_run_is_finished_and_tagged(store, tiny_settings):
+    result = train(experiment(tiny_settings), hooks=Hooks(decide=lambda step, metrics: step < 8))
+    run = tracking.client().get_run(result.run_id)
+    assert (result.status, result.step) == ("pruned", 8)
+    assert (run.info.status, run.data.tags["ablate.status"]) == ("FINISHED", "pruned")
+
+
+def test_a_run_cannot_be_pruned_at_its_last_update(store, tiny_settings):
+    result = train(experiment(tiny_settings), hooks=Hooks(decide=lambda step, metrics: step < 12))
+    assert result.status == "completed"
+
+
+def test_there_is_a_validation_after_the_last_update_whatever_the_interval(store, tiny_settings):
+    result = train(experiment(tiny_settings, trainer__val_check_interval=5))
+    steps = [value for _, value in history(result.run_id, tracking.STEP_METRIC)]
+    assert steps[-1] == 12
+    assert [step // 128 for step, _ in history(result.run_id, "val/loss")] == [5, 10, 12]
+
+
+def test_a_run_stores_what_is_needed_to_run_it_again(store, tiny_settings):
+    run = experiment(tiny_settings, norm="mix", norm__alpha=0.5)
+    result = train(run, hooks=Hooks(asked_to_stop=stop_at(2)))
+    again = stored_experiment(result.run_id, {})
+    data = tracking.client().get_run(result.run_id).data
+    assert again == run
+    assert (data.params["norm.alpha"], data.params["norm.kind"]) == ("0.5", "mix")
+    assert len(data.tags["ablate.corpus"]) == 64
+    assert {"ablate.hardware", "ablate.precision", "version.torch"} <= set(data.tags)
+
+
+def test_finished_and_unknown_runs_are_not_resumed(store, tiny_settings):
+    done = train(experiment(tiny_settings, trainer__max_steps=2))
+    with pytest.raises(AblateError, match="nothing left to train"):
+        stored_experiment(done.run_id, {})
+    with pytest.raises(AblateError, match="no run nonsense"):
+        stored_experiment("nonsense", {})
+    with pytest.raises(AblateError, match="keeps its configuration"):
+        stored_experiment(done.run_id, {"seed": 3})
+
+
+def test_a_tokenizer_larger_than_the_vocabulary_is_refused(store, tiny_settings):
+    with pytest.raises(DataError, match=r"256 tokens and model\.vocab_size is 100"):
+        train(experiment(tiny_settings, model__vocab_size=100))
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_both_precisions_give_float32_losses_close_to_each_other(store, tiny_settings, precision):
+    exact = train(experiment(tiny_settings, trainer__precision="32-true"))
+    result = train(experiment(tiny_settings, trainer__precision=precision))
+    assert result.metrics["val/loss"] == pytest.approx(exact.metrics["val/loss"], rel=5e-3)
+    assert tracking.client().get_run(result.run_id).data.tags["ablate.precision"] == precision
