@@ -23,7 +23,9 @@ def _first_sentence(item: object) -> str:
 def _placements() -> list[Row]:
     from ablate.norms import placements
 
-    return [{"placement": kind, "rule": placements[kind].rule, "source": placements[kind].source} for kind in placements]
+    return [
+        {"placement": kind, "rule": placements[kind].rule, "source": placements[kind].source} for kind in placements
+    ]
 
 
 def _norms() -> list[Row]:
@@ -66,8 +68,8 @@ def _models() -> list[Row]:
 
 def _sweeps() -> list[Row]:
     """The files of `sweeps/` with the first line of their header, and what has been run of them."""
-    from ablate.sweeping.study import generations, open_storage, storage_url
     from ablate.config import read_yaml
+    from ablate.sweeping.study import generations, open_storage, storage_url
 
     known = generations(open_storage(storage_url()))
     rows, seen = [], set()

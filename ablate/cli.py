@@ -166,9 +166,7 @@ def _sweep(given: argparse.Namespace) -> int:
 
     command = " ".join(["ablate", "sweep", *(word for word in sys.argv[2:] if word != "--fresh")])
     try:
-        record = sweep(
-            spec, workers=given.workers, storage=given.storage, fresh=given.fresh, console=console
-        )
+        record = sweep(spec, workers=given.workers, storage=given.storage, fresh=given.fresh, console=console)
     except KeyboardInterrupt:
         print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
         return 130
@@ -243,5 +241,3 @@ def _schema(given: argparse.Namespace) -> int:
 
     print(json.dumps(json_schema(Sweep if given.sweep else Experiment), indent=2))
     return 0
-
-

@@ -26,17 +26,17 @@ Tree = dict[str, Any]
 class Experiment(Config):
     """One training run. What is not given takes the default of its field, or of the model family."""
 
-    model: Annotated[ModelConfig, models] = Field("llama", validate_default=True)  # type: ignore[assignment]
+    model: Annotated[ModelConfig, models] = Field("llama", validate_default=True)
     """The model family and its size: a kind, or a named size such as llama-71m or vit-tiny."""
-    norm: Annotated[Placement, placements] = Field("pre", validate_default=True)  # type: ignore[assignment]
+    norm: Annotated[Placement, placements] = Field("pre", validate_default=True)
     """The placement of the norms, with its own fields, and the norm layer."""
-    init: Annotated[Initialization, initializations] = Field("normal", validate_default=True)  # type: ignore[assignment]
+    init: Annotated[Initialization, initializations] = Field("normal", validate_default=True)
     """How the weights start."""
-    data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)  # type: ignore[assignment]
+    data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)
     """What is trained on. Default: topics for LLaMA, digits for ViT."""
-    optimizer: Annotated[OptimizerConfig, optimizers] = Field("adamw", validate_default=True)  # type: ignore[assignment]
+    optimizer: Annotated[OptimizerConfig, optimizers] = Field("adamw", validate_default=True)
     """The optimizer and its peak learning rate."""
-    schedule: Annotated[ScheduleConfig, schedules] = Field("cosine", validate_default=True)  # type: ignore[assignment]
+    schedule: Annotated[ScheduleConfig, schedules] = Field("cosine", validate_default=True)
     """The course of the learning rate."""
     trainer: TrainerConfig = TrainerConfig()
     """How long, in what batches, in what precision."""
@@ -56,9 +56,9 @@ class Experiment(Config):
         found = [(("model", *path), text, given) for path, text, given in self.model.problems()]
         found += [(("norm", *path), text, given) for path, text, given in self.norm.problems(self.model.layers)]
         if self.data.task != self.model.task:
-            text = f"{self.data.kind} is for {_spoken(self.data.task)}, model {self.model.kind} for {_spoken(self.model.task)}"
+            data, model = (f"{part.kind} is for {part.task.replace('_', ' ')}" for part in (self.data, self.model))
             fitting = [kind for kind in data_kinds if data_kinds[kind].task == self.model.task]
-            found.append((("data", "kind"), f"{text}. Accepted: {', '.join(fitting)}", self.data.kind))
+            found.append((("data", "kind"), f"{data}, model {model}. Accepted: {', '.join(fitting)}", self.data.kind))
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
         if warmup >= trainer.max_steps:
             field = "warmup_fraction" if self.schedule.warmup_steps is None else "warmup_steps"
@@ -77,7 +77,8 @@ class Experiment(Config):
 
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
-        """The experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all problems."""
+        """The experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all
+        problems."""
         return build(cls, *mappings, source=source)
 
     @classmethod
@@ -187,8 +188,8 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
     """`tree` with the nested or dotted `update` over it, for the configuration class `cls`.
 
     Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
-    keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer: rmsnorm}`
-    leaves `{kind: post, layer: rmsnorm}`.
+    keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer:
+    rmsnorm}` leaves `{kind: post, layer: rmsnorm}`.
     """
     result = _copy(tree)
     paths = [
@@ -214,7 +215,8 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
             tree[key] = {}
         _assign(child, tree[key], rest, value)
     elif registry is not None and isinstance(value, str):
-        part = tree.get(key) if isinstance(tree.get(key), dict) else {}
+        given = tree.get(key)
+        part: Tree = given if isinstance(given, dict) else {}
         fields = registry.expand(value)
         new = registry.kind_of(fields)
         if new is not registry.kind_of(part):
@@ -248,7 +250,7 @@ def _registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -
 
 def known_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """The dotted paths that `cls` has, with the kinds that `tree` chooses."""
-    for key, field in cls.model_fields.items():
+    for key in cls.model_fields:
         yield prefix + key
         _, child = _part(cls, tree, key)
         if child is not None:
@@ -294,10 +296,6 @@ def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
 def _kinds_with(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]:
     registry = _registry(cls, tree, parent.split(".")) if parent else None
     return [kind for kind in registry if name in registry[kind].model_fields] if registry else []
-
-
-def _spoken(task: str) -> str:
-    return task.replace("_", " ")
 
 
 def json_schema(cls: type[Config] = Experiment) -> dict[str, Any]:

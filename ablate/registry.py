@@ -5,8 +5,8 @@ A `Registry` is the set of kinds that one part of an experiment can have. It sta
     norm: Annotated[Placement, placements]
 
 and validates what is given (a mapping with a `kind`, the name of a kind, the name of a preset, or an instance) into
-the class registered for that kind. Looking the class up at validation time, rather than in a fixed `Union`, is what lets
-a kind from a user's own file appear in YAML, on the command line and in the JSON schema.
+the class registered for that kind. Looking the class up at validation time, rather than in a fixed `Union`, is what
+lets a kind from a user's own file appear in YAML, on the command line and in the JSON schema.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Registry(Generic[T]):
 
     def register(self, cls: C) -> C:
         """Class decorator: adds `cls` under the default of its `kind` field. Raises ValueError for a taken name."""
-        kind = cls.model_fields["kind"].default
+        plain: type[Kind] = cls
+        kind = plain.model_fields["kind"].default
         if not isinstance(kind, str):
             raise TypeError(f'{cls.__name__} needs a line such as: kind: Literal["{cls.__name__.lower()}"] = ...')
         known = self._kinds.get(kind)

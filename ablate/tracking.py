@@ -1,7 +1,7 @@
 """MLflow: where the store is, what is logged and under which names.
 
-One experiment per sweep, one parent run per arm, one child run per trial. Metrics are logged against the tokens or images
-seen, in batches: a call costs milliseconds, a training step may cost less.
+One experiment per sweep, one parent run per arm, one child run per trial. Metrics are logged against the tokens or
+images seen, in batches: a call costs milliseconds, a training step may cost less.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked stays here
+
 FLUSH_SECONDS = 5.0
 _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 _PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
@@ -180,8 +182,8 @@ def experiment_id(name: str) -> str:
 class Tracker:
     """One MLflow run, written to in batches.
 
-    Where the store is away for a while, metrics are kept and sent with the next batch; what is still unsent at the end is
-    written to `mlruns/unsent/RUN_ID.json`, so that nothing that was computed is lost.
+    Where the store is away for a while, metrics are kept and sent with the next batch; what is still unsent at the
+    end is written to `mlruns/unsent/RUN_ID.json`, so that nothing that was computed is lost.
     """
 
     def __init__(self, run_id: str, resumed_at: int = -1) -> None:

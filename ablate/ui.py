@@ -28,7 +28,18 @@ def serve(host: str, port: int) -> int:
             probe.bind((host, port))
         except OSError as error:
             raise StoreError(f"{host}:{port} cannot be used: {error.strerror}. Give another with --port.") from None
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri, "--host", host, "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        uri,
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
     command += ["--workers", "1", "--default-artifact-root", str(tracking.store() / "artifacts")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:

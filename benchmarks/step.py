@@ -3,9 +3,10 @@
     python benchmarks/step.py                       # LLaMA at both vocabularies and ViT-Tiny, eager and fast
     python benchmarks/step.py --only llama-512 --pairs 20
 
-LLaMA against `transformers`' LlamaForCausalLM and ViT-Tiny against timm's `vit_tiny_patch16_224`, both in a plain float32
-loop with fused AdamW. Ours runs as a trial does: through `ablate.train`, in Lightning, with metrics logged to MLflow. After every few of our
-updates the peer makes as many; a ratio is the peer's time over ours, so above 1 is faster than the peer.
+LLaMA against `transformers`' LlamaForCausalLM and ViT-Tiny against timm's `vit_tiny_patch16_224`, both in a plain
+float32 loop with fused AdamW. Ours runs as a trial does: through `ablate.train`, in Lightning, with metrics logged to
+MLflow. After every few of our updates the peer makes as many; a ratio is the peer's time over ours, so above 1 is
+faster than the peer.
 """
 
 from __future__ import annotations
@@ -91,9 +92,9 @@ def llama_peer(vocabulary: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], T
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
-        vocab_size=vocabulary, hidden_size=SIZE["hidden"], intermediate_size=SIZE["mlp"], num_hidden_layers=SIZE["layers"],
-        num_attention_heads=SIZE["heads"], num_key_value_heads=SIZE["heads"], max_position_embeddings=SEQ,
-        rms_norm_eps=1e-6, use_cache=False,
+        vocab_size=vocabulary, hidden_size=SIZE["hidden"], intermediate_size=SIZE["mlp"],
+        num_hidden_layers=SIZE["layers"], num_attention_heads=SIZE["heads"], num_key_value_heads=SIZE["heads"],
+        max_position_embeddings=SEQ, rms_norm_eps=1e-6, use_cache=False,
     )  # fmt: skip
     model = LlamaForCausalLM(config)
     return model, lambda tokens, _: model(input_ids=tokens, labels=tokens).loss
@@ -135,7 +136,9 @@ class Alternate:
         return [theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
 
-def peer_step(model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], data: BatchDataset, batch: int) -> Callable[[], None]:
+def peer_step(
+    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], data: BatchDataset, batch: int
+) -> Callable[[], None]:
     """One update of a plain loop."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
     inputs, targets = data.__getitems__(range(batch))
@@ -159,7 +162,10 @@ def measure(case: str, mode: str, pairs: int, segment: int, norm: str) -> Altern
     trainer = {"max_steps": skip + pairs * segment, "batch_size": BATCH if family == "llama" else IMAGES, **MODES[mode]}
     settings = {"norm.kind": norm, "trainer": {**trainer, "val_check_interval": trainer["max_steps"]}}
     if family == "llama":
-        settings |= {"model": {"kind": "llama", **SIZE}, "data": {"kind": "random_tokens", "vocabulary": int(vocabulary)}}
+        settings |= {
+            "model": {"kind": "llama", **SIZE},
+            "data": {"kind": "random_tokens", "vocabulary": int(vocabulary)},
+        }
         step = peer_step(*llama_peer(int(vocabulary)), Tokens(int(vocabulary)), BATCH)
     else:
         settings |= {"model": "vit-tiny", "data": {"kind": "random_images"}}

@@ -166,6 +166,7 @@ class LlamaModel(Model):
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)
         for i, layer in enumerate(self.layers):
+            assert isinstance(layer, Block)
             attn, mlp = layer.attn, layer.mlp
             sizes = [attn.heads * attn.head_dim, attn.kv_heads * attn.head_dim, attn.kv_heads * attn.head_dim]
             for role, weight in zip("qkv", attn.qkv_proj.weight.split(sizes), strict=True):

@@ -1,5 +1,5 @@
-"""Named sizes: `model: llama-71m`. LLaMA's are those of Mix-LN (arXiv 2412.13795, table 7, and its released configurations,
-which give 250M a width of 768) and of LayerNorm Scaling (arXiv 2502.05795); ViT's are timm's."""
+"""Named sizes: `model: llama-71m`. LLaMA's are those of Mix-LN (arXiv 2412.13795, table 7, and its released
+configurations, which give 250M a width of 768) and of LayerNorm Scaling (arXiv 2502.05795); ViT's are timm's."""
 
 from ablate.models.base import models
 

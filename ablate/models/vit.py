@@ -1,7 +1,8 @@
 """ViT: timm's Vision Transformer with our wiring around its attention and MLP.
 
-timm builds the patch embedding, class token, position embedding, attention, MLP, head and stochastic depth; its `block_fn`
-is our `Block`. The stem and the head keep timm's initialisation. timm takes seconds to import, and a configuration does not need it.
+timm builds the patch embedding, class token, position embedding, attention, MLP, head and stochastic depth; its
+`block_fn` is our `Block`. The stem and the head keep timm's initialisation. timm takes seconds to import, and a
+configuration does not need it.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ A block of either model family is two lines, whatever the placement,
     x = self.attn_residual(x, self.attn)
     x = self.mlp_residual(x, self.mlp)
 
-and a placement is the factory of those two modules: `wire(site)`. To add one, write one class here (or in a file of your
-own): a `kind`, its fields, and `residual`, which wires one sublayer. Below, `N` is the norm layer (`norm.layer`), `f` a sublayer
-(attention, then MLP), `L` the number of layers and `l` a layer's index counted from 1.
+and a placement is the factory of those two modules: `wire(site)`. To add one, write one class here (or in a file of
+your own): a `kind`, its fields, and `residual`, which wires one sublayer. Below, `N` is the norm layer
+(`norm.layer`), `f` a sublayer (attention, then MLP), `L` the number of layers and `l` a layer's index counted from 1.
 """
 
 from __future__ import annotations
@@ -130,9 +130,10 @@ class Post(Placement):
 
 @placements.register
 class DeepNorm(Placement):
-    """DeepNorm: Post-LN with the residual scaled up by `alpha = (2L)^(1/4)`, and with its initialisation: Xavier normal, of
-    gain `beta = (8L)^(-1/4)` for the value, output and MLP projections and 1 for query and key. The values are those of a
-    decoder-only model and the same for an encoder-only one. They take the place of `init` for these projections."""
+    """DeepNorm: Post-LN with the residual scaled up by `alpha = (2L)^(1/4)`, and with its initialisation: Xavier
+    normal, of gain `beta = (8L)^(-1/4)` for the value, output and MLP projections and 1 for query and key. The values
+    are those of a decoder-only model and the same for an encoder-only one. They take the place of `init` for these
+    projections."""
 
     kind: Literal["deepnorm"] = "deepnorm"
     rule = "N((2L)^(1/4) x + f(x))"
@@ -148,8 +149,8 @@ class DeepNorm(Placement):
 
 @placements.register
 class LayerNormScaling(Placement):
-    """LayerNorm Scaling (LNS): Pre-LN with the output of layer l's norms scaled by `1 / sqrt(l)`, l from 1, in both sublayers
-    and not on the final norm. Its authors advise against combining it with `init: scaled`."""
+    """LayerNorm Scaling (LNS): Pre-LN with the output of layer l's norms scaled by `1 / sqrt(l)`, l from 1, in both
+    sublayers and not on the final norm. Its authors advise against combining it with `init: scaled`."""
 
     kind: Literal["lns"] = "lns"
     rule = "x + f(N(x) / sqrt(l))"
@@ -165,7 +166,8 @@ class Mix(Placement):
 
     kind: Literal["mix"] = "mix"
     alpha: float | None = Field(None, ge=0, le=1)
-    """The share of the layers that take `first`: 0 is `second` everywhere, 1 is `first` everywhere. 0.25 if not given."""
+    """The share of the layers that take `first`: 0 is `second` everywhere, 1 is `first` everywhere. 0.25 if not
+    given."""
     first_layers: int | None = Field(None, ge=0)
     """The number of the layers that take `first`, instead of `alpha` (floor(0.33 * 24) = 7, while a third is 8)."""
     first: Annotated[Placement, placements] = Post()

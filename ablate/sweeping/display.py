@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
@@ -45,7 +45,11 @@ class Display:
         self.best = ""
         self._seconds: list[float] = []
         self._progress = Progress(
-            TextColumn("[bold]trials"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[left]}"), console=console
+            TextColumn("[bold]trials"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
         )
         self._task = self._progress.add_task("trials", total=total, completed=done, left="")
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
@@ -106,7 +110,7 @@ class Display:
         for trial in self.running.values():
             loss = "" if trial.loss is None else f"loss {trial.loss:.3f}"
             table.add_row(trial.title, f"update {trial.step}/{trial.max_steps}", loss, trial.params)
-        rows = [self._progress, table, *([f"best so far: {self.best}"] if self.best else [])]
+        rows: list[RenderableType] = [self._progress, table, *([f"best so far: {self.best}"] if self.best else [])]
         self._live.update(Group(*rows))
 
 

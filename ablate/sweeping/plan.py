@@ -25,7 +25,11 @@ def plan(spec: Sweep, workers: int, storage: str | None) -> str:
     base = spec.base(first)
     corpus = base.data.load(tracking.cache_folder())
     per_item, unit = (corpus.shape[0], "tokens") if base.data.task == "language_modeling" else (1, "images")
-    lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {corpus.description}", ""]
+    lines = [
+        f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}",
+        f"data  {corpus.description}",
+        "",
+    ]
     trials = items = 0
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
@@ -34,7 +38,9 @@ def plan(spec: Sweep, workers: int, storage: str | None) -> str:
         trials, items = trials + left, items + left * cost
         searched = ", ".join(f"{path} {_shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done[arm]} done)" if done.get(arm) else ""
-        lines.append(f"arm {arm}: {spec.trials(arm)} trials{already} of {config.max_steps} updates = {cost:,} {unit} each")
+        lines.append(
+            f"arm {arm}: {spec.trials(arm)} trials{already} of {config.max_steps} updates = {cost:,} {unit} each"
+        )
         lines.append(f"    searches {searched}")
     seconds = _seconds_per_trial(base, workers)
     total = "not estimated: the model does not fit the memory of this machine"
@@ -96,5 +102,3 @@ def _seconds_per_trial(experiment: Experiment, workers: int) -> float | None:
     validations = -(-config.max_steps // config.validation_interval)
     batches = len(corpus.val) / config.batch_size
     return 1.5 + step * (config.max_steps + validations * batches / 3)  # a forward pass is a third of an update
-
-

@@ -285,7 +285,9 @@ class _Runner:
         status = job.arm.died(job.trial, reason)
         if status == "failed":
             end_run(job.run_id, "failed", reason)
-        self._close(job, f"{status}, {reason}{'; it is tried again' if status == 'interrupted' else ''}", finished=False)
+        self._close(
+            job, f"{status}, {reason}{'; it is tried again' if status == 'interrupted' else ''}", finished=False
+        )
 
     def _close(self, job: _Job, text: str, finished: bool) -> None:
         job.connection.close()

@@ -242,7 +242,8 @@ class NoPruner(PrunerConfig):
 
 @pruners.register
 class Hyperband(PrunerConfig):
-    """Successive halving in several brackets, which differ in how early they begin (Li et al. 2018, arXiv 1603.06560)."""
+    """Successive halving in several brackets, which differ in how early they begin (Li et al. 2018, arXiv
+    1603.06560)."""
 
     kind: Literal["hyperband"] = "hyperband"
     reduction_factor: int = Field(3, ge=2)

@@ -27,6 +27,7 @@ from ablate.sweeping.search import (
 
 ONLY_ARM = "all"  # the arm of a sweep that names none
 
+
 class Arm(Config):
     """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
 
@@ -80,9 +81,9 @@ class Sweep(Config):
     """What is compared."""
     budget: Budget = Budget()
     """What each arm may cost."""
-    sampler: Annotated[SamplerConfig, samplers] = Field("tpe", validate_default=True)  # type: ignore[assignment]
+    sampler: Annotated[SamplerConfig, samplers] = Field("tpe", validate_default=True)
     """Where the next trial is taken from."""
-    pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)  # type: ignore[assignment]
+    pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)
     """When a trial is stopped early."""
 
     @field_validator("arms")
@@ -94,8 +95,8 @@ class Sweep(Config):
 
     @classmethod
     def load(cls, file: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
-        """The sweep in a YAML file. `overrides` are dotted paths of the base experiment (trainer.max_steps) or of the sweep itself
-        (budget.trials, sampler, pruner, objective.metric, name). Raises ConfigError with all problems."""
+        """The sweep in a YAML file. `overrides` are dotted paths of the base experiment (trainer.max_steps) or of the
+        sweep itself (budget.trials, sampler, pruner, objective.metric, name). Raises ConfigError with all problems."""
         tree, source = read_yaml(Path(file)), str(file)
         own = {k: v for k, v in (overrides or {}).items() if k.partition(".")[0] in _OVERRIDABLE}
         inner = {k.removeprefix("experiment."): v for k, v in (overrides or {}).items() if k not in own}

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 
 def statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:
-    """One row per arm of the sweep `title`, or of every sweep's latest generation. Raises SweepError for an unknown one."""
+    """One row per arm of the sweep `title`, or of every sweep's latest generation. Raises SweepError for an unknown
+    one."""
     url = storage_url(storage)
     titles = [title] if title else [title_of(n, g[-1]) for n, g in generations(open_storage(url)).items()]
     rows = []

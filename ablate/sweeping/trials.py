@@ -76,7 +76,7 @@ class ArmTrials:
             trial.report(value, int(step))
         return trial
 
-    def _next_cell(self) -> Mapping[str, Any]:
+    def _next_cell(self) -> dict[str, Any]:
         taken = [r.params for r in records(self.study, self.arm)]  # failed ones too: the next session tries those
         return next(cell for cell in cells(self.spec.space(self.arm)) if cell not in taken)
 

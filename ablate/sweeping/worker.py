@@ -98,7 +98,7 @@ def work(connection: Connection, experiment: Tree, place: Place, threads: int, e
     try:
         result = train(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the trial failed of it and the sweep goes on
+    except Exception as error:
         send("failed", reason_of(error), traceback.format_exc())
     finally:
         with contextlib.suppress(OSError):

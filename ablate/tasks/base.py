@@ -16,8 +16,9 @@ from ablate.data import Corpus
 class Task(LightningModule):
     """Trains `model` on (inputs, targets) batches by cross-entropy in float32.
 
-    A subclass adds its metrics in `new_metrics`, `measure` and `computed`. Nothing is logged from here (every `self.log` costs a third of a
-    millisecond); callbacks read what they need. After a validation, `val_metrics` holds its results.
+    A subclass adds its metrics in `new_metrics`, `measure` and `computed`. Nothing is logged from here (every
+    `self.log` costs a third of a millisecond); callbacks read what they need. After a validation, `val_metrics` holds
+    its results.
     """
 
     unit: ClassVar[str]

@@ -32,8 +32,8 @@ def seen(trainer: Trainer, module: LightningModule) -> int:
 class Curves(Callback):
     """Every `log_every_n_steps` updates: training loss, gradient norm before clipping, learning rate, throughput.
 
-    Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite, or above
-    `diverge_factor` times the larger of guessing evenly (ln of the number of classes) and the first loss.
+    Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite,
+    or above `diverge_factor` times the larger of guessing evenly (ln of the number of classes) and the first loss.
     """
 
     def __init__(self, tracker: Tracker | None, progress: Callable[[int, float], None] | None = None) -> None:
@@ -113,7 +113,8 @@ class Curves(Callback):
 
 
 class Validations(Callback):
-    """After each validation: logs the metrics and asks `decide(step, metrics)` whether the run goes on; False prunes it."""
+    """After each validation: logs the metrics and asks `decide(step, metrics)` whether the run goes on; False prunes
+    it."""
 
     def __init__(self, curves: Curves, decide: Callable[[int, Mapping[str, float]], bool] | None = None) -> None:
         self.curves, self.decide = curves, decide
@@ -138,8 +139,8 @@ class Validations(Callback):
 
 
 class Interrupt(Callback):
-    """Ends the run as interrupted when `asked()` turns true, looked at after every update and its validation; `save` writes
-    the checkpoint to go on from. It stands last."""
+    """Ends the run as interrupted when `asked()` turns true, looked at after every update and its validation; `save`
+    writes the checkpoint to go on from. It stands last."""
 
     def __init__(self, asked: Callable[[], bool], save: Callable[[Trainer], None]) -> None:
         self.asked, self.save = asked, save

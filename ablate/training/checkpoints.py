@@ -21,16 +21,20 @@ def usable(file: Path) -> bool:
         return False
     try:
         torch.load(file, map_location="cpu", weights_only=True)
-    except Exception as error:  # noqa: BLE001 - a damaged archive fails in many ways
+    except Exception as error:
         aside = file.with_suffix(".damaged")
         os.replace(file, aside)
-        print(f"The checkpoint {file} cannot be read ({error}). It is now {aside.name}; the run starts from its beginning.")
+        print(
+            f"The checkpoint {file} cannot be read ({error}). It is now {aside.name}; "
+            "the run starts from its beginning."
+        )
         return False
     return True
 
 
 class Checkpoint(Callback):
-    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state, counters.
+    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state,
+    counters.
 
     The file is written beside and moved into place, so that a killed process leaves the one before. It stands after the
     callbacks whose state it stores.
@@ -58,5 +62,12 @@ class Checkpoint(Callback):
         if self.tracker:
             self.tracker.flush()
         part = self.file.with_suffix(".part")
-        trainer.save_checkpoint(part)
-        os.replace(part, self.file)
+        try:
+            trainer.save_checkpoint(part)
+            os.replace(part, self.file)
+        except OSError as error:
+            part.unlink(missing_ok=True)
+            raise StoreError(
+                f"The checkpoint {self.file} cannot be written: {error.strerror or error}. "
+                "Make room or set ABLATE_STORE to another disk; the same command then goes on."
+            ) from None

@@ -22,8 +22,8 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     bar = Progress(
-        TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[loss]}"),
-        console=console, transient=True, disable=not console.is_terminal,
+        TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn("{task.fields[loss]}"), console=console, transient=True, disable=not console.is_terminal,
     )  # fmt: skip
     task = bar.add_task("train", total=experiment.trainer.max_steps, loss="")
     total = experiment.trainer.max_steps
@@ -41,7 +41,9 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 
     with bar, _ctrl_c() as asked:
         result = train(experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: bool(asked)))
-    console.print(f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False)
+    console.print(
+        f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
+    )
     if result.status == "interrupted":
         console.print(f"Go on with: ablate train --resume {result.run_id}", markup=False)
     return result

@@ -57,8 +57,8 @@ class AdamW(OptimizerConfig):
 
 @optimizers.register
 class Adam(OptimizerConfig):
-    """Adam (Kingma and Ba 2014, arXiv 1412.6980); its weight decay is an L2 term in the gradient. The papers' settings are
-    betas 0.9 and 0.999 and no weight decay."""
+    """Adam (Kingma and Ba 2014, arXiv 1412.6980); its weight decay is an L2 term in the gradient. The papers'
+    settings are betas 0.9 and 0.999 and no weight decay."""
 
     kind: Literal["adam"] = "adam"
     betas: tuple[Beta, Beta] = (0.9, 0.999)

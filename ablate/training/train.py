@@ -50,7 +50,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run belongs in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue one."""
+    """Where a run belongs in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue
+    one."""
 
     experiment: str = "train"
     name: str = ""
@@ -77,7 +78,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     """Trains `experiment`, tracked in MLflow, and returns how it ended.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
-    as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers that it would have had.
+    as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
+    that it would have had.
     """
     begin = time.perf_counter()
     corpus = experiment.data.load(tracking.cache_folder())
@@ -112,8 +114,8 @@ def discard_checkpoint(run_id: str) -> None:
 
 
 def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
-    """The experiment of an earlier run, from its stored configuration. Raises AblateError if there is no such run, it is
-    finished, or anything is to be changed: it would not be the same run."""
+    """The experiment of an earlier run, from its stored configuration. Raises AblateError if there is no such run, it
+    is finished, or anything is to be changed: it would not be the same run."""
     if overrides:
         raise AblateError(f"A resumed run keeps its configuration; leave out {', '.join(overrides)}.")
     from mlflow.exceptions import MlflowException

@@ -30,13 +30,13 @@ def formula(kind):
 
 
 def build(kind, dtype=torch.float64, **fields):
-    """The config, and its module with weights that are not the initial ones and are exact in bfloat16."""
+    """The config, and its module with weights that are not the initial ones."""
     config = norm_layers[kind](**fields)
     module = config.build(DIM)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for p in module.parameters():
-            p.copy_((p + 0.3 * torch.randn(DIM, generator=generator)).bfloat16())
+            p.add_(0.3 * torch.randn(DIM, generator=generator))
     return config, module.to(dtype)
 
 

@@ -177,7 +177,6 @@ def test_arms_get_the_same_first_random_points(kind):
     assert len({point["optimizer.lr"] for point in pre}) == count
 
 
-@pytest.mark.xfail(reason="seed + number: trial n of seed 1 is trial n + 1 of seed 0, so repeats of a sweep overlap")
 def test_seeds_side_by_side_share_no_points():
     zero, one = (propose("random", SPACE, 8, seed=seed) for seed in (0, 1))
     assert not any(point in zero for point in one)

@@ -10,7 +10,16 @@ from torch import nn
 from ablate.models import models
 from ablate.training.optim import optimizers, schedules
 
-STEPS = [(300, None, 0.1), (10, None, 0.1), (7, 3, 0.1), (1000, 100, 0.5), (5, 4, 0.0), (2, 1, 0.1), (50, None, 0.34)]
+STEPS = [
+    (300, None, 0.1),
+    (10, None, 0.1),
+    (7, 3, 0.1),
+    (1000, 100, 0.5),
+    (5, 4, 0.0),
+    (2, 1, 0.1),
+    (50, None, 0.34),
+    (7, None, 0.1),
+]
 
 
 def factors(schedule, max_steps):

@@ -1,4 +1,5 @@
-"""One run from configuration to result: what it measures, how it ends early, and that a continued run is the same run."""
+"""One run from configuration to result: what it measures, how it ends early, and that a continued run is the same
+run."""
 
 import math
 
@@ -36,7 +37,7 @@ def stop_at(step):
 
 
 def test_the_loss_falls_and_the_result_says_how_it_went(store, family_settings):
-    result = train(experiment(family_settings, trainer__max_steps=80, optimizer__lr=5e-3))
+    result = train(experiment(family_settings, trainer__max_steps=80, trainer__batch_size=32, optimizer__lr=5e-3))
     losses = [value for _, value in history(result.run_id, "val/loss")]
     assert (result.status, result.step) == ("completed", 80)
     assert losses[-1] < 0.95 * losses[0]
@@ -49,7 +50,9 @@ def test_validation_loss_is_the_mean_over_all_tokens_and_perplexity_its_exponent
     corpus = run.data.load(tracking.cache_folder())
     model = run.model.build(run.norm, run.init, corpus.classes, corpus.shape)
     state = weights(store, result.run_id)["state_dict"]
-    model.load_state_dict({key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")})
+    model.load_state_dict(
+        {key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")}
+    )
     inputs, targets = corpus.val.__getitems__(range(len(corpus.val)))
     assert len({len(batch) for batch in SequentialBatches(len(corpus.val), 7)}) > 1
     with torch.no_grad():

@@ -1,0 +1,254 @@
+"""Sweeps with real worker processes: what is run, what is written down, and that nothing is lost or run twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import optuna
+import pytest
+import yaml
+from rich.console import Console
+
+from ablate import tracking
+from ablate.errors import ConfigError, DataError, StoreError, SweepError
+from ablate.sweeping import run
+from ablate.sweeping.spec import Sweep
+from ablate.sweeping.status import statuses
+from ablate.sweeping.study import open_storage, owner, read_sweep, records, storage_url, study_name
+from ablate.sweeping.trials import ArmTrials
+
+SILENT = Console(quiet=True)
+
+
+def spec_tree(settings, **more):
+    return {
+        "name": "small",
+        "experiment": settings,
+        "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.5, 1.0]}}},
+        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
+        "budget": {"trials": 2},
+        **more,
+    }
+
+
+@pytest.fixture
+def spec(tiny_settings):
+    def build(**more):
+        return Sweep.from_tree(spec_tree(tiny_settings, **more))
+
+    return build
+
+
+def run_sweep(sweep, workers=2, **more):
+    return run.sweep(sweep, workers=workers, console=SILENT, **more)
+
+
+def table(record):
+    """Everything that a report is made of, without times and identities."""
+    return {arm: [(t.status, t.params, t.value, t.curve) for t in trials] for arm, trials in record.trials.items()}
+
+
+def test_a_sweep_runs_its_budget_and_is_tracked_with_a_parent_for_each_arm(store, spec):
+    record = run_sweep(spec())
+    client = tracking.client()
+    experiment = client.get_experiment_by_name("small")
+    runs = client.search_runs([experiment.experiment_id])
+    parents = {r.info.run_id: r for r in runs if r.data.tags["ablate.role"] == "arm"}
+    children = [r for r in runs if r.data.tags["ablate.role"] == "trial"]
+    assert record.counts()["completed"] == record.target() == len(children) == 4
+    assert set(record.parents.values()) == set(parents)
+    for trial in [t for trials in record.trials.values() for t in trials]:
+        child = client.get_run(trial.run_id)
+        assert child.data.tags["mlflow.parentRunId"] == record.parents[trial.arm]
+        assert child.data.metrics["val/loss"] == pytest.approx(trial.value, rel=1e-12)
+        assert float(child.data.params["optimizer.lr"]) == trial.params["optimizer.lr"]
+        assert child.info.status == "FINISHED"
+    best = record.best("mix")
+    parent = client.get_run(record.parents["mix"])
+    assert parent.data.metrics["best/loss"] == pytest.approx(best.value)
+    assert parent.data.tags["ablate.best.run_id"] == best.run_id
+    assert [os.path.basename(folder) for folder in sorted(os.listdir(store / "runs"))] == sorted(
+        record.best(arm).run_id for arm in record.trials
+    )
+
+
+def test_the_same_command_again_runs_nothing_and_a_larger_budget_continues(store, spec):
+    first = run_sweep(spec())
+    assert run_sweep(spec()) == first
+    more = run_sweep(spec(budget={"trials": 3}))
+    assert [len(trials) for trials in more.trials.values()] == [3, 3]
+    assert table(more)["pre"][:2] == table(first)["pre"]
+
+
+def test_arms_get_the_same_first_points_and_take_turns(store, spec):
+    record = run_sweep(spec(), workers=1)
+    rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in record.trials.items()}
+    assert rates["pre"] == rates["mix"]
+    client = tracking.client()
+    order = sorted(
+        (client.get_run(t.run_id).info.start_time, t.arm) for trials in record.trials.values() for t in trials
+    )
+    assert [arm for _, arm in order] == ["pre", "mix", "pre", "mix"]
+
+
+def test_a_grid_runs_each_cell_once_however_often_it_is_continued(store, spec):
+    grid = {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 1e-2]}}
+    part = run_sweep(spec(**grid, budget={"trials": 3}))
+    assert [len(trials) for trials in part.trials.values()] == [2, 3]
+    whole = run_sweep(spec(**grid, budget={"trials": 99}))
+    for arm, cells in {"pre": 2, "mix": 4}.items():
+        points = [tuple(sorted(t.params.items())) for t in whole.trials[arm]]
+        assert len(points) == len(set(points)) == cells
+    assert run_sweep(spec(**grid, budget={"trials": 99})) == whole
+
+
+def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec):
+    failing = {"arms": {}, "sampler": "grid", "search": {"data.seq_len": [32, 10_000_000]}}
+    record = run_sweep(spec(**failing), workers=1)
+    good, bad = record.trials["all"]
+    assert (good.status, bad.status) == ("completed", "failed")
+    assert bad.reason.startswith("DataError: ")
+    assert "topics has" in bad.reason
+    assert (store / "failures" / "small-all-1.txt").read_text().startswith("Traceback")
+    again = run_sweep(spec(**failing), workers=1)
+    assert [t.status for t in again.trials["all"]] == ["completed", "failed"]
+    assert again.trials["all"][1].number > bad.number  # it was tried again
+
+
+def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed_sweep(store, spec, monkeypatch):
+    plain = run_sweep(spec(name="plain"), workers=1)
+    start, killed = run._Runner._hear, []
+
+    def kill_first(self, job):
+        start(self, job)
+        job_lives = job.connection in self.jobs
+        if not killed and job_lives and job.trial.study.trials[job.trial.number].intermediate_values:
+            killed.append(job.process.pid)
+            os.kill(job.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(run._Runner, "_hear", kill_first)
+    record = run_sweep(spec(), workers=1)
+    assert killed
+    assert table(record) == table(plain)
+    study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
+    assert "killed by signal 9" in study.trials[0].user_attrs["reason"]
+
+
+def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkeypatch):
+    start = run._Runner._start
+
+    def start_and_kill(self, context, arm):
+        start(self, context, arm)
+        next(reversed(self.jobs.values())).process.kill()
+
+    monkeypatch.setattr(run._Runner, "_start", start_and_kill)
+    record = run_sweep(spec(arms={}, budget={"trials": 1}), workers=1)
+    (trial,) = record.trials["all"]
+    assert trial.status == "failed"
+    assert "killed by signal 9, 3 times" in trial.reason
+
+
+def test_trials_of_a_sweep_that_was_killed_are_taken_up(store, spec):
+    sweep = spec(arms={}, budget={"trials": 1})
+    study = optuna.create_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study.set_user_attr("spec", sweep.to_tree())
+    arm = ArmTrials(study, sweep, "all", "")
+    trial = arm.ask()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    trial.set_user_attr("owner", {**owner(), "pid": gone.pid})
+    assert [row["interrupted"] for row in statuses("small")] == [1]
+    record = run_sweep(sweep)
+    assert [(t.status, t.params) for t in record.trials["all"]] == [("completed", trial.params)]
+
+
+def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
+    sweep = spec(arms={}, budget={"trials": 1})
+    study = optuna.create_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study.set_user_attr("spec", sweep.to_tree())
+    arm = ArmTrials(study, sweep, "all", "")
+    arm.ask()
+    assert arm.recover() == 0
+    assert [r.status for r in records(study, "all")] == ["running"]
+    assert arm.open() == 0
+
+
+def test_a_changed_sweep_file_is_refused_with_the_difference_and_fresh_starts_anew(store, spec, tiny_settings):
+    first = run_sweep(spec(arms={}))
+    changed = spec(arms={}, experiment={**tiny_settings, "seed": 5})
+    with pytest.raises(SweepError, match=r"experiment\.seed: \(not set\) -> 5(.|\n)*--fresh"):
+        run_sweep(changed)
+    fresh = run_sweep(changed, fresh=True)
+    assert (fresh.title, fresh.spec.experiment["seed"]) == ("small@2", 5)
+    assert read_sweep("small@1").trials == first.trials
+    assert read_sweep("small").title == "small@2"
+
+
+def test_a_bad_trial_is_pruned_within_its_arm(store, spec):
+    record = run_sweep(
+        spec(
+            arms={},
+            sampler="grid",
+            search={"optimizer.lr": [1e-2, 5e-3, 1e-7]},
+            budget={"trials": 3},
+            pruner={"kind": "median", "n_startup_trials": 2},
+        ),
+        workers=1,
+    )
+    assert [t.status for t in record.trials["all"]] == ["completed", "completed", "pruned"]
+    pruned = record.trials["all"][2]
+    assert pruned.step == 8  # the first validation after a third of the updates
+    assert tracking.client().get_run(pruned.run_id).data.tags["ablate.status"] == "pruned"
+
+
+def test_a_diverged_trial_is_a_result_and_not_tried_again(store, spec, tiny_settings):
+    wild = {**tiny_settings, "schedule": {"warmup_steps": 0}, "trainer": {**tiny_settings["trainer"], "max_steps": 40}}
+    tree = {"arms": {}, "experiment": wild, "sampler": "grid", "search": {"optimizer.lr": [1e-2, 1e4]}}
+    record = run_sweep(spec(**tree))
+    assert [t.status for t in record.trials["all"]] == ["completed", "diverged"]
+    assert record.best("all").params == {"optimizer.lr": 1e-2}
+    assert "at update" in record.trials["all"][1].reason
+    assert run_sweep(spec(**tree)) == record
+
+
+def test_what_would_fail_every_trial_is_said_before_the_first(store, spec, tiny_settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"objective\.metric: unknown metric\. Accepted: val/loss"):
+        run_sweep(spec(objective={"metric": "val/accuracy"}))
+    missing = {**tiny_settings, "data": {"kind": "text", "files": str(tmp_path / "none.txt")}}
+    with pytest.raises(DataError, match=r"none\.txt"):
+        run_sweep(spec(experiment=missing))
+    with pytest.raises(StoreError, match="cannot be used"):
+        run_sweep(spec(), storage="sqlite:////nowhere/at/all.db")
+
+
+def sweep_file(tmp_path, tree):
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return file
+
+
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_settings, tmp_path, interrupt):
+    plain = run_sweep(spec(name="plain"), workers=1)
+    file = sweep_file(tmp_path, spec_tree(tiny_settings))
+    command = [sys.executable, "-m", "ablate", "sweep", str(file)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    for line in process.stdout:
+        if line.startswith("[1/4]"):
+            break
+    process.send_signal(interrupt)
+    begin = time.monotonic()
+    _, errors = process.communicate(timeout=60)
+    if interrupt == signal.SIGINT:
+        assert time.monotonic() - begin < 30
+        assert process.returncode == 130
+        assert f"ablate sweep {file}" in errors
+        assert "Traceback" not in errors
+    stopped = read_sweep("small")
+    assert 1 <= stopped.counts()["completed"] < 4
+    assert stopped.counts()["running"] == 0
+    again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    assert again.returncode == 0, again.stderr
+    assert table(read_sweep("small")) == table(plain)

@@ -1,0 +1,124 @@
+"""The store: created once however many processes start, nothing lost while it is away, no secrets shown."""
+
+import json
+import multiprocessing
+import os
+
+import pytest
+
+from ablate import tracking
+from ablate.errors import StoreError
+
+
+def _first_use(folder, queue):
+    os.environ["ABLATE_STORE"] = folder
+    try:
+        tracking.Tracker.start("together", "run", {})
+        queue.put("")
+    except BaseException as error:
+        queue.put(repr(error))
+
+
+def test_several_processes_may_start_at_once_on_a_new_store(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    processes = [context.Process(target=_first_use, args=(str(tmp_path), queue)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    answers = [queue.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join()
+    assert answers == ["", "", ""]
+
+
+def test_metrics_are_sent_in_batches_and_all_of_them_arrive(store, monkeypatch):
+    calls = []
+    client = tracking.client()
+    send = client.log_batch
+    monkeypatch.setattr(client, "log_batch", lambda *a, **k: (calls.append(1), send(*a, **k)))
+    tracker = tracking.Tracker.start("e", "r", {"a": 1})
+    for step in range(1000):
+        tracker.metrics({"m": step / 2}, step)
+    tracker.end("completed")
+    assert len(calls) < 10
+    assert [(m.step, m.value) for m in client.get_metric_history(tracker.run_id, "m")] == [
+        (s, s / 2) for s in range(1000)
+    ]
+
+
+def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch, capsys):
+    from mlflow.exceptions import MlflowException
+
+    tracker = tracking.Tracker.start("e", "r", {})
+    client = tracking.client()
+    with monkeypatch.context() as away:
+
+        def fail(*_, **__):
+            raise MlflowException("away")
+
+        away.setattr(client, "log_batch", fail)
+        tracker.metrics({"m": 1.0}, 1)
+        assert not tracker.flush()
+    tracker.metrics({"m": 2.0}, 2)
+    assert tracker.flush()
+    assert [m.value for m in client.get_metric_history(tracker.run_id, "m")] == [1.0, 2.0]
+    assert "kept until the store answers" in capsys.readouterr().err
+
+
+def test_what_is_unsent_at_the_end_is_written_to_a_file(store, monkeypatch):
+    from mlflow.exceptions import MlflowException
+
+    tracker = tracking.Tracker.start("e", "r", {})
+
+    def fail(*_, **__):
+        raise MlflowException("away")
+
+    for name in ("log_batch", "set_terminated"):
+        monkeypatch.setattr(tracking.client(), name, fail)
+    tracker.metrics({"m": 1.5}, 7)
+    tracker.end("completed")
+    saved = json.loads((store / "unsent" / f"{tracker.run_id}.json").read_text())
+    assert saved["status"] == "completed"
+    assert saved["metrics"][0][:2] == ["m", 1.5]
+    assert saved["metrics"][0][3] == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "mlflow"),
+    [
+        ("completed", "FINISHED"),
+        ("pruned", "FINISHED"),
+        ("diverged", "FINISHED"),
+        ("interrupted", "KILLED"),
+        ("failed", "FAILED"),
+    ],
+)
+def test_how_a_run_ends(store, status, mlflow):
+    tracker = tracking.Tracker.start("e", "r", {})
+    tracker.end(status, "because")
+    run = tracking.client().get_run(tracker.run_id)
+    assert run.info.status == mlflow
+    assert (run.data.tags["ablate.status"], run.data.tags["ablate.reason"]) == (status, "because")
+
+
+def test_no_stray_database_or_folder_appears_beside_the_store(store, tmp_path, monkeypatch):
+    empty = tmp_path / "elsewhere"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    tracker = tracking.Tracker.start("e", "r", {})
+    tracker.text("x", "a.txt")
+    tracker.end("completed")
+    assert list(empty.iterdir()) == []
+    assert list(store.glob("artifacts/**/a.txt"))
+
+
+def test_passwords_are_not_shown():
+    shown = tracking.redacted("postgresql://me:secret@host/db")
+    assert shown == "postgresql://me:***@host/db"
+
+
+def test_a_store_below_a_file_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ABLATE_STORE", str(tmp_path / "file" / "store"))
+    with pytest.raises(StoreError, match="ABLATE_STORE"):
+        tracking.store()
