@@ -1,5 +1,6 @@
 """Fixtures that several folders share: tiny models of every family, registries that a test may add to, and a store."""
 
+import os
 import sqlite3
 from contextlib import closing
 
@@ -10,6 +11,10 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.registry import Registry
 
+if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
+    # each test process on a core of its own: trials with as many threads as there are cores would fight for them
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {allowed[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(allowed)]})
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it does, most of all beside other work
 
 CLASSES = 11

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import ValidationError
 
+import ablate.config
+import ablate.sweeping.search  # noqa: F401 - with it all registries are in the list
 from ablate.registry import Config, Kind, Registry
 
 
@@ -191,8 +193,6 @@ def test_json_schema_has_every_kind(shapes):
 
 @pytest.mark.parametrize("name", Registry.all)
 def test_every_kind_of_ablate_is_described(name):
-    import ablate.sweeping.search  # noqa: F401 - its registries are in the list if anything imported them before
-
     registry = Registry.all[name]
     assert registry.default is None or registry.default in registry
     assert set(registry.presets).isdisjoint(registry)

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from ablate.errors import ConfigError, Problem
 from ablate.models.base import Model, ModelConfig, models, site_of
 from ablate.norms import Initialization, Placement, Projection, initialize
 
@@ -93,6 +94,9 @@ class ViTModel(Model):
 
         super().__init__()
         channels, height, width = shape
+        if height % config.patch_size or width % config.patch_size:  # timm would leave the last pixels out
+            text = f"must divide the height and width of the images ({height} x {width})"
+            raise ConfigError([Problem("model.patch_size", text, config.patch_size)])
 
         def new_norm(dim: int, **placed: Any) -> nn.Module:  # timm wants a function and passes device and dtype
             return norm.layer.build(dim)

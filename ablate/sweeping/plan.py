@@ -14,6 +14,7 @@ from ablate.sweeping.display import duration
 from ablate.sweeping.search import Range
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import FINISHED, SweepRecord, read_sweep
+from ablate.sweeping.worker import cores
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 
@@ -78,7 +79,7 @@ def _seconds_per_trial(experiment: Experiment, workers: int) -> float | None:
     if 16 * model.parameter_count() * workers > 0.8 * memory:
         return None
     threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+    torch.set_num_threads(max(1, cores() // workers))
     try:
         speed = choose_speed(experiment, corpus)
         task = tasks[experiment.data.task](experiment, corpus)

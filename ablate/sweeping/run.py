@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import time
 import warnings
@@ -30,6 +29,7 @@ from ablate.sweeping.study import (
     title_of,
 )
 from ablate.sweeping.trials import ArmTrials, end_run
+from ablate.sweeping.worker import cores, start, start_server
 from ablate.training.train import Place
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class _Job:
 class _Runner:
     def __init__(self, spec: Sweep, title: str, arms: list[ArmTrials], workers: int, console: Console) -> None:
         self.spec, self.title, self.arms, self.workers = spec, title, arms, workers
-        self.threads = max(1, (os.cpu_count() or 1) // workers)
+        self.threads = max(1, cores() // workers)
         self.jobs: dict[Connection, _Job] = {}
         self.stopping = 0  # how often Ctrl-C was pressed
         total = sum(arm.target for arm in arms)
@@ -195,8 +195,6 @@ class _Runner:
 
     def run(self) -> None:
         """Starts and follows trials until every arm has its budget, or Ctrl-C."""
-        from ablate.sweeping.worker import start_server
-
         if not any(arm.open() > 0 for arm in self.arms):
             self._close_parents()
             return
@@ -224,8 +222,6 @@ class _Runner:
         return min(open_arms, key=lambda arm: arm.started() / arm.target, default=None)
 
     def _start(self, context: ForkServerContext, arm: ArmTrials) -> None:
-        from ablate.sweeping.worker import start
-
         trial = arm.ask()
         experiment = self.spec.at(arm.arm, trial.params)
         run_id = trial.user_attrs.get("run_id")

@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 
 
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def start_server(threads: int) -> ForkServerContext:
     """The context whose processes are forked from a preloaded server; each computes on `threads` threads."""
     context = multiprocessing.get_context("forkserver")

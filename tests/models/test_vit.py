@@ -7,6 +7,7 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from ablate.config import Experiment
+from ablate.errors import ConfigError
 from ablate.norms import norm_layers, placements
 
 DIGITS = {"img_size": 8, "patch_size": 2, "in_chans": 1, "num_classes": 10, "embed_dim": 48, "depth": 6, "num_heads": 4}
@@ -67,6 +68,13 @@ def test_images_need_not_be_square():
     model = ours("vit", 5, (2, 4, 10))
     assert model.vit.pos_embed.shape[1] == 1 + 2 * 5
     assert model(torch.randn(3, 2, 4, 10)).shape == (3, 5)
+
+
+@pytest.mark.parametrize("patch_size", [3, 16])
+def test_no_pixel_is_left_out(patch_size):
+    """timm would crop 8 x 8 to 6 x 6 in silence for a patch of 3."""
+    with pytest.raises(ConfigError, match=rf"model\.patch_size: must divide .* \(8 x 8\) \(given: {patch_size}\)"):
+        ours("vit-digits", 10, (1, 8, 8), {"model.patch_size": patch_size})
 
 
 # ------------------------------------------------------------------------------------------- stochastic depth

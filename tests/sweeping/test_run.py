@@ -199,7 +199,7 @@ def test_a_bad_trial_is_pruned_within_its_arm(store, spec):
     )
     assert [t.status for t in record.trials["all"]] == ["completed", "completed", "pruned"]
     pruned = record.trials["all"][2]
-    assert pruned.step == 8  # the first validation after a third of the updates
+    assert pruned.step == 4  # the first validation at a third of the updates or later
     assert tracking.client().get_run(pruned.run_id).data.tags["ablate.status"] == "pruned"
 
 
@@ -220,7 +220,7 @@ def test_what_would_fail_every_trial_is_said_before_the_first(store, spec, tiny_
     with pytest.raises(DataError, match=r"none\.txt"):
         run_sweep(spec(experiment=missing))
     with pytest.raises(StoreError, match="cannot be used"):
-        run_sweep(spec(), storage="sqlite:////nowhere/at/all.db")
+        run_sweep(spec(), storage=f"sqlite:///{store / 'mlflow.db'}/all.db")
 
 
 def sweep_file(tmp_path, tree):
