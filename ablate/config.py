@@ -169,7 +169,7 @@ def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
 
 
 def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of everything in nested mappings that is not a mapping itself.
+    """(dotted path, value) of everything in nested mappings that is not a mapping with something in it.
 
     Of an instance of a configuration class it is the fields that were given, and its kind.
     """
@@ -180,7 +180,7 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             value = {**kind, **value.model_dump(mode="json", exclude_unset=True)}
         if isinstance(value, Mapping) and value:
             yield from leaves(value, f"{path}.")
-        elif not isinstance(value, Mapping):
+        else:
             yield path, value
 
 
@@ -220,9 +220,9 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         fields = registry.expand(value)
         new = registry.kind_of(fields)
         if new is not registry.kind_of(part):
-            part = {name: v for name, v in part.items() if name in registry.base.model_fields}
+            part = {k: v for k, v in part.items() if registry.keeps and k in registry.base.model_fields}
         tree[key] = {**part, **fields}
-    else:
+    elif value != {} or (child is None and registry is None):  # nothing given for a part changes nothing
         tree[key] = value
 
 
@@ -284,6 +284,7 @@ def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
     parent, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
     elsewhere = [p for p in known if p.rpartition(".")[2] == name]
+    elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _kinds_with(cls, tree, p, name))]
     if owners := _kinds_with(cls, tree, parent, name):
         return f" It belongs to {parent}.kind {' or '.join(owners)}."
     if close := difflib.get_close_matches(name, beside, n=1):

@@ -44,14 +44,15 @@ class Registry(Generic[T]):
 
     Args:
         name: what a kind is called in messages, e.g. "placement".
-        base: the class that all kinds inherit; its fields survive a change of kind.
+        base: the class that all kinds inherit.
         default: the kind taken where none is given.
+        keeps: whether the fields of `base` stay when the kind changes, because they mean the same in every kind.
     """
 
     all: ClassVar[dict[str, Registry[Any]]] = {}
 
-    def __init__(self, name: str, base: type[T], default: str | None = None) -> None:
-        self.name, self.base, self.default = name, base, default
+    def __init__(self, name: str, base: type[T], default: str | None = None, keeps: bool = True) -> None:
+        self.name, self.base, self.default, self.keeps = name, base, default, keeps
         self._kinds: dict[str, type[T]] = {}
         self._presets: dict[str, dict[str, Any]] = {}
         Registry.all[name] = self

@@ -30,6 +30,7 @@ STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked stays here
 
 FLUSH_SECONDS = 5.0
+_KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes it for one of language-model prompts
 _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 _PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
 
@@ -168,7 +169,7 @@ def experiment_id(name: str) -> str:
         if found is None:
             location = None if uri.startswith("http") else str(store() / "artifacts" / name)
             try:
-                return client().create_experiment(name, artifact_location=location)
+                return client().create_experiment(name, artifact_location=location, tags=_KIND)
             except MlflowException:  # another process was faster
                 found = client().get_experiment_by_name(name)
                 if found is None:

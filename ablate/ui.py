@@ -73,4 +73,4 @@ def _print_links(address: str, experiments: list[object]) -> None:
     print(f"MLflow: {address}")
     for experiment in experiments:
         name, number = getattr(experiment, "name", ""), getattr(experiment, "experiment_id", "")
-        print(f"  {name}: {address}/#/experiments/{number}")
+        print(f"  {name}: {address}/#/experiments/{number}/runs")

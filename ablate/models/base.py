@@ -19,6 +19,10 @@ class Model(nn.Module):
         """The weight matrices that `init` and a placement's gains apply to, in a fixed order."""
         raise NotImplementedError
 
+    def no_weight_decay(self) -> set[str]:
+        """Names of parameters that never decay although they have two or more dimensions."""
+        return set()
+
     def parameter_count(self) -> int:
         """The number of trainable parameters."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
@@ -51,7 +55,7 @@ class ModelConfig(Kind):
         return []
 
 
-models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama")
+models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)
 
 
 def site_of(norm: Placement, index: int, depth: int, dim: int) -> Site:

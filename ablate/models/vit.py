@@ -123,6 +123,9 @@ class ViTModel(Model):
     def forward(self, images: Tensor) -> Tensor:
         return self.vit(images)
 
+    def no_weight_decay(self) -> set[str]:
+        return {f"vit.{name}" for name in self.vit.no_weight_decay()}
+
     def projections(self) -> Iterator[Projection]:
         for i, block in enumerate(self.vit.blocks):
             for role, weight in zip("qkv", block.attn.qkv.weight.chunk(3), strict=True):

@@ -30,7 +30,7 @@ class Range(Config):
     """Largest value."""
     log: bool = False
     """Whether to search the logarithm."""
-    step: int | float | None = Field(None, gt=0)
+    step: int | float | None = None
     """Distance between neighbouring values. None: any value."""
     num: int | None = Field(None, ge=2)
     """For the grid: this many values, evenly spaced (in the logarithm if `log`)."""
@@ -39,6 +39,8 @@ class Range(Config):
     def _ordered(self) -> Range:
         if self.low >= self.high:
             raise ValueError(f"low ({self.low}) must be below high ({self.high})")
+        if self.step is not None and self.step <= 0:
+            raise ValueError(f"step ({self.step}) must be above 0")
         if self.log and self.low <= 0:
             raise ValueError(f"low ({self.low}) must be above 0 where log is true")
         if self.log and self.step is not None:
@@ -48,7 +50,7 @@ class Range(Config):
     @property
     def whole(self) -> bool:
         """Whether the values are integers."""
-        return isinstance(self.low, int) and isinstance(self.high, int)
+        return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
 
     def distribution(self) -> BaseDistribution:
         """The range in Optuna's words."""
@@ -72,7 +74,10 @@ class Range(Config):
         step = self.step or (1 if self.whole else None)
         if step is None:
             raise ValueError("a grid needs a list of values, or num or step beside low and high")
-        return [self.low + i * step for i in range(math.floor((self.high - self.low) / step + 1e-9) + 1)]
+        count = math.floor((self.high - self.low) / step + 1e-9) + 1
+        return [
+            min(self.high, self.low + i * step if self.whole else round(self.low + i * step, 12)) for i in range(count)
+        ]
 
 
 def _entry(value: Any) -> Range | list[Choice]:
@@ -282,4 +287,4 @@ class Median(PrunerConfig):
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         from optuna.pruners import MedianPruner
 
-        return MedianPruner(n_startup_trials=self.n_startup_trials, n_warmup_steps=self.first(max_steps, warmup) - 1)
+        return MedianPruner(n_startup_trials=self.n_startup_trials, n_warmup_steps=self.first(max_steps, warmup))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,7 +11,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
-from ablate.config import Experiment, Tree, merge, problems_of, read_yaml
+from ablate.config import Experiment, Tree, leaves, merge, problems_of, read_yaml
 from ablate.errors import ConfigError, Problem
 from ablate.registry import Config
 from ablate.sweeping.search import (
@@ -25,6 +27,8 @@ from ablate.sweeping.search import (
     samplers,
 )
 
+DEFAULT_TRIALS = 10
+COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
 ONLY_ARM = "all"  # the arm of a sweep that names none
 
 
@@ -39,10 +43,22 @@ class Arm(Config):
     @model_validator(mode="before")
     @classmethod
     def _flat(cls, data: Any) -> Any:
-        """In YAML the settings stand beside `search`."""
+        """In YAML the settings stand beside `search`; an arm that sets nothing may be left empty."""
+        if data is None:
+            return {}
         if isinstance(data, Mapping) and "settings" not in data:
             return {"search": data.get("search") or {}, "settings": {k: v for k, v in data.items() if k != "search"}}
         return data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        described = handler.resolve_ref_schema(handler(schema))
+        return {
+            "type": "object",
+            "description": described.get("description", ""),
+            "properties": {"search": described["properties"]["search"]},
+            "additionalProperties": True,
+        }
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: Any) -> dict[str, Any]:
@@ -62,8 +78,9 @@ class Objective(Config):
 class Budget(Config):
     """What each arm may cost."""
 
-    trials: int = Field(10, gt=0)
-    """Finished trials of each arm (completed, diverged or pruned): a target, so that running again continues."""
+    trials: int | None = Field(None, gt=0)
+    """Finished trials of each arm (completed, diverged or pruned): a target, so that running again continues.
+    None: every cell of a grid, else 10."""
 
 
 class Sweep(Config):
@@ -150,16 +167,9 @@ class Sweep(Config):
     def trials(self, arm: str) -> int:
         """How many finished trials `arm` is to have: the budget, or every cell of a smaller grid."""
         if self.sampler.kind == "grid":
-            return (
-                min(self.budget.trials, len(cells(self.space(arm))))
-                if self._budget_given
-                else len(cells(self.space(arm)))
-            )
-        return self.budget.trials
-
-    @property
-    def _budget_given(self) -> bool:
-        return "budget" in self.model_fields_set
+            count = len(cells(self.space(arm)))
+            return min(self.budget.trials or count, count)
+        return self.budget.trials or DEFAULT_TRIALS
 
     def _corners(self, arm: str) -> dict[str, list[Choice]]:
         return {path: e.ends() if isinstance(e, Range) else list(e) for path, e in self.space(arm).items()}
@@ -168,22 +178,50 @@ class Sweep(Config):
         """What is wrong with the experiments of each arm, at the ends of everything that is searched."""
         for arm in self.all_arms:
             where = f"arms.{arm}." if self.arms else ""
-            base = build_problems(self.experiment, self.all_arms[arm].settings)
+            settings = self.all_arms[arm].settings
+            base = build_problems(self.experiment, settings)
             yield from (Problem(self._origin(arm, p.path), p.message, p.given) for p in base)
             if base:
                 continue
-            for path, values in self._corners(arm).items():
-                place = f"{where}search.{path}" if path in self.all_arms[arm].search else f"search.{path}"
-                for value in values:
-                    for p in build_problems(self.experiment, self.all_arms[arm].settings, {path: value}):
-                        told = p.message if p.path == path else f"{p.path}: {p.message}"
-                        yield Problem(place, told, value if p.given is None else p.given)
+            for path in self.space(arm):
+                if any(path == key for key, _ in leaves(settings)):
+                    yield Problem(f"arms.{arm}.{path}", "is set here and searched too; leave one of them out")
+            alone = list(self._problems_of_each(arm, where))
+            yield from alone or self._problems_together(arm, where)
             for text in self.sampler.problems(self.space(arm)):
                 yield Problem(f"{where}search", text)
             if not self.space(arm) and self.trials(arm) > 1 and self.sampler.kind != "grid":
+                text = f"nothing is searched, so all {self.trials(arm)} trials would be the same"
+                yield Problem(f"{where}search", text)
+            if not alone and (self.pruner.first_step or 0) > (steps := self.base(arm).trainer.max_steps):
                 yield Problem(
-                    f"{where}search", f"nothing is searched, so all {self.trials(arm)} trials would be the same"
+                    "pruner.first_step", f"must not be above trainer.max_steps ({steps})", self.pruner.first_step
                 )
+
+    def _problems_of_each(self, arm: str, where: str) -> Iterator[Problem]:
+        """What is wrong with each searched path on its own."""
+        for path, values in self._corners(arm).items():
+            place = f"{where}search.{path}" if path in self.all_arms[arm].search else f"search.{path}"
+            told = set()
+            for value in values:
+                for p in build_problems(self.experiment, self.all_arms[arm].settings, {path: value}):
+                    text = p.message if p.path == path else f"{p.path}: {p.message}"
+                    if text not in told:
+                        told.add(text)
+                        yield Problem(place, text, value if p.given is None else p.given)
+
+    def _problems_together(self, arm: str, where: str) -> Iterator[Problem]:
+        """The first combination of searched values, each fine on its own, that makes no experiment."""
+        corners = self._corners(arm)
+        if math.prod(len(values) for values in corners.values()) > COMBINATIONS:
+            corners = {path: list(dict.fromkeys([values[0], values[-1]])) for path, values in corners.items()}
+        for values in itertools.islice(itertools.product(*corners.values()), COMBINATIONS):
+            point = dict(zip(corners, values, strict=True))
+            if problems := build_problems(self.experiment, self.all_arms[arm].settings, point):
+                at = ", ".join(f"{path}={value}" for path, value in point.items())
+                hint = "What is searched for one kind only belongs into an arm of its own."
+                yield Problem(f"{where}search", f"at {at}: {problems[0]} {hint}")
+                return
 
     def _origin(self, arm: str, path: str) -> str:
         """Where in the file a path of an arm's experiment was written."""

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from ablate.models import Model
 from ablate.registry import Kind, Registry
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -27,19 +28,21 @@ class OptimizerConfig(Kind):
     eps: float = Field(1e-8, gt=0)
     """Added to the root of the second moment."""
     weight_decay: float = Field(0.1, ge=0)
-    """Weight decay of matrices and embeddings. Vectors (norm weights, biases) never decay."""
+    """Weight decay of matrices. Vectors (norm weights, biases), ViT's class token and position embedding never
+    decay."""
 
     def build(self, model: nn.Module) -> Optimizer:
         """The optimizer of `model`'s trainable parameters, in torch's fused implementation."""
         raise NotImplementedError
 
     def groups(self, model: nn.Module) -> list[dict[str, object]]:
-        """Parameter groups: those with two or more dimensions decay, the rest do not."""
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        return [
-            {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": self.weight_decay},
-            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
-        ]
+        """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not."""
+        exempt = model.no_weight_decay() if isinstance(model, Model) else set()
+        decaying, others = [], []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                (decaying if parameter.ndim >= 2 and name not in exempt else others).append(parameter)
+        return [{"params": decaying, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
 
 
 optimizers: Registry[OptimizerConfig] = Registry("optimizer", OptimizerConfig, default="adamw")
