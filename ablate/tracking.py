@@ -30,6 +30,8 @@ STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked stays here
 
 FLUSH_SECONDS = 5.0
+# a server that is away is noticed in seconds at the start, and waited for once a run is going
+_SHORT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes it for one of language-model prompts
 _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 _PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
@@ -82,7 +84,7 @@ def client() -> MlflowClient:
         from mlflow.tracking import MlflowClient
 
         found = MlflowClient(tracking_uri=uri)
-        with _short_timeouts():
+        with environ(_SHORT):
             found.search_experiments(max_results=1)
     return found
 
@@ -113,11 +115,10 @@ def redacted(uri: str) -> str:
 
 
 @contextlib.contextmanager
-def _short_timeouts() -> Iterator[None]:
-    """A server that is away is noticed in seconds at the start, and waited for once a run is going."""
-    keys = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
-    before = {key: os.environ.get(key) for key in keys}
-    os.environ.update(keys)
+def environ(values: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables that are set for a while."""
+    before = {key: os.environ.get(key) for key in values}
+    os.environ.update(values)
     try:
         yield
     finally:

@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from ablate.tracking import environ
+
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
@@ -37,7 +39,7 @@ def start_server(threads: int) -> ForkServerContext:
     """The context whose processes are forked from a preloaded server; each computes on `threads` threads."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ablate.sweeping.preload"])
-    with _environment(dict.fromkeys(_THREADS, str(threads))):
+    with environ(dict.fromkeys(_THREADS, str(threads))):
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
@@ -108,20 +110,6 @@ def work(connection: Connection, experiment: Tree, place: Place, threads: int, e
     finally:
         with contextlib.suppress(OSError):
             connection.close()
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    before = {key: os.environ.get(key) for key in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for key, old in before.items():
-            if old is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = old
 
 
 @contextlib.contextmanager

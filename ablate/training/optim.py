@@ -38,7 +38,8 @@ class OptimizerConfig(Kind):
     def groups(self, model: nn.Module) -> list[dict[str, object]]:
         """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not."""
         exempt = model.no_weight_decay() if isinstance(model, Model) else set()
-        decaying, others = [], []
+        decaying: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 (decaying if parameter.ndim >= 2 and name not in exempt else others).append(parameter)

@@ -1,0 +1,66 @@
+"""What README says works as written."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ablate.cli import _file_and_overrides, parser
+from ablate.config import Experiment
+from ablate.sweeping.spec import Sweep
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    (ablate .*)$", TEXT, flags=re.MULTILINE)
+
+
+def block(language):
+    return re.search(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL).group(1)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command):
+    words = shlex.split(command.partition(" > ")[0], comments=True)
+    given = parser().parse_args(words[1:])
+    if given.verb in ("train", "config") and not getattr(given, "resume", None):
+        _, overrides = _file_and_overrides(given.words)
+        Experiment.from_mapping(overrides)
+    if given.verb == "sweep":
+        Sweep.load(ROOT / given.file, _file_and_overrides(given.words)[1])
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) > 15
+
+
+def test_the_sweep_file_is_one():
+    sweep = Sweep.from_tree(yaml.safe_load(block("yaml")))
+    assert list(sweep.all_arms) == ["pre", "mix"]
+
+
+def test_the_python_example_runs(store, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", block("python")], capture_output=True, text=True, cwd=tmp_path, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    first, last = done.stdout.strip().splitlines()[0], done.stdout.strip().splitlines()[-1]
+    assert first.startswith("completed ")
+    assert "'optimizer.lr': 0.0" in last
+    assert "learning_rate.png" in last
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_files_in_sweeps_are_valid_and_begin_with_their_question(file):
+    sweep = Sweep.load(file)
+    assert sweep.name == file.stem
+    assert file.read_text(encoding="utf-8").splitlines()[0].startswith("# ")
+    assert f"ablate sweep sweeps/{file.name}" in file.read_text(encoding="utf-8")
+
+
+def test_links_and_pictures_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)\)", TEXT):
+        assert target.startswith("https://") or (ROOT / target).exists(), target
