@@ -28,8 +28,8 @@ demo: $(BIN)/.installed ## run both demo sweeps (a few minutes) and print their 
 	@echo
 	@echo "Both sweeps in MLflow:  $(BIN)/ablate ui"
 
-test: $(BIN)/.dev ## run the tests
-	$(BIN)/pytest
+test: $(BIN)/.dev ## run the tests on two processes
+	$(BIN)/pytest -n 2
 
 lint: $(BIN)/.dev ## check format, style and types
 	$(BIN)/ruff format --check .

@@ -10,16 +10,17 @@ import contextlib
 import json
 import os
 import platform
+import re
 import sqlite3
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ablate.errors import StoreError
 
@@ -99,7 +100,7 @@ def patience(uri: str) -> Iterator[None]:
 
         yield
     except (MlflowException, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
-        text = " ".join(str(error).split())[:300]
+        text = shortened(error)
         hint = (
             "Start the server, correct MLFLOW_TRACKING_URI, or unset it to use mlruns/."
             if uri.startswith("http")
@@ -108,10 +109,14 @@ def patience(uri: str) -> Iterator[None]:
         raise StoreError(f"The MLflow store {redacted(uri)} cannot be used: {text} {hint}") from None
 
 
-def redacted(uri: str) -> str:
-    """`uri` without its password."""
-    parts = urlsplit(uri)
-    return uri.replace(f":{parts.password}@", ":***@") if parts.password else uri
+def shortened(error: BaseException) -> str:
+    """An error's text on one line, cut at a word, without passwords."""
+    return textwrap.shorten(redacted(str(error)), 300, placeholder=" ...")
+
+
+def redacted(text: str) -> str:
+    """`text` without the passwords of the addresses in it."""
+    return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
 
 
 @contextlib.contextmanager

@@ -202,7 +202,7 @@ def picture(file, size=(8, 8)):
 
 def test_an_image_folder_with_one_class(ablate, tmp_path):
     picture(tmp_path / "images" / "cat" / "1.png")
-    refused(ablate("train", "model=vit-digits", "data=image_folder", "data.root=images"), "one class", "cat")
+    refused(ablate("train", "model=vit-digits", "data=image_folder", "data.root=images"), "only the class 'cat'")
 
 
 def test_a_broken_image(ablate, tmp_path):

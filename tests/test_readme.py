@@ -15,7 +15,7 @@ from ablate.sweeping.spec import Sweep
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^    (ablate .*)$", TEXT, flags=re.MULTILINE)
+COMMANDS = re.findall(r"^    (ablate \w+ .*)$", TEXT, flags=re.MULTILINE)
 
 
 def block(language):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.errors import StoreError, SweepError, did_you_mean
 from ablate.sweeping.spec import Sweep
-from ablate.tracking import redacted, store
+from ablate.tracking import redacted, shortened, store
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -50,7 +50,7 @@ def open_storage(url: str) -> BaseStorage:
                     database.execute("PRAGMA journal_mode=WAL")
             return optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}})
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ImportError, ValueError) as error:
-        text = " ".join(str(error).split())[:300]
+        text = shortened(error)
         raise StoreError(
             f"The Optuna storage {redacted(url)} cannot be used: {text} "
             "Give another with --storage URL, or move a damaged file away."
@@ -250,7 +250,7 @@ def storage_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
-        text = " ".join(str(error).split())[:300]
+        text = shortened(error)
         raise StoreError(
             f"The Optuna storage {redacted(url)} failed: {text} "
             "Finished trials are safe; run the same command again once it answers."
