@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import platform
 import re
 import sqlite3
-import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +32,6 @@ FLUSH_SECONDS = 5.0
 _SHORT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes it for one of language-model prompts
 _BATCH = 500  # metrics in one call; MLflow takes up to 1000
-_PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
 
 
 # ---------------------------------------------------------------------------------------------------- the store
@@ -292,42 +288,3 @@ class Tracker:
             content = {"run_id": self.run_id, "status": status, "metrics": self._metrics}
             (folder / f"{self.run_id}.json").write_text(json.dumps(content))
             print(f"What the store did not take is in {folder / f'{self.run_id}.json'}", file=sys.stderr)
-
-
-# ---------------------------------------------------------------------------------------------------- facts
-
-
-@cache
-def environment() -> dict[str, str]:
-    """Tags that say where a run was made: commit, hardware, Python and package versions."""
-    import torch
-
-    facts = {
-        "ablate.hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu(),
-        "ablate.python": platform.python_version(),
-    }
-    commit = _git("rev-parse", "HEAD")
-    if commit:
-        facts["mlflow.source.git.commit"] = commit
-        facts["ablate.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
-    for package in ("ablate", *_PACKAGES):
-        with contextlib.suppress(PackageNotFoundError):
-            facts[f"version.{package}"] = version(package)
-    return facts
-
-
-def _git(*arguments: str) -> str:
-    folder = Path(__file__).parent
-    try:
-        found = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=5)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return found.stdout.strip() if found.returncode == 0 else ""
-
-
-def _cpu() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return f"{line.partition(':')[2].strip()} x {os.cpu_count()}"
-    return f"{platform.processor() or platform.machine()} x {os.cpu_count()}"

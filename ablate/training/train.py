@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import yaml
 
-from ablate import tracking
+from ablate import provenance, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, DataError
 from ablate.training.speed import Speed, choose_speed
@@ -143,7 +143,7 @@ def _open_run(experiment: Experiment, place: Place, corpus: Corpus, speed: Speed
     if place.run_id:
         return tracking.Tracker.resume(place.run_id)
     tags = {
-        **tracking.environment(),
+        **provenance.environment(),
         **place.tags,
         "ablate.status": "running",
         "ablate.seed": experiment.seed,

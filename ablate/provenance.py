@@ -1,0 +1,49 @@
+"""Where a run was made: commit, hardware, Python and package versions."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
+
+
+@cache
+def environment() -> dict[str, str]:
+    """The facts as tags of a run."""
+    import torch
+
+    facts = {
+        "ablate.hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu(),
+        "ablate.python": platform.python_version(),
+    }
+    commit = _git("rev-parse", "HEAD")
+    if commit:
+        facts["mlflow.source.git.commit"] = commit
+        facts["ablate.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
+    for package in ("ablate", *_PACKAGES):
+        with contextlib.suppress(PackageNotFoundError):
+            facts[f"version.{package}"] = version(package)
+    return facts
+
+
+def _git(*arguments: str) -> str:
+    folder = Path(__file__).parent
+    try:
+        found = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return found.stdout.strip() if found.returncode == 0 else ""
+
+
+def _cpu() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line.partition(':')[2].strip()} x {os.cpu_count()}"
+    return f"{platform.processor() or platform.machine()} x {os.cpu_count()}"
