@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.reporting.ends import at_the_end
-from ablate.reporting.words import listed, number, plural, searched, settings, short_names
+from ablate.reporting.words import searched, short_names
 from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
+from ablate.words import listed, number, plural, settings
 
 
 def verdict(record: SweepRecord) -> str:

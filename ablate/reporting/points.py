@@ -11,9 +11,10 @@ import numpy as np
 from ablate.config import leaves
 from ablate.errors import ConfigError
 from ablate.reporting.findings import sign_of
-from ablate.reporting.words import LEARNING_RATE, is_number, searched, short_names
+from ablate.reporting.words import LEARNING_RATE, searched, short_names
 from ablate.sweeping.search import Range
 from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
+from ablate.words import is_number
 
 XY = tuple[float, float]
 _FILES = {LEARNING_RATE: "learning_rate"}

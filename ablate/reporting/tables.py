@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from ablate.reporting import findings
 from ablate.reporting.importance import MINIMUM, finished
-from ablate.reporting.words import duration, number, plural, searched, setting, settings, short_names
+from ablate.reporting.words import searched, short_names
 from ablate.sweeping.study import FINISHED, STATUSES, SweepRecord, TrialRecord
+from ablate.words import duration, number, plural, setting, settings
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

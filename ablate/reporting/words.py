@@ -1,10 +1,8 @@
-"""How numbers, times and names are written, the same in tables, figures and sentences."""
+"""What searched paths and metrics are called in tables, figures and sentences."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard
+from collections.abc import Iterable
 
 from ablate.errors import ConfigError
 from ablate.sweeping.spec import Sweep
@@ -14,51 +12,6 @@ ALPHA = "norm.alpha"
 
 _SPOKEN = {LEARNING_RATE: "learning rate", ALPHA: "alpha"}
 _UNITS = {ALPHA: "share of the layers"}
-
-
-def number(value: Any, digits: int = 4) -> str:
-    """A result: fixed decimals where that is readable, so that a column of them compares at a glance."""
-    if value is None:
-        return "-"
-    if not isinstance(value, float) or not math.isfinite(value):
-        return str(value)
-    return f"{value:.{digits}f}" if value == 0 or 1e-2 <= abs(value) < 1e3 else f"{value:.{digits + 1}g}"
-
-
-def setting(value: Any) -> str:
-    """A searched value: three significant digits."""
-    return f"{value:.3g}" if isinstance(value, float) else "null" if value is None else str(value)
-
-
-def settings(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """`params` on one line, each under its short name."""
-    return " ".join(f"{names.get(path, path)}={setting(value)}" for path, value in params.items())
-
-
-def duration(seconds: float | None) -> str:
-    """Wall-clock time in the unit that suits it."""
-    if seconds is None:
-        return "-"
-    for limit, divisor, unit in ((100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.{0 if unit == 's' and seconds >= 10 else 1}f} {unit}"
-    return "-"
-
-
-def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether `value` can stand on an axis."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def plural(count: int, noun: str) -> str:
-    """'1 trial', '2 trials'."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def listed(words: Iterable[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    *head, last = list(words) or [""]
-    return f"{', '.join(head)} and {last}" if head else last
 
 
 def searched(spec: Sweep) -> list[str]:

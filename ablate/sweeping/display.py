@@ -10,6 +10,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
+from ablate.words import duration
+
 
 @dataclass
 class Running:
@@ -112,13 +114,3 @@ class Display:
             table.add_row(trial.title, f"update {trial.step}/{trial.max_steps}", loss, trial.params)
         rows: list[RenderableType] = [self._progress, table, *([f"best so far: {self.best}"] if self.best else [])]
         self._live.update(Group(*rows))
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words: 45 s, 3 min 20 s, 2 h 5 min."""
-    seconds = round(seconds)
-    if seconds < 60:
-        return f"{seconds} s"
-    if seconds < 3600:
-        return f"{seconds // 60} min {seconds % 60} s"
-    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

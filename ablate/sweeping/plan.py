@@ -10,11 +10,11 @@ import torch
 from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import SweepError
-from ablate.sweeping.display import duration
 from ablate.sweeping.search import Range
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import FINISHED, SweepRecord, read_sweep
 from ablate.sweeping.worker import cores
+from ablate.words import duration
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 

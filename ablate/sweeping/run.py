@@ -29,6 +29,7 @@ from ablate.sweeping.study import (
 from ablate.sweeping.trials import ArmTrials, end_run
 from ablate.sweeping.worker import cores, start, start_server
 from ablate.training.train import Place
+from ablate.words import setting
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -133,7 +134,7 @@ class _Runner:
         place = Place(self.title, name, arm.parent, {"ablate.role": "trial", **tags}, run_id)
         process, connection = start(context, experiment.to_tree(), place, self.threads)
         self.jobs[connection] = _Job(arm, trial, process, connection, run_id)
-        shown = ", ".join(f"{path}={_short(value)}" for path, value in trial.params.items())
+        shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
         self.display.started(id(connection), Running(arm.arm, trial.number, shown, experiment.trainer.max_steps))
 
     def _hear(self, job: _Job) -> None:
@@ -260,7 +261,3 @@ class _Runner:
                 tracker.end("completed")
             except StoreError as error:
                 self.display.note(str(error))
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

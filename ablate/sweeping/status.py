@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ablate.sweeping.study import STATUSES, generations, open_storage, read_sweep, storage_url, title_of
+from ablate.words import setting
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,7 +46,7 @@ def status_table(rows: list[dict[str, Any]]) -> Table:
         table.add_column(column, justify="right" if column in (*shown, "target") else "left", overflow="fold")
     for row in rows:
         best = "" if row["best"] is None else f"{row['metric']} {row['best']:.4f}"
-        at = ", ".join(f"{k.rpartition('.')[2]}={_short(v)}" for k, v in row["params"].items())
+        at = ", ".join(f"{k.rpartition('.')[2]}={setting(v)}" for k, v in row["params"].items())
         counts = [str(row[status]) for status in shown]
         table.add_row(row["sweep"], row["arm"], str(row["target"]), *counts, best, at)
         for failure in row["failures"]:
@@ -53,7 +54,3 @@ def status_table(rows: list[dict[str, Any]]) -> Table:
     if not rows:
         table.add_row("no sweep has been started: run `ablate sweep FILE.yaml`")
     return table
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
