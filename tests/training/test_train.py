@@ -2,6 +2,7 @@
 run."""
 
 import math
+import shutil
 
 import pytest
 import torch
@@ -207,3 +208,12 @@ def test_both_precisions_give_float32_losses_close_to_each_other(store, tiny_set
     result = train(experiment(tiny_settings, trainer__precision=precision))
     assert result.metrics["val/loss"] == pytest.approx(exact.metrics["val/loss"], rel=5e-3)
     assert tracking.client().get_run(result.run_id).data.tags["ablate.precision"] == precision
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="no C++ compiler on this machine")
+def test_a_compiled_run_gives_the_losses_of_an_eager_one(store, tiny_settings):
+    eager, compiled = (train(experiment(tiny_settings, trainer__compile=how)) for how in (False, True))
+    for (_, a), (_, b) in zip(history(eager.run_id, "train/loss"), history(compiled.run_id, "train/loss"), strict=True):
+        assert b == pytest.approx(a, rel=1e-4)
+    assert compiled.metrics["val/loss"] == pytest.approx(eager.metrics["val/loss"], rel=1e-4)
+    assert tracking.client().get_run(compiled.run_id).data.tags["ablate.compile"] == "true"
