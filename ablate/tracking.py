@@ -24,9 +24,10 @@ from ablate.errors import StoreError
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked stays here
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 
+STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 FLUSH_SECONDS = 5.0
 # a server that is away is noticed in seconds at the start, and waited for once a run is going
 _SHORT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
