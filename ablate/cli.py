@@ -85,7 +85,11 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; the exit status."""
     top = parser()
-    given = top.parse_args(arguments)
+    given, after_options = top.parse_known_args(arguments)
+    if after_options:  # key=value words that stand behind an option, which argparse does not take
+        if not hasattr(given, "words") or any(word.startswith("-") for word in after_options):
+            top.error(f"unrecognized arguments: {' '.join(after_options)}")
+        given.words += after_options
     if given.version:
         from ablate import __version__
 

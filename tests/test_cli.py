@@ -84,6 +84,19 @@ def test_train_prints_a_result_as_json(ablate):
     assert result["metrics"]["val/loss"] > 0
 
 
+def test_options_may_stand_between_settings(ablate):
+    status, out, _ = ablate("train", *TINY[:5], "--json", *TINY[5:])
+    assert (status, json.loads(out)["step"]) == (0, 4)
+
+
+@pytest.mark.parametrize("words", [["train", "--jsn"], ["status", "demo", "more"], ["sweep", "s.yaml", "--worker=x"]])
+def test_options_that_do_not_exist(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
 def test_config_given_back_is_the_identical_experiment(ablate, tmp_path):
     words = ["norm=mix", "norm.alpha=0.5", "optimizer.lr=1e-3", "model=vit-digits"]
     _, first, _ = ablate("config", *words)
