@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("--json", action="store_true", help="print as JSON")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
-    ui.add_argument("--port", type=_positive, default=5000, metavar="N", help="port (default: 5000)")
+    ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
     ui.add_argument("--host", default="127.0.0.1", help="address to bind to (default: 127.0.0.1, this machine only)")
 
     known = verb("list", "what there is to choose from", "ablate list placements")
@@ -113,10 +113,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, given {text}")
-    return value
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 65535, given {text}")
+    return int(text)
 
 
 def _file_and_overrides(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:

@@ -69,6 +69,17 @@ class Task(LightningModule):
         """The task's metrics over the whole validation set; resets them."""
         raise NotImplementedError
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clips the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
+        sake of float16's loss scaling, which bfloat16 does not have."""
+        if gradient_clip_val:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
     def configure_optimizers(self) -> Any:
         optimizer = self.experiment.optimizer.build(self.model)
         schedule = self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps)

@@ -217,3 +217,12 @@ def test_a_compiled_run_gives_the_losses_of_an_eager_one(store, tiny_settings):
         assert b == pytest.approx(a, rel=1e-4)
     assert compiled.metrics["val/loss"] == pytest.approx(eager.metrics["val/loss"], rel=1e-4)
     assert tracking.client().get_run(compiled.run_id).data.tags["ablate.compile"] == "true"
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+@pytest.mark.parametrize("optimizer", ["adam", "adamw"])
+def test_clipping_works_in_every_precision(store, tiny_settings, precision, optimizer):
+    result = train(
+        experiment(tiny_settings, trainer__precision=precision, optimizer=optimizer, trainer__gradient_clip_val=0.1)
+    )
+    assert result.status == "completed"
