@@ -166,8 +166,10 @@ def _sweep(given: argparse.Namespace) -> int:
     spec = Sweep.load(given.file, parse_overrides(given.words))
     console = _console()
     if given.dry_run:
+        from ablate.sweeping.opening import check
         from ablate.sweeping.plan import plan
 
+        check(spec)
         print(plan(spec, given.workers, given.storage))
         return 0
     from ablate.reporting.tables import render

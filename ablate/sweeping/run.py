@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,6 +20,7 @@ from ablate.sweeping.opening import check, generation_of, open_arms
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
     SweepRecord,
+    TrialRecord,
     open_storage,
     read_sweep,
     storage_errors,
@@ -132,7 +133,13 @@ class _Runner:
         name = f"{arm.arm} #{trial.number}"
         tags = {"ablate.sweep": self.title, "ablate.arm": arm.arm, "ablate.trial": str(trial.number)}
         place = Place(self.title, name, arm.parent, {"ablate.role": "trial", **tags}, run_id)
-        process, connection = start(context, experiment.to_tree(), place, self.threads)
+        try:
+            process, connection = start(context, experiment.to_tree(), place, self.threads)
+        except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
+            arm.interrupted(trial, "stopped before it started")
+            if self.stopping:
+                return
+            raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
         self.jobs[connection] = _Job(arm, trial, process, connection, run_id)
         shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
         self.display.started(id(connection), Running(arm.arm, trial.number, shown, experiment.trainer.max_steps))
@@ -232,21 +239,11 @@ class _Runner:
     # ------------------------------------------------------------------ after
 
     def _show_best(self) -> None:
-        shown = []
-        for arm, trial in self._best().items():
-            shown.append(f"{arm} {trial.value:.4f}")
-        self.display.best = ", ".join(shown)
+        self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._best().items())
 
-    def _best(self) -> dict[str, Any]:
-        from ablate.sweeping.study import records
-
-        sign = 1 if self.spec.objective.direction == "minimize" else -1
-        found = {}
-        for arm in self.arms:
-            done = [r for r in records(arm.study, arm.arm) if r.value is not None]
-            if done:
-                found[arm.arm] = min(done, key=lambda r: sign * r.value)  # type: ignore[operator]
-        return found
+    def _best(self) -> dict[str, TrialRecord]:
+        found = {arm.arm: arm.best() for arm in self.arms}
+        return {arm: trial for arm, trial in found.items() if trial}
 
     def _close_parents(self) -> None:
         """Writes the best of each arm to its run in MLflow and ends that."""

@@ -10,7 +10,7 @@ import math
 import os
 import socket
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,11 +103,7 @@ class SweepRecord:
 
     def best(self, arm: str) -> TrialRecord | None:
         """The completed trial of `arm` with the best objective."""
-        done = [trial for trial in self.trials[arm] if trial.status == "completed" and trial.value is not None]
-        if not done:
-            return None
-        sign = 1 if self.spec.objective.direction == "minimize" else -1
-        return min(done, key=lambda trial: sign * (trial.value or 0.0))
+        return best_of(self.trials[arm], self.spec.objective.direction)
 
     def counts(self, arm: str | None = None) -> dict[str, int]:
         """Trials by status, of one arm or of all."""
@@ -117,6 +113,13 @@ class SweepRecord:
     def target(self, arm: str | None = None) -> int:
         """Finished trials that there are to be, of one arm or of all."""
         return sum(self.spec.trials(a) for a in self.trials if arm in (None, a))
+
+
+def best_of(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
+    """The trial with the best objective, of those that have one."""
+    sign = 1 if direction == "minimize" else -1
+    valued = ((sign * trial.value, trial) for trial in trials if trial.value is not None)
+    return min(valued, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def title_of(name: str, generation: int) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ablate import tracking
 from ablate.sweeping.search import cells, distributions
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import FINISHED, is_orphan, owner, record, records
+from ablate.sweeping.study import FINISHED, TrialRecord, best_of, is_orphan, owner, record, records
 from ablate.training.train import Result, discard_checkpoint
 
 if TYPE_CHECKING:
@@ -80,6 +80,10 @@ class ArmTrials:
         taken = [r.params for r in records(self.study, self.arm)]  # failed ones too: the next session tries those
         return next(cell for cell in cells(self.spec.space(self.arm)) if cell not in taken)
 
+    def best(self) -> TrialRecord | None:
+        """The completed trial with the best objective so far."""
+        return best_of(records(self.study, self.arm), self.spec.objective.direction)
+
     # ------------------------------------------------------------------ how it ends
 
     def ended(self, trial: Trial, result: Result) -> None:
@@ -146,11 +150,9 @@ class ArmTrials:
 
     def _keep_best_checkpoint(self) -> None:
         """Drops the checkpoints of finished trials but for the best one."""
-        done = [r for r in records(self.study, self.arm) if r.status in FINISHED and r.run_id]
-        sign = 1 if self.spec.objective.direction == "minimize" else -1
-        best = min((r for r in done if r.value is not None), key=lambda r: sign * (r.value or 0.0), default=None)
-        for r in done:
-            if r is not best and r.run_id:
+        best = self.best()
+        for r in records(self.study, self.arm):
+            if r.status in FINISHED and r.run_id and not (best and r.number == best.number):
                 discard_checkpoint(r.run_id)
 
 
