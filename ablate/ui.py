@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -41,7 +44,10 @@ def serve(host: str, port: int) -> int:
         str(port),
     ]
     command += ["--workers", "1", "--default-artifact-root", str(tracking.store() / "artifacts")]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
         _wait_until_ready(process, host, port)
         _print_links(f"http://{host}:{port}", experiments)
@@ -53,8 +59,17 @@ def serve(host: str, port: int) -> int:
     except KeyboardInterrupt:
         return 0
     finally:
-        process.terminate()
-        process.wait()
+        signal.signal(signal.SIGTERM, before)
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Ends the server with the processes that it has started, which are of its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
 
 
 def _wait_until_ready(process: subprocess.Popen[str], host: str, port: int) -> None:

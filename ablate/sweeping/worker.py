@@ -39,7 +39,7 @@ def start_server(threads: int) -> ForkServerContext:
     """The context whose processes are forked from a preloaded server; each computes on `threads` threads."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ablate.sweeping.preload"])
-    with environ(dict.fromkeys(_THREADS, str(threads))):
+    with environ(dict.fromkeys(_THREADS, str(threads))), _signals_ignored():
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
@@ -110,6 +110,21 @@ def work(connection: Connection, experiment: Tree, place: Place, threads: int, e
     finally:
         with contextlib.suppress(OSError):
             connection.close()
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    """What is started within ignores Ctrl-C and SIGTERM, which reach the whole process group: the sweep alone answers
+    them, and the server ends when the sweep does."""
+    try:
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread, as in some notebooks
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

@@ -252,3 +252,24 @@ def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_se
     again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
     assert again.returncode == 0, again.stderr
     assert table(read_sweep("small")) == table(plain)
+
+
+def test_a_stop_while_the_workers_server_starts_is_a_stop(store, spec, monkeypatch):
+    def stopped(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(run, "start", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(spec())
+    assert read_sweep("small").counts()["interrupted"] == 1
+
+
+def test_a_server_that_dies_is_told(store, spec, monkeypatch):
+    def dead(*_):
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(run, "start", dead)
+    with pytest.raises(StoreError, match="No worker process could be started"):
+        run_sweep(spec())
+    assert read_sweep("small").counts()["running"] == 0
