@@ -5,7 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ablate.printing import table
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Row = dict[str, Any]
 
@@ -13,6 +18,19 @@ Row = dict[str, Any]
 def catalogue(what: str) -> list[Row]:
     """The rows of one list: placements, norms, models, data or sweeps; all rows have the same columns."""
     return {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}[what]()
+
+
+def render(rows: list[Row], console: Console) -> None:
+    """Prints the rows of one list, or what to do where there are none: only sweeps can be missing."""
+    if not rows:
+        console.print(
+            "No sweeps: there is no YAML file in sweeps/ of this folder, and none has been started. "
+            "Write one (`ablate schema --sweep` says what it takes) and start it with: ablate sweep FILE.yaml"
+        )
+        return
+    numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
+    cells = [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in rows]
+    console.print(table(list(rows[0]), cells, right=numbers))
 
 
 def _first_sentence(item: object) -> str:
@@ -68,10 +86,10 @@ def _models() -> list[Row]:
 
 def _sweeps() -> list[Row]:
     """The files of `sweeps/` with the first line of their header, and what has been run of them."""
-    from ablate.config import read_yaml
-    from ablate.sweeping.study import generations, open_storage, storage_url
+    from ablate.reading import read_yaml
+    from ablate.sweeping.study import known_sweeps, storage_url
 
-    known = generations(open_storage(storage_url()))
+    known = known_sweeps(storage_url())
     rows, seen = [], set()
     for file in sorted(Path("sweeps").glob("*.yaml")):
         name = str(read_yaml(file).get("name", ""))

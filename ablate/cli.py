@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate.errors import AblateError
 
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
     many = verb("sweep", "run or continue a sweep", "ablate sweep sweeps/demo.yaml --workers 2")
     many.add_argument("file", metavar="FILE.yaml", help="the sweep file")
-    many.add_argument("words", nargs="*", metavar="key=value", help=f"{_OVERRIDES}, or budget.trials=20")
+    many.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, or budget.trials=20")
     many.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
     many.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
     many.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
@@ -71,7 +71,8 @@ def parser() -> argparse.ArgumentParser:
     ui.add_argument("--host", default="127.0.0.1", help="address to bind to (default: 127.0.0.1, this machine only)")
 
     known = verb("list", "what there is to choose from", "ablate list placements")
-    known.add_argument("what", choices=["placements", "norms", "models", "data", "sweeps"])
+    choices = ["placements", "norms", "models", "data", "sweeps"]
+    known.add_argument("what", choices=choices, metavar=f"{{{','.join(choices)}}}")
     known.add_argument("--json", action="store_true", help="print as JSON")
 
     resolved = verb("config", "print the resolved configuration as YAML", "ablate config model=llama-71m norm=lns")
@@ -124,14 +125,6 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _file_and_overrides(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
-    """Splits `[FILE.yaml] key=value ...`."""
-    from ablate.config import parse_overrides
-
-    file = words[0] if words and "=" not in words[0] else None
-    return file, parse_overrides(words[1:] if file else words)
-
-
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
@@ -143,9 +136,10 @@ def _console(stderr: bool = False) -> Console:
 
 def _train(given: argparse.Namespace) -> int:
     from ablate.config import Experiment
+    from ablate.reading import file_and_overrides
     from ablate.training.foreground import train_in_foreground
 
-    file, overrides = _file_and_overrides(given.words)
+    file, overrides = file_and_overrides(given.words)
     if given.resume:
         from ablate.training.train import stored_experiment
 
@@ -160,17 +154,15 @@ def _train(given: argparse.Namespace) -> int:
 
 
 def _sweep(given: argparse.Namespace) -> int:
-    from ablate.config import parse_overrides
+    from ablate.reading import parse_overrides
     from ablate.sweeping.spec import Sweep
 
     spec = Sweep.load(given.file, parse_overrides(given.words))
     console = _console()
     if given.dry_run:
-        from ablate.sweeping.opening import check
         from ablate.sweeping.plan import plan
 
-        check(spec)
-        print(plan(spec, given.workers, given.storage))
+        print(plan(spec, given.workers, given.storage, given.fresh))
         return 0
     from ablate.reporting.tables import render
     from ablate.sweeping.run import sweep
@@ -191,13 +183,13 @@ def _sweep(given: argparse.Namespace) -> int:
 
 
 def _status(given: argparse.Namespace) -> int:
-    from ablate.sweeping.status import status_table, statuses
+    from ablate.sweeping.status import render, statuses
 
     found = statuses(given.sweep, given.storage)
     if given.json:
         print(json.dumps(found, indent=2))
     else:
-        _console().print(status_table(found))
+        render(found, _console())
     return 0
 
 
@@ -221,27 +213,21 @@ def _ui(given: argparse.Namespace) -> int:
 
 
 def _list(given: argparse.Namespace) -> int:
-    from ablate.catalogue import catalogue
+    from ablate.catalogue import catalogue, render
 
     found = catalogue(given.what)
     if given.json:
         print(json.dumps(found, indent=2))
-        return 0
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in found[0] if found else ("nothing",):
-        table.add_column(column, overflow="fold")
-    for row in found:
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
-    _console().print(table)
+    else:
+        render(found, _console())
     return 0
 
 
 def _config(given: argparse.Namespace) -> int:
     from ablate.config import Experiment
+    from ablate.reading import file_and_overrides
 
-    file, overrides = _file_and_overrides(given.words)
+    file, overrides = file_and_overrides(given.words)
     print(Experiment.load(file, overrides).to_yaml(), end="")
     return 0
 

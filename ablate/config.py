@@ -16,6 +16,7 @@ from ablate.data import DataConfig, data_kinds
 from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
+from ablate.reading import read_yaml
 from ablate.registry import Config, Kind, Registry
 from ablate.training.optim import OptimizerConfig, ScheduleConfig, optimizers, schedules
 from ablate.training.trainer import TrainerConfig
@@ -109,60 +110,6 @@ def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
         return cls.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(problems_of(cls, tree, error), source) from None
-
-
-# ---------------------------------------------------------------------------------------------------- reading
-
-
-class _Loader(yaml.SafeLoader):
-    """safe_load that reads 1e-3 as a number, as YAML 1.2 does and PyYAML does not."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag != "tag:yaml.org,2002:float"]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][-+]?\d+)?$|^[-+]?\.(inf|Inf|INF)$|^\.(nan|NaN|NAN)$"),
-    list("-+0123456789."),
-)
-
-
-def parse_yaml(text: str, source: str) -> Any:
-    """The value of YAML `text`. Raises ConfigError that names `source` and the line."""
-    try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        raise ConfigError([Problem("", " ".join(str(error).split()))], source) from None
-
-
-def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError if it is missing, not YAML or not a mapping."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        near = did_you_mean(file.name, (f.name for f in file.parent.glob("*.yaml"))) if file.parent.is_dir() else ""
-        raise ConfigError([Problem("", f"there is no file {file}.{near}")], str(file)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem("", f"cannot be read: {error}")], str(file)) from None
-    tree = parse_yaml(text, str(file))
-    if tree is None:
-        return {}
-    if not isinstance(tree, dict):
-        raise ConfigError([Problem("", f"expected key: value lines, found {type(tree).__name__}")], str(file))
-    return tree
-
-
-def parse_overrides(arguments: Iterable[str]) -> dict[str, Any]:
-    """`key=value` words as {dotted path: value}; the value is YAML."""
-    found: dict[str, Any] = {}
-    for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if not equals or not key:
-            raise ConfigError([Problem("", f"expected key=value, given {argument!r}")], "the command line")
-        found[key.strip()] = parse_yaml(value, f"{key}=")
-    return found
 
 
 # ---------------------------------------------------------------------------------------------------- merging
@@ -260,22 +207,71 @@ def known_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> It
 
 def problems_of(cls: type[Any], tree: Tree, error: ValidationError) -> list[Problem]:
     """The problems that validating `tree` as a `cls` found."""
-    return [_problem(cls, tree, details) for details in error.errors()]
+    return [_problem(cls, tree, details) for details in _joined(error.errors())]
+
+
+_WORDS = {
+    "missing": "is required",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be text, in quotes where it would be a number, true or false",
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list, such as [a, b]"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "must be a mapping, such as {{key: value}}"),
+    "invalid_key": "a key must be text, in quotes where it would be a number, true or false",
+    "tuple_length": "must be a list of {length} values",
+    "union": "must be {accepted}",
+}
+"""What a person reads, by pydantic's type of error, where pydantic's own text is not plain enough."""
+_NAME = "must consist of letters from A to Z, digits, dots, hyphens and underscores, beginning with a letter or digit"
+_PATTERNS = {"^[A-Za-z0-9][A-Za-z0-9._-]*$": _NAME}
+_MEMBER = re.compile(r"bool|int|float|str|(literal|list|tuple|dict)\[.*\]")  # what pydantic adds to a union's path
+
+
+def _joined(errors: Iterable[Any]) -> list[Any]:
+    """`errors` where the user sees them: one for a union of which no member fits, one for a list that is too short."""
+    found: dict[Any, Any] = {}
+    for number, details in enumerate(errors):
+        *above, last = details["loc"] or ("",)
+        key: Any = number
+        if details["type"] == "missing" and isinstance(last, int):
+            key = tuple(above)  # the last one missing tells the length
+            details = {**details, "type": "tuple_length", "loc": key, "ctx": {"length": last + 1}}
+        elif above and _MEMBER.fullmatch(str(last)):
+            key = tuple(above)
+            before = f"{found[key]['ctx']['accepted']} or " if key in found else ""
+            accepted = before + _text(details).removeprefix("must be ")
+            accepted = accepted.replace("a whole number or a number", "a number")
+            details = {**details, "type": "union", "loc": key, "ctx": {"accepted": accepted}}
+        elif last == "[key]":
+            details = {**details, "type": "invalid_key", "loc": above[:-1]}
+        found[key] = details
+    return list(found.values())
+
+
+def _text(details: Any) -> str:
+    """The message of a pydantic error in the words of a person."""
+    context = details.get("ctx", {})
+    if details["type"] in _WORDS:
+        return _PATTERNS.get(context.get("pattern"), _WORDS[details["type"]].format(**context))
+    message = details["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    return re.sub("^(Input|Value|String|List|Tuple|Dictionary) should ", "must ", message)
 
 
 def _problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
-    """A pydantic error in the words of a person: unknown keys get a suggestion, values say what is accepted."""
+    """A pydantic error as a problem: unknown keys get a suggestion, values say what is accepted."""
     path = ".".join(str(part) for part in details["loc"])
-    kind, message = details["type"], details["msg"]
+    kind, given, message = details["type"], details["input"], _text(details)
     if kind == "extra_forbidden":
-        return Problem(path, f"unknown key.{_suggest(cls, tree, path)}", details["input"])
+        return Problem(path, f"unknown key.{_suggest(cls, tree, path)}", given)
     if kind == "unknown_kind":
-        return Problem(f"{path}.kind" if isinstance(details["input"], Mapping) else path, message)
-    if kind == "missing":
-        return Problem(path, "is required")
-    message = message.replace("Input should be", "must be").replace("Value error, ", "")
-    given = details["input"]
-    return Problem(path, message, None if isinstance(given, (Mapping, Config)) else given)
+        return Problem(f"{path}.kind" if isinstance(given, Mapping) else path, message)
+    if given is None and kind in _WORDS:
+        message += ", not null"
+    if isinstance(given, (Mapping, Config)):
+        given = None
+    return Problem(path, message, list(given) if isinstance(given, tuple) else given)
 
 
 def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
@@ -285,9 +281,11 @@ def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
     elsewhere = [p for p in known if p.rpartition(".")[2] == name]
     elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _kinds_with(cls, tree, p, name))]
+    longer = [near for near in beside if name and near.startswith(name)]
     if owners := _kinds_with(cls, tree, parent, name):
-        return f" It belongs to {parent}.kind {' or '.join(owners)}."
-    if close := difflib.get_close_matches(name, beside, n=1):
+        hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
+        return f" It belongs to {parent}.kind {' or '.join(owners)}.{hint}"
+    if close := difflib.get_close_matches(name, beside, n=1) or longer:
         return f" Did you mean {beside[close[0]]}?"
     if elsewhere:
         return f" Did you mean {elsewhere[0]}?"

@@ -38,7 +38,7 @@ class Problem:
 
     def __str__(self) -> str:
         given = "" if self.given is None else f" (given: {self.given!r})"
-        return f"{self.path or 'configuration'}: {self.message}{given}"
+        return f"{self.path}: {self.message}{given}" if self.path else f"{self.message}{given}"
 
 
 class ConfigError(AblateError):

@@ -14,7 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
@@ -22,11 +29,33 @@ from ablate.errors import did_you_mean
 
 
 class Config(BaseModel):
-    """A frozen part of the configuration. Unknown keys are errors; the docstring under a field describes it."""
+    """A frozen part of the configuration. Unknown keys are errors; the docstring under a field describes it.
+
+    Types are strict: neither true nor "100" is a number.
+    """
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, validate_default=True, allow_inf_nan=False
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        allow_inf_nan=False,
     )
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _as_in_yaml(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        """YAML and JSON write a tuple as a list, and a person may write 1000 as 1e3."""
+        try:
+            return validate(value)
+        except ValidationError as error:
+            kinds = {details["type"] for details in error.errors() if not details["loc"]}
+            if isinstance(value, list) and "tuple_type" in kinds:
+                return validate(tuple(value))
+            if isinstance(value, float) and value.is_integer() and "int_type" in kinds:
+                return validate(int(value))
+            raise
 
 
 class Kind(Config):

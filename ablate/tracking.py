@@ -19,13 +19,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.errors import StoreError
+from ablate.errors import AblateError, StoreError
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked stays here
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 FLUSH_SECONDS = 5.0
@@ -38,12 +39,14 @@ _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 # ---------------------------------------------------------------------------------------------------- the store
 
 
-def store() -> Path:
-    """The folder of all results: `mlruns/` of the current folder, or what ABLATE_STORE names. Created if missing.
+def store_path() -> Path:
+    """The folder of all results: `mlruns/` of the current folder, or what ABLATE_STORE names. It may be missing."""
+    return Path(os.environ.get("ABLATE_STORE", "mlruns")).absolute()
 
-    Raises StoreError where it cannot be written to.
-    """
-    folder = Path(os.environ.get("ABLATE_STORE", "mlruns")).absolute()
+
+def store() -> Path:
+    """The folder of all results, created if missing. Raises StoreError where it cannot be written to."""
+    folder = store_path()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".write-{os.getpid()}"
@@ -54,6 +57,16 @@ def store() -> Path:
             f"Results cannot be written to {folder}: {error.strerror or error}. "
             "Run from a folder that you may write to, or set ABLATE_STORE to one."
         ) from None
+    return folder
+
+
+def subfolder(name: str) -> Path:
+    """A folder of the store, created if missing. Raises StoreError where it cannot be."""
+    folder = store() / name
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
     return folder
 
 
@@ -78,7 +91,7 @@ def client() -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     uri = tracking_uri()
-    with patience(uri), _creation_lock(uri), quiet():
+    with patience(uri), creation_lock(uri), quiet():
         from mlflow.tracking import MlflowClient
 
         found = MlflowClient(tracking_uri=uri)
@@ -97,7 +110,7 @@ def patience(uri: str) -> Iterator[None]:
 
         yield
     except (MlflowException, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
-        text = shortened(error)
+        text = "No answer." if "Max retries exceeded" in str(error) else shortened(error)
         hint = (
             "Start the server, correct MLFLOW_TRACKING_URI, or unset it to use mlruns/."
             if uri.startswith("http")
@@ -132,18 +145,24 @@ def environ(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _creation_lock(uri: str) -> Iterator[None]:
-    if not uri.startswith("sqlite:///"):
+def creation_lock(uri: str) -> Iterator[None]:
+    """Lets one process at a time open, and where it is missing create, the SQLite database at `uri`."""
+    file = sqlite_file(uri)
+    if file is None:
         yield
         return
     from filelock import FileLock
 
-    file = Path(uri.removeprefix("sqlite:///"))
     with FileLock(f"{file}.lock"):
         if not file.exists():
             with contextlib.closing(sqlite3.connect(file)) as database:
                 database.execute("PRAGMA journal_mode=WAL")  # readers and writers do not wait for each other
         yield
+
+
+def sqlite_file(uri: str) -> Path | None:
+    """The file of the SQLite database at `uri`; None for a server."""
+    return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None
 
 
 @contextlib.contextmanager
@@ -184,17 +203,18 @@ def experiment_id(name: str) -> str:
 
 
 class Tracker:
-    """One MLflow run, written to in batches.
+    """One MLflow run, written to in batches; of one that goes on, what it has logged up to `logged_until` tokens or
+    images is not logged again.
 
     Where the store is away for a while, metrics are kept and sent with the next batch; what is still unsent at the
     end is written to `mlruns/unsent/RUN_ID.json`, so that nothing that was computed is lost.
     """
 
-    def __init__(self, run_id: str, resumed_at: int = -1) -> None:
+    def __init__(self, run_id: str, logged_until: int = -1) -> None:
         self.run_id = run_id
         self._metrics: list[tuple[str, float, int, int]] = []
         self._last_flush = time.monotonic()
-        self._logged_until = self._last_step() if resumed_at >= 0 else -1
+        self._logged_until = logged_until
 
     @classmethod
     def start(cls, experiment: str, name: str, tags: Mapping[str, Any], parent: str | None = None) -> Tracker:
@@ -207,18 +227,21 @@ class Tracker:
 
     @classmethod
     def resume(cls, run_id: str) -> Tracker:
-        """An earlier run, continued: steps that it has logged already are not logged twice."""
+        """An earlier run, continued. Raises AblateError where it was deleted."""
+        from mlflow.exceptions import MlflowException
+
         with patience(tracking_uri()):
-            client().update_run(run_id, status="RUNNING")
+            try:
+                history = client().get_metric_history(run_id, STEP_METRIC)
+                client().update_run(run_id, status="RUNNING")
+            except MlflowException as error:
+                if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                    raise
+                raise AblateError(f"The run {run_id} is gone from MLflow, so it cannot go on.") from None
             for tag in client().get_run(run_id).data.tags:
                 if tag == "ablate.status":
                     client().delete_tag(run_id, tag)
-        return cls(run_id, resumed_at=0)
-
-    def _last_step(self) -> int:
-        with patience(tracking_uri()):
-            history = client().get_metric_history(self.run_id, STEP_METRIC)
-        return max((metric.step for metric in history), default=-1)
+        return cls(run_id, max((metric.step for metric in history), default=-1))
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Keeps `values` for the next batch; `step` counts tokens or images seen."""
@@ -284,8 +307,7 @@ class Tracker:
         except StoreError as error:
             print(f"\n{error}", file=sys.stderr)
         if not sent:
-            folder = store() / "unsent"
-            folder.mkdir(exist_ok=True)
+            file = subfolder("unsent") / f"{self.run_id}.json"
             content = {"run_id": self.run_id, "status": status, "metrics": self._metrics}
-            (folder / f"{self.run_id}.json").write_text(json.dumps(content))
-            print(f"What the store did not take is in {folder / f'{self.run_id}.json'}", file=sys.stderr)
+            file.write_text(json.dumps(content))
+            print(f"What the store did not take is in {file}", file=sys.stderr)

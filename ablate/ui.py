@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.errors import StoreError
+from ablate.errors import AblateError, StoreError
+
+if TYPE_CHECKING:
+    from mlflow.entities import Experiment
+    from mlflow.tracking import MlflowClient
+
+_VIEW = "ablate"  # names the view of the runs that the links open
 
 
 def serve(host: str, port: int) -> int:
@@ -21,9 +29,9 @@ def serve(host: str, port: int) -> int:
     """
     uri = tracking.tracking_uri()
     client = tracking.client()
-    experiments = [e for e in client.search_experiments() if e.name != "Default"]
+    links = _links(client)
     if uri.startswith("http"):
-        _print_links(uri.rstrip("/"), experiments)
+        _print_links(uri.rstrip("/"), links)
         return 0
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -50,7 +58,7 @@ def serve(host: str, port: int) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
         _wait_until_ready(process, host, port)
-        _print_links(f"http://{host}:{port}", experiments)
+        _print_links(f"http://{host}:{port}", links)
         print("Ctrl-C stops the server.", flush=True)
         assert process.stderr is not None
         for _ in process.stderr:  # keeps the pipe from filling
@@ -84,8 +92,50 @@ def _wait_until_ready(process: subprocess.Popen[str], host: str, port: int) -> N
     raise StoreError(f"The MLflow server did not start: {' '.join(process.stderr.read().split()[-60:])}")
 
 
-def _print_links(address: str, experiments: list[object]) -> None:
+def _print_links(address: str, links: dict[str, str]) -> None:
     print(f"MLflow: {address}")
-    for experiment in experiments:
-        name, number = getattr(experiment, "name", ""), getattr(experiment, "experiment_id", "")
-        print(f"  {name}: {address}/#/experiments/{number}/runs")
+    for name, path in links.items():
+        print(f"  {name}: {address}/{path}")
+
+
+# ---------------------------------------------------------------------------------------------------- links
+
+
+def _links(client: MlflowClient) -> dict[str, str]:
+    """Experiment -> the path of its table of runs, the newest first."""
+    found = client.search_experiments(order_by=["creation_time DESC"])
+    return {e.name: f"#/experiments/{e.experiment_id}/runs{_view(client, e)}" for e in found if e.name != "Default"}
+
+
+def _view(client: MlflowClient, experiment: Experiment) -> str:
+    """What makes a link open with the columns that matter, a sweep's with its best trial first.
+
+    The UI keeps such a view, as its Share button makes one, in a tag of the experiment. Empty where that may not be
+    written.
+    """
+    from mlflow.exceptions import MlflowException
+
+    value, tag = json.dumps(view(experiment.name)), f"mlflow.sharedViewState.{_VIEW}"
+    try:
+        if experiment.tags.get(tag) != value:
+            client.set_experiment_tag(experiment.experiment_id, tag, value)
+    except MlflowException:
+        return ""
+    return f"?viewStateShareKey={_VIEW}"
+
+
+def view(title: str) -> dict[str, Any]:
+    """The order and the columns of the runs of an experiment, in the words of MLflow's UI."""
+    from ablate.reporting.words import searched
+    from ablate.sweeping.study import read_sweep
+
+    try:
+        spec = read_sweep(title).spec
+    except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage has not, or not whole
+        order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
+        metrics, params = ["val/loss"], ["norm.kind", "model.kind", "optimizer.lr"]
+    else:
+        metrics, params = [spec.objective.metric], searched(spec)
+        order = {"orderByKey": f"metrics.`{metrics[0]}`", "orderByAsc": spec.objective.direction == "minimize"}
+    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in params]
+    return {**order, "selectedColumns": [*columns, "tags.`ablate.status`"]}

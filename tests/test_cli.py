@@ -97,6 +97,15 @@ def test_options_that_do_not_exist(words, capsys):
     assert "error:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "missing"), [(["sweep"], "FILE.yaml"), (["list"], "{placements,norms,models,data,sweeps}")]
+)
+def test_what_is_missing_is_named(words, missing, capsys):
+    with pytest.raises(SystemExit):
+        main(words)
+    assert capsys.readouterr().err.endswith(f"the following arguments are required: {missing}\n")
+
+
 def test_config_given_back_is_the_identical_experiment(ablate, tmp_path):
     words = ["norm=mix", "norm.alpha=0.5", "optimizer.lr=1e-3", "model=vit-digits"]
     _, first, _ = ablate("config", *words)
@@ -168,7 +177,7 @@ def test_all_mistakes_of_a_configuration_are_told_at_once(ablate):
         "optimizer.lrr: unknown key. Did you mean optimizer.lr?",
         "norm.alpha: must be less than or equal to 1 (given: 1.5)",
         "Did you mean llama-9m?",
-        "trainer.max_steps: must be a valid integer",
+        "trainer.max_steps: must be a whole number",
     )
     assert len(err.splitlines()) == 5
 
@@ -179,8 +188,8 @@ def test_all_mistakes_of_a_configuration_are_told_at_once(ablate):
         (["norm=prre"], ["norm", "unknown placement 'prre'", "Did you mean pre?"]),
         (["norm.layer=rms"], ["unknown norm layer 'rms'", "rmsnorm"]),
         (["model=vit", "data=topics"], ["data.kind", "Accepted: digits, image_folder"]),
-        (["optimizer.lr=fast"], ["optimizer.lr: must be a valid number"]),
-        (["max_steps"], ["max_steps"]),
+        (["optimizer.lr=fast"], ["optimizer.lr: must be a number"]),
+        (["max_steps"], ["expected FILE.yaml or key=value, given 'max_steps'"]),
         (["absent.yaml"], ["there is no file absent.yaml"]),
         (["data=text"], ["data.files"]),
     ],
@@ -268,4 +277,4 @@ def test_a_search_space_with_a_path_that_does_not_exist(ablate, tmp_path):
 
 def test_a_sweep_file_with_a_mistake_in_yaml(ablate, tmp_path):
     (tmp_path / "s.yaml").write_text("name: [s\n")
-    refused(ablate("sweep", "s.yaml"), "s.yaml", "line")
+    refused(ablate("sweep", "s.yaml"), "s.yaml:2:1: expected ',' or ']'")

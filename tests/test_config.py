@@ -1,23 +1,21 @@
-"""`Experiment`: reading, merging, defaults, errors, and the JSON schema."""
-
-import itertools
-import re
+"""`Experiment`: round trips, defaults, and the JSON schema."""
 
 import pytest
 import yaml
 from pydantic import ValidationError
 
-from ablate.config import Experiment, json_schema, merge, parse_overrides, parse_yaml
+from ablate.config import Experiment, json_schema
 from ablate.data import data_kinds
-from ablate.errors import AblateError, ConfigError
+from ablate.errors import ConfigError
 from ablate.models import models
 from ablate.models.llama import Llama
 from ablate.models.vit import ViT
 from ablate.norms import initializations, norm_layers, placements
 from ablate.norms.layers import LayerNorm, RMSNorm
-from ablate.norms.placements import DeepNorm, Mix, Post, Pre
+from ablate.norms.placements import DeepNorm, Mix, Pre
+from ablate.reading import parse_yaml
 from ablate.registry import Registry
-from ablate.training.optim import Adam, optimizers, schedules
+from ablate.training.optim import optimizers, schedules
 from ablate.training.trainer import TrainerConfig
 
 PARTS = {
@@ -29,19 +27,7 @@ PARTS = {
     "optimizer": optimizers,
     "schedule": schedules,
 }
-
-
-def load(*mappings):
-    return Experiment.from_mapping(*mappings)
-
-
-def problems(*mappings):
-    """{path: (message, given)} of everything that is wrong."""
-    with pytest.raises(ConfigError) as caught:
-        load(*mappings)
-    found = {p.path: (p.message, p.given) for p in caught.value.problems}
-    assert len(found) == len(caught.value.problems)
-    return found
+load = Experiment.from_mapping
 
 
 def some_of_each():
@@ -101,168 +87,6 @@ def test_flat_has_every_leaf():
     assert not any(isinstance(value, dict) for value in flat.values())
 
 
-# ---------------------------------------------------------------------------------------------------- values in YAML
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("1e-3", 0.001),
-        ("1E3", 1000.0),
-        ("-2.5e+4", -25000.0),
-        (".5", 0.5),
-        ("1.", 1.0),
-        ("12", 12),
-        ("1_000", 1000),
-        ("0.25", 0.25),
-        ("true", True),
-        ("null", None),
-        ("", None),
-        ("1e", "1e"),
-        ("e5", "e5"),
-        ("llama-71m", "llama-71m"),
-        ("1.2.3", "1.2.3"),
-        ("1:30.5", "1:30.5"),  # PyYAML's own rule makes 90.5 of it
-        ("[1e-3, a]", [0.001, "a"]),
-        ("{low: 1e-4}", {"low": 0.0001}),
-        ("'1e-3'", "1e-3"),
-    ],
-)
-def test_numbers(text, value):
-    found = parse_yaml(text, "text")
-    assert found == value
-    assert type(found) is type(value)
-
-
-def test_overrides_from_the_command_line():
-    words = ["model=llama-9m", "norm=mix", "norm.alpha=0.5", "optimizer.lr=1e-3", "trainer.compile=false", "seed=3"]
-    found = parse_overrides(words)
-    assert found == {
-        "model": "llama-9m",
-        "norm": "mix",
-        "norm.alpha": 0.5,
-        "optimizer.lr": 0.001,
-        "trainer.compile": False,
-        "seed": 3,
-    }
-    assert list(parse_overrides(["norm={kind: mix, alpha: 1e-1}"]).values()) == [{"kind": "mix", "alpha": 0.1}]
-    assert parse_overrides(["data.root=a=b"]) == {"data.root": "a=b"}
-
-
-@pytest.mark.parametrize("word", ["norm", "=3", "--norm"])
-def test_a_word_that_is_no_override(word):
-    with pytest.raises(ConfigError, match="expected key=value, given"):
-        parse_overrides([word])
-
-
-def test_a_value_that_is_no_yaml():
-    with pytest.raises(ConfigError, match="1 problem in norm=:"):
-        parse_overrides(["norm=[1"])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"norm: [1\n", "line 2"),
-        (b"- a\n", "expected key: value lines, found list"),
-        (b"5\n", "expected key: value lines, found int"),
-        (b"norm: \xff\n", "cannot be read"),
-    ],
-)
-def test_a_file_that_is_no_configuration(tmp_path, content, message):
-    file = tmp_path / "bad.yaml"
-    file.write_bytes(content)
-    with pytest.raises(ConfigError, match=message) as caught:
-        Experiment.load(file)
-    assert str(file) in str(caught.value)
-
-
-def test_a_missing_file_names_one_that_is_there(tmp_path):
-    (tmp_path / "baseline.yaml").touch()
-    with pytest.raises(ConfigError, match=r"there is no file .*base_line\.yaml\. Did you mean baseline\.yaml\?"):
-        Experiment.load(tmp_path / "base_line.yaml")
-    with pytest.raises(ConfigError, match=r"there is no file"):
-        Experiment.load(tmp_path / "nowhere" / "base.yaml")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        Experiment.load(tmp_path)
-
-
-# ---------------------------------------------------------------------------------------------------- merging
-
-
-def test_a_name_stands_for_the_kind():
-    experiment = load({"model": "llama-71m", "norm": "post", "norm.layer": "layernorm", "optimizer": "adam"})
-    assert experiment.norm == Post(layer=LayerNorm())
-    assert experiment.optimizer == Adam()
-    assert (experiment.model.hidden, experiment.model.mlp, experiment.model.layers) == (512, 1368, 12)
-
-
-@pytest.mark.parametrize(
-    "words",
-    itertools.permutations(["norm=mix", "norm.alpha=0.5", "norm.first=deepnorm", "norm.layer=layernorm"]),
-    ids=" ".join,
-)
-def test_the_order_of_words_does_not_matter(words):
-    assert load(parse_overrides(words)).norm == Mix(alpha=0.5, first=DeepNorm(), layer=LayerNorm())
-
-
-@pytest.mark.parametrize("words", itertools.permutations(["model=llama-9m", "model.hidden=64", "model.kv_heads=2"]))
-def test_fields_go_over_a_named_size_in_any_order(words):
-    model = load(parse_overrides(words)).model
-    assert (model.hidden, model.mlp, model.kv_heads) == (64, 352, 2)
-
-
-def test_later_mappings_win():
-    assert load({"seed": 1}, {"seed": 2}, {"seed": 3}).seed == 3
-    assert load({"optimizer.lr": 1e-2}, {"optimizer": {"weight_decay": 0.5}}).optimizer.lr == 1e-2
-    assert load({"norm": {"kind": "mix", "alpha": 0.5}}, {"norm.layer": "layernorm"}).norm.alpha == 0.5
-    assert load({"norm": "mix"}, {"norm.kind": "post"}) == load({"norm.kind": "mix"}, {"norm": "post"})
-
-
-def test_a_new_kind_drops_the_fields_of_the_old_and_keeps_the_shared():
-    base = {"norm": {"kind": "mix", "alpha": 0.5, "layer": {"kind": "layernorm", "bias": False}, "final_norm": False}}
-    for override in ({"norm": "post"}, {"norm.kind": "post"}, {"norm": {"kind": "post"}}):
-        assert load(base, override).norm == Post(layer=LayerNorm(bias=False), final_norm=False)
-    assert load(base, {"norm": "mix"}).norm == load(base).norm
-    other = load(base, {"norm.layer": "rmsnorm"}).norm
-    assert (other.alpha, other.layer) == (0.5, RMSNorm())
-    schedule = {"schedule": {"kind": "cosine", "warmup_steps": 5, "final_fraction": 0.5}}
-    assert load(schedule, {"schedule": "constant"}).schedule.warmup_steps == 5
-    optimizer = {"optimizer": {"kind": "adamw", "lr": 0.5}}
-    assert load(optimizer, {"optimizer": "adam"}).optimizer == Adam(lr=0.5)
-    assert load(optimizer, {"optimizer": "adam"}).optimizer.betas == (0.9, 0.999)
-
-
-def test_merge_leaves_its_arguments_alone():
-    base, update = {"norm": {"kind": "mix", "alpha": 0.5}}, {"norm": {"kind": "post"}}
-    merged = merge(Experiment, base, update)
-    assert merged == {"norm": {"kind": "post"}}
-    assert base == {"norm": {"kind": "mix", "alpha": 0.5}}
-    assert update == {"norm": {"kind": "post"}}
-
-
-@pytest.mark.parametrize(
-    ("given", "override", "expected"),
-    [
-        ({"norm": Mix(alpha=0.5)}, {"norm.layer": "layernorm"}, {"norm": Mix(alpha=0.5, layer=LayerNorm())}),
-        (
-            {"trainer": TrainerConfig(max_steps=9, batch_size=4)},
-            {"trainer.max_steps": 50},
-            {"trainer": {"max_steps": 50, "batch_size": 4}},
-        ),
-        ({"model": Llama(hidden=64)}, {"model.layers": 2}, {"model": {"kind": "llama", "hidden": 64, "layers": 2}}),
-        ({"norm": Mix(alpha=0.5)}, {"norm": "post"}, {"norm": Post()}),
-        (
-            {"norm": {"kind": "mix", "alpha": 0.5}},
-            {"norm.layer": LayerNorm()},
-            {"norm": Mix(alpha=0.5, layer=LayerNorm())},
-        ),
-    ],
-)
-def test_overrides_go_over_instances(given, override, expected):
-    assert load(given, override) == load(expected)
-
-
 # ---------------------------------------------------------------------------------------------------- defaults
 
 
@@ -315,166 +139,6 @@ def test_frozen():
 )
 def test_validation_interval(max_steps, given, expected):
     assert TrainerConfig(max_steps=max_steps, val_check_interval=given).validation_interval == expected
-
-
-# ---------------------------------------------------------------------------------------------------- errors
-
-
-def test_all_problems_at_once():
-    found = problems(
-        {
-            "model": {"kind": "llama", "hiden": 3, "layers": 0},
-            "norm": {"kind": "mix", "alpha": 1.5},
-            "data": "topic",
-            "optimizer": {"lr": "fast", "lrr": 2},
-            "schedule.kind": "cosin",
-            "trainer": {"max_stepz": 3, "precision": "fp8"},
-            "modle": "x",
-            "seed": -1,
-        }
-    )
-    assert found == {
-        "model.hiden": ("unknown key. Did you mean model.hidden?", 3),
-        "model.layers": ("must be greater than 0", 0),
-        "norm.alpha": ("must be less than or equal to 1", 1.5),
-        "data.kind": (f"unknown data 'topic'. Accepted: {', '.join(data_kinds.names)}. Did you mean topics?", None),
-        "optimizer.lr": ("must be a valid number, unable to parse string as a number", "fast"),
-        "optimizer.lrr": ("unknown key. Did you mean optimizer.lr?", 2),
-        "schedule.kind": ("unknown schedule 'cosin'. Accepted: cosine, constant. Did you mean cosine?", None),
-        "trainer.max_stepz": ("unknown key. Did you mean trainer.max_steps?", 3),
-        "trainer.precision": ("must be 'auto', '32-true' or 'bf16-mixed'", "fp8"),
-        "modle": ("unknown key. Did you mean model?", "x"),
-        "seed": ("must be greater than or equal to 0", -1),
-    }
-
-
-def test_the_message_for_a_person(tmp_path):
-    file = tmp_path / "run.yaml"
-    file.write_text("norm: {kind: mix, alpha: 1.5}\nsede: 3\n")
-    with pytest.raises(AblateError) as caught:
-        Experiment.load(file)
-    assert str(caught.value).splitlines() == [
-        f"2 problems in {file}:",
-        "  norm.alpha: must be less than or equal to 1 (given: 1.5)",
-        "  sede: unknown key. Did you mean seed? (given: 3)",
-    ]
-    with pytest.raises(ConfigError, match=r"^1 problem in the configuration:\n  seed: "):
-        load({"seed": -1})
-
-
-@pytest.mark.parametrize(
-    ("settings", "path", "message"),
-    [
-        ({"norm": "mxi"}, "norm.kind", "unknown placement 'mxi'. Accepted: pre, .*Did you mean mix?"),
-        ({"norm.layer": "rms"}, "norm.layer.kind", "unknown norm layer 'rms'. Accepted: rmsnorm, .*mean rmsnorm?"),
-        ({"model": "llama-71"}, "model.kind", "unknown model 'llama-71'. .*llama-71m.* Did you mean llama-71m?"),
-        ({"norm": {"kind": "mix", "first": "pots"}}, "norm.first.kind", "unknown placement 'pots'. .*mean post?"),
-        ({"norm": 3}, "norm", "expected the name of a placement or a mapping"),
-        ({"norm": None}, "norm", "expected the name of a placement or a mapping"),
-        ({"norm": ["pre"]}, "norm", "expected the name of a placement or a mapping"),
-        ({"trainer": 5}, "trainer", "must be a valid dictionary.*"),
-        ({"trainer.max_steps": "many"}, "trainer.max_steps", "must be a valid integer, .*"),
-        ({"trainer.max_steps": 1.5}, "trainer.max_steps", "must be a valid integer, .*fractional part"),
-        ({"trainer.max_steps": [1]}, "trainer.max_steps", "must be a valid integer"),
-        ({"trainer.max_steps": {"a": 1}}, "trainer.max_steps", "must be a valid integer"),
-        ({"optimizer.lr": float("nan")}, "optimizer.lr", "must be .*"),
-        ({"optimizer.betas": 0.9}, "optimizer.betas", "must be a valid tuple"),
-        ({"optimizer.betas": [0.9, 1.5]}, "optimizer.betas.1", "must be less than 1"),
-        ({"norm.final_norm": 7}, "norm.final_norm", "must be a valid boolean.*"),
-        ({"norm.alpha": 0.5}, "norm.alpha", "unknown key. It belongs to norm.kind mix."),
-        ({"schedule": "constant", "schedule.final_fraction": 0}, "schedule.final_fraction", ".*schedule.kind cosine."),
-        ({"model": "vit", "model.rope_base": 5}, "model.rope_base", "unknown key. It belongs to model.kind llama."),
-        ({"lr": 1e-3}, "lr", "unknown key. Did you mean optimizer.lr?"),
-        ({"trainer.seed": 1}, "trainer.seed", "unknown key. Did you mean seed?"),
-        ({"zzz": 1}, "zzz", "unknown key. Accepted: model, norm, .*"),
-        ({1: 2}, "1", "unknown key. .*"),
-        ({"data": {"kind": "image_folder"}, "model": "vit"}, "data.root", "is required"),
-    ],
-)
-def test_one_problem(settings, path, message):
-    found = problems(settings)
-    assert list(found) == [path]
-    assert re.fullmatch(message.replace("?", r"\?"), found[path][0]), found[path][0]
-
-
-@pytest.mark.parametrize("alpha", [1.5, -0.1, float("inf"), "a quarter"])
-def test_alpha_outside(alpha):
-    ((message, given),) = problems({"norm": "mix", "norm.alpha": alpha}).values()
-    assert message.startswith("must be ")
-    assert given == alpha
-
-
-def test_parts_that_do_not_fit_together_are_reported_together():
-    found = problems(
-        {
-            "model": {"kind": "vit", "heads": 5},
-            "norm": {"kind": "mix", "first_layers": 7},
-            "data": "topics",
-            "schedule.warmup_steps": 300,
-            "trainer.accumulate": 3,
-        }
-    )
-    fitting = ", ".join(kind for kind in data_kinds if data_kinds[kind].task == "image_classification")
-    assert found == {
-        "model.heads": ("must divide hidden (48)", 5),
-        "norm.first_layers": ("the model has 6 layers", 7),
-        "data.kind": (
-            f"topics is for language modeling, model vit is for image classification. Accepted: {fitting}",
-            "topics",
-        ),
-        "schedule.warmup_steps": ("the warm-up (300) must be below trainer.max_steps (300)", 300),
-        "trainer.accumulate": ("must divide trainer.batch_size (16)", 3),
-    }
-
-
-@pytest.mark.parametrize(
-    ("settings", "path", "given"),
-    [
-        ({"model.heads": 3}, "model.heads", 3),
-        ({"model.hidden": 60, "model.heads": 4}, "model.heads", 4),
-        ({"model.kv_heads": 3}, "model.kv_heads", 3),
-        ({"model": "vit", "data": "topics"}, "data.kind", "topics"),
-        ({"model": "llama", "data": "digits"}, "data.kind", "digits"),
-        ({"schedule.warmup_steps": 400}, "schedule.warmup_steps", 400),
-        ({"trainer.max_steps": 3, "schedule.warmup_fraction": 0.9}, "schedule.warmup_fraction", 0.9),
-        ({"norm": {"kind": "mix", "first": {"kind": "mix", "first_layers": 9}}}, "norm.first.first_layers", 9),
-    ],
-)
-def test_parts_that_do_not_fit(settings, path, given):
-    found = problems(settings)
-    assert {p: g for p, (_, g) in found.items()} == {path: given}
-    with pytest.raises(ValidationError, match=path.rpartition(".")[2]):
-        Experiment(**merge(Experiment, {}, settings))
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"schedule.warmup_steps": 299},
-        {"trainer.accumulate": 16},
-        {"norm": {"kind": "mix", "first_layers": 6}},
-        {"model.kv_heads": 4},
-        {"trainer.max_steps": 1},
-    ],
-)
-def test_limits_themselves_are_accepted(settings):
-    load(settings)
-
-
-def test_mix_takes_alpha_or_a_count():
-    assert problems({"norm": {"kind": "mix", "alpha": 0.5, "first_layers": 2}}) == {
-        "norm": ("give either alpha or first_layers, not both", None)
-    }
-    both = load({"norm": {"kind": "mix", "alpha": 0.5}}, {"norm.alpha": None, "norm.first_layers": 2}).norm
-    assert (both.alpha, both.first_layers) == (None, 2)
-
-
-@pytest.mark.parametrize("field", ["layer", "final_norm"])
-@pytest.mark.parametrize("part", ["first", "second"])
-def test_what_a_mix_shares_is_set_on_the_mix(part, field):
-    value = "layernorm" if field == "layer" else False
-    found = problems({"norm": "mix", f"norm.{part}.{field}": value})
-    assert found == {"norm": (f"set {field} on norm itself, not on first or second", None)}
 
 
 # ---------------------------------------------------------------------------------------------------- JSON schema

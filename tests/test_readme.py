@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ablate.cli import _file_and_overrides, parser
+from ablate.cli import parser
 from ablate.config import Experiment
+from ablate.reading import file_and_overrides
 from ablate.sweeping.spec import Sweep
 
 ROOT = Path(__file__).parents[1]
@@ -27,10 +28,10 @@ def test_commands_are_understood(command):
     words = shlex.split(command.partition(" > ")[0], comments=True)
     given = parser().parse_args(words[1:])
     if given.verb in ("train", "config") and not getattr(given, "resume", None):
-        _, overrides = _file_and_overrides(given.words)
+        _, overrides = file_and_overrides(given.words)
         Experiment.from_mapping(overrides)
     if given.verb == "sweep":
-        Sweep.load(ROOT / given.file, _file_and_overrides(given.words)[1])
+        Sweep.load(ROOT / given.file, file_and_overrides(given.words)[1])
 
 
 def test_there_are_commands():

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from ablate import tracking
-from ablate.errors import StoreError
+from ablate.errors import AblateError, StoreError
 
 
 def test_several_processes_may_start_at_once_on_a_new_store(tmp_path):
@@ -112,3 +112,13 @@ def test_a_store_below_a_file_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATE_STORE", str(tmp_path / "file" / "store"))
     with pytest.raises(StoreError, match="ABLATE_STORE"):
         tracking.store()
+
+
+def test_a_run_that_was_deleted_cannot_go_on(store):
+    tracker = tracking.Tracker.start("e", "r", {})
+    tracking.client().delete_run(tracker.run_id)
+    with pytest.raises(AblateError, match="is gone from MLflow") as found:
+        tracking.Tracker.resume(tracker.run_id)
+    assert not isinstance(found.value, StoreError)  # it is this run that fails, not the store
+    with pytest.raises(AblateError, match="is gone from MLflow"):
+        tracking.Tracker.resume("0" * 32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import json
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -50,7 +51,8 @@ def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
                 raise DataError(
                     f"{path}:{number}: byte 0x{line[error.start]:02x} at position {error.start + 1} of the line is not "
                     f"UTF-8, which is expected{'; the file looks like UTF-16' if utf16 else ''}. To convert: "
-                    f"iconv -f {'utf-16' if utf16 else 'latin1'} -t utf-8"
+                    f"iconv -f {'utf-16' if utf16 else 'latin1'} -t utf-8 {shlex.quote(str(path))} > "
+                    f"{shlex.quote(path.stem + '-utf8' + path.suffix)}"
                 ) from None
 
 

@@ -18,7 +18,8 @@ from ablate.data.files import reason, remembered
 from ablate.errors import DataError
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
-VALIDATION_FOLDERS = ("val", "validation", "test")
+VALIDATION_FOLDERS = ("val", "validation")
+TEST_FOLDER = "test"
 
 BLOCK = 4096
 """Images that wait for the pool of threads at a time."""

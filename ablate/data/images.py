@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -15,7 +16,14 @@ from torch import Tensor
 
 from ablate.data.base import Batch, BatchDataset, Corpus, DataConfig, data_kinds, split
 from ablate.data.files import absolute
-from ablate.data.image_files import LabelledFiles, decode, find_images, find_layout, verified_fingerprint
+from ablate.data.image_files import (
+    TEST_FOLDER,
+    LabelledFiles,
+    decode,
+    find_images,
+    find_layout,
+    verified_fingerprint,
+)
 from ablate.errors import DataError, did_you_mean
 
 
@@ -96,8 +104,9 @@ class Digits(DataConfig):
 class ImageFolder(DataConfig):
     """Images of one's own in a folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
 
-    The validation folder may also be called validation or test; without one a part of the images is held out. Accepted
-    are jpg, jpeg, png, webp and bmp. Every image is decoded once before training, to find the broken ones early.
+    The validation folder may also be called validation; without one a part of the training images is held out.
+    root/test beside root/train is never read. Accepted are jpg, jpeg, png, webp and bmp. Every image is decoded once
+    before training, to find the broken ones early.
     """
 
     kind: Literal["image_folder"] = "image_folder"
@@ -124,6 +133,7 @@ class ImageFolder(DataConfig):
             train, val = np.arange(len(files.paths)), np.arange(len(val_files.paths))
             paths = files.paths + val_files.paths
         size = self.image_size
+        alone = f"; {TEST_FOLDER}/ is left alone" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
         return Corpus(
             train=FileImages(files, train, self),
             val=FileImages(val_files, val, self),
@@ -132,7 +142,7 @@ class ImageFolder(DataConfig):
             shape=(3, size, size),
             bytes_per_token=None,
             description=f"image_folder: {len(train):,} training and {len(val):,} validation images of {size} x {size}, "
-            f"{len(files.classes):,} classes",
+            f"{len(files.classes):,} classes{alone}",
         )
 
 

@@ -55,7 +55,7 @@ class Topics(DataConfig):
 
 
 def _as_tuple(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+    return value if isinstance(value, (list, tuple)) else (value,)
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]

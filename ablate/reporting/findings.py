@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.reporting.ends import at_the_end
-from ablate.reporting.words import searched, short_names
+from ablate.reporting.words import searched, short_names, task
 from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
 from ablate.words import listed, number, plural, settings
+
+FEW_ITEMS = 100  # validation items below which the report warns
 
 
 def verdict(record: SweepRecord) -> str:
@@ -69,8 +71,15 @@ def spread_text(record: SweepRecord, arm: str) -> str:
 
 
 def observations(record: SweepRecord) -> list[str]:
-    """What a reader should know before believing the table: unfinished, unequal or failed trials, optima at an end."""
-    return [*_unfinished(record), *_unequal(record), *_failures(record), *at_the_end(record)]
+    """What a reader should know before believing the table: unfinished, unequal or failed trials, a small validation
+    set, optima at an end."""
+    return [
+        *_unfinished(record),
+        *_unequal(record),
+        *_failures(record),
+        *_few_items(record),
+        *at_the_end(record),
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------- parts
@@ -121,7 +130,16 @@ def _failures(record: SweepRecord) -> Iterator[str]:
     for arm in record.trials:
         failed = [t for t in record.trials[arm] if t.status == "failed"]
         if failed:
-            yield (
-                f"{plural(len(failed), 'trial')} of {arm} failed, left out of all comparisons; "
-                f"the last: {failed[-1].reason or 'no reason is known'}."
-            )
+            yield f"{plural(len(failed), 'trial')} of {arm} failed, left out of all comparisons."
+
+
+def _few_items(record: SweepRecord) -> Iterator[str]:
+    count, metric = record.validation_items, record.spec.objective.metric
+    if count is None or count >= FEW_ITEMS:
+        return
+    noun = {"image_classification": "image", "language_modeling": "sequence"}.get(task(record.spec), "item")
+    step = f" (one {noun} more or less right moves {metric} by {1 / count:.2g})" if metric == "val/accuracy" else ""
+    yield (
+        f"The validation set has only {plural(count, noun)}{step}: differences between settings may be noise of so "
+        "small a set. Give more with data.val_fraction or a larger validation set."
+    )

@@ -6,42 +6,25 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ablate import tracking
 from ablate.errors import StoreError
 from ablate.reporting import findings, tables
+from ablate.reporting.contents import Contents
 from ablate.reporting.figures import draw
 from ablate.reporting.importance import finished, importance
 from ablate.reporting.publish import place_of, publish, report_run
-from ablate.sweeping.study import SweepRecord, TrialRecord, read_sweep
+from ablate.sweeping.study import TrialRecord, read_sweep
 
 JSON, TABLE = "report.json", "table.txt"
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a sweep found."""
-
-    record: SweepRecord
-    """The sweep and its trials."""
-    figures: list[Path]
-    """PNG files."""
-    importance: dict[str, dict[str, float]]
-    """Arm -> searched parameter -> share of the explained variation; empty for an arm with too few trials."""
-    mlflow: dict[str, Any]
-    """experiment, experiment_id, tracking_uri (without password), run_id of the report, parents (arm -> run)."""
-    folder: Path
-    """Where the figures, report.json and table.txt are."""
-    notes: list[str] = field(default_factory=list)
-    """What to know before believing the numbers."""
-
-    @property
-    def verdict(self) -> str:
-        """The best value of each arm and how little one seed proves."""
-        return findings.verdict(self.record)
+class Report(Contents):
+    """What a sweep found, with its tables and as plain values."""
 
     def table(self) -> str:
         """The tables as text."""

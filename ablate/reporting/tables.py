@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.reporting import findings
+from ablate.reporting.contents import Contents
 from ablate.reporting.importance import MINIMUM, finished
 from ablate.reporting.words import searched, short_names
 from ablate.sweeping.study import FINISHED, STATUSES, SweepRecord, TrialRecord
@@ -18,13 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from ablate.reporting.report import Report
-
 _COLOURS = {"completed": "green", "running": "cyan", "diverged": "red", "failed": "red", "pruned": "yellow"}
 Row = Sequence[str]
 
 
-def render(report: Report, console: Console) -> None:
+def render(report: Contents, console: Console) -> None:
     """Prints the report. At 80 columns no number is cut: what does not fit is folded, settings share one column."""
     record = report.record
     objective = record.spec.objective
@@ -47,7 +46,7 @@ def render(report: Report, console: Console) -> None:
     _places(console, report)
 
 
-def plain(report: Report, width: int = 100) -> str:
+def plain(report: Contents, width: int = 100) -> str:
     """What `render` prints, without colours, `width` characters wide."""
     from rich.console import Console
 
@@ -104,10 +103,14 @@ def _trial_table(record: SweepRecord, level: int) -> Table:
     return _table(header, rows, level, styles)
 
 
-def _importance(console: Console, report: Report) -> None:
+def _importance(console: Console, report: Contents) -> None:
     record = report.record
     paths = searched(record.spec)
     if not paths:
+        return
+    needed = f"it takes {MINIMUM} finished trials that differ."
+    if not any(report.importance.values()):
+        _say(console, f"\nNo importance yet: {needed}")
         return
     _title(console, "Importance of each searched parameter (fANOVA; shares of an arm sum to 1)")
     names = short_names(paths)
@@ -117,7 +120,7 @@ def _importance(console: Console, report: Report) -> None:
     ]
     _fit(console, lambda level: _table(["arm", "n trials", *names.values()], rows, level))
     if few := [arm for arm in record.trials if not report.importance[arm] and record.spec.space(arm)]:
-        _say(console, f"None for {findings.listed(few)}: it takes {MINIMUM} finished trials that differ.")
+        _say(console, f"None for {findings.listed(few)}: {needed}")
     if any(len(values) > 1 for values in report.importance.values()):
         _say(console, "With few trials this is a rough order, not a measurement.")
 
@@ -189,7 +192,7 @@ def _reasons(console: Console, record: SweepRecord) -> None:
         _say(console, f"{arm} {findings.listed(numbers)} {status}: {reason}")
 
 
-def _places(console: Console, report: Report) -> None:
+def _places(console: Console, report: Contents) -> None:
     _title(console, "Where it is")
     for path in report.figures:
         _say(console, _short(path), whole=True)

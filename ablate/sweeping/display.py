@@ -76,6 +76,13 @@ class Display:
             self.note(f"{trial.title} started: {trial.params}")
         self.refresh()
 
+    def goes_on(self, key: int, step: int) -> None:
+        """A trial has loaded its checkpoint of update `step`; 0 is none."""
+        trial = self.running[key]
+        trial.step = step
+        if step:
+            self.note(f"{trial.title} goes on at update {step}/{trial.max_steps}")
+
     def progress(self, key: int, step: int, loss: float) -> None:
         """A trial has made `step` updates."""
         self.running[key].step, self.running[key].loss = step, loss

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate import provenance, tracking
@@ -15,23 +15,26 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import BaseStorage
 
+    from ablate.data import Corpus, DataConfig
+
 _CHANGEABLE = ("budget",)  # parts of a sweep file that may change while its studies go on
 
 
-def check(spec: Sweep) -> None:
-    """Finds before the first trial what would make all of them fail: data, and the name of the objective."""
+def check(spec: Sweep) -> dict[DataConfig, Corpus]:
+    """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
+    objective. Raises ConfigError and DataError."""
     from ablate.tasks import tasks
 
-    loaded = set()
+    corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
         known = tasks[base.data.task].reports
         if spec.objective.metric not in known:
             message = f"unknown metric. Accepted: {', '.join(known)}"
-            raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], spec.name)
-        if base.data not in loaded:
-            base.data.load(tracking.cache_folder())
-            loaded.add(base.data)
+            raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
+        if base.data not in corpora:
+            corpora[base.data] = base.data.load(tracking.cache_folder())
+    return corpora
 
 
 def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
@@ -45,15 +48,19 @@ def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
         return known[-1] + 1
     prefix = f"{spec.name}@{known[-1]}/"
     name = next(n for n in optuna.get_all_study_names(storage) if n.startswith(prefix))
-    before = spec_of(optuna.load_study(study_name=name, storage=storage))
-    if changes := differences(before, spec):
+    refuse_changes(spec_of(optuna.load_study(study_name=name, storage=storage)), spec, known[-1])
+    return known[-1]
+
+
+def refuse_changes(before: Sweep, now: Sweep, generation: int) -> None:
+    """Raises SweepError where a generation that was started as `before` cannot go on as `now`."""
+    if changes := differences(before, now):
         raise SweepError(
-            f"{spec.name} was started with another sweep file. What changed:\n"
+            f"{now.name} was started with another sweep file. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
             + "\nPut it back, give the sweep another name, or start anew with --fresh (the old trials are kept as "
-            f"{title_of(spec.name, known[-1])}, a report can still be made of them)."
+            f"{title_of(now.name, generation)}, a report can still be made of them)."
         )
-    return known[-1]
 
 
 def differences(before: Sweep, now: Sweep) -> list[str]:
@@ -78,7 +85,9 @@ def differences(before: Sweep, now: Sweep) -> list[str]:
     ]
 
 
-def open_arms(spec: Sweep, storage: BaseStorage, generation: int) -> list[ArmTrials]:
+def open_arms(
+    spec: Sweep, storage: BaseStorage, generation: int, corpora: Mapping[DataConfig, Corpus]
+) -> list[ArmTrials]:
     """The studies of the arms, created where they are missing, each with its run in MLflow."""
     import optuna
 
@@ -91,6 +100,7 @@ def open_arms(spec: Sweep, storage: BaseStorage, generation: int) -> list[ArmTri
             load_if_exists=True,
         )
         study.set_user_attr("spec", spec.to_tree())
+        study.set_user_attr("validation_items", len(corpora[spec.base(arm).data].val))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
     return arms
 

@@ -7,24 +7,27 @@ import time
 
 import torch
 
-from ablate import tracking
 from ablate.config import Experiment
-from ablate.errors import SweepError
+from ablate.data import Corpus
+from ablate.sweeping.opening import check, refuse_changes
 from ablate.sweeping.search import Range
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import FINISHED, SweepRecord, read_sweep
+from ablate.sweeping.study import FINISHED, known_sweeps, read_sweep, storage_url
 from ablate.sweeping.worker import cores
-from ablate.words import duration
+from ablate.words import duration, plural
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 
 
-def plan(spec: Sweep, workers: int, storage: str | None) -> str:
-    """The resolved plan as text: arms, trials, tokens, estimated time. Trains a few updates to estimate the time."""
-    done = _finished(spec, storage)
-    first = next(iter(spec.all_arms))
-    base = spec.base(first)
-    corpus = base.data.load(tracking.cache_folder())
+def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> str:
+    """The resolved plan as text: arms, trials, tokens, estimated time. Trains a few updates to estimate the time.
+
+    Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
+    """
+    corpora = check(spec)
+    done = {} if fresh else _finished(spec, storage)
+    base = spec.base(next(iter(spec.all_arms)))
+    corpus = corpora[base.data]
     per_item, unit = (corpus.shape[0], "tokens") if base.data.task == "language_modeling" else (1, "images")
     lines = [
         f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}",
@@ -43,20 +46,21 @@ def plan(spec: Sweep, workers: int, storage: str | None) -> str:
             f"arm {arm}: {spec.trials(arm)} trials{already} of {config.max_steps} updates = {cost:,} {unit} each"
         )
         lines.append(f"    searches {searched}")
-    seconds = _seconds_per_trial(base, workers)
+    seconds = _seconds_per_trial(base, corpus, workers)
     total = "not estimated: the model does not fit the memory of this machine"
     if seconds is not None:
         total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
-    lines += [f"to do: {trials} trials, {items:,} {unit}; {total}"]
+    lines += [f"to do: {plural(trials, 'trial')}, {items:,} {unit}; {total}"]
     return "\n".join(lines)
 
 
 def _finished(spec: Sweep, storage: str | None) -> dict[str, int]:
-    try:
-        record: SweepRecord = read_sweep(spec.name, storage)
-    except SweepError:
+    """Arm -> trials that are done already. Raises SweepError where the sweep was started with another file."""
+    if spec.name not in known_sweeps(storage_url(storage)):
         return {}
+    record = read_sweep(spec.name, storage)
+    refuse_changes(record.spec, spec, record.generation)
     return {arm: sum(n for s, n in record.counts(arm).items() if s in FINISHED) for arm in record.trials}
 
 
@@ -66,13 +70,12 @@ def _shown(entry: Range | object) -> str:
     return str(entry)
 
 
-def _seconds_per_trial(experiment: Experiment, workers: int) -> float | None:
+def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
     """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
     from ablate.data import PermutedBatches
     from ablate.tasks import tasks
     from ablate.training.speed import choose_speed
 
-    corpus = experiment.data.load(tracking.cache_folder())
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34

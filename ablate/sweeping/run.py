@@ -21,6 +21,7 @@ from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
     SweepRecord,
     TrialRecord,
+    number_of,
     open_storage,
     read_sweep,
     storage_errors,
@@ -62,11 +63,12 @@ def sweep(
     """
     url = storage_url(storage)
     tracking.client()
-    check(spec)
+    corpora = check(spec)
+    tracking.store()
     opened = open_storage(url)
     with storage_errors(url):
         generation = generation_of(spec, opened, fresh)
-        arms = open_arms(spec, opened, generation)
+        arms = open_arms(spec, opened, generation, corpora)
         again = sum(arm.recover() for arm in arms)
         runner = _Runner(spec, title_of(spec.name, generation), arms, workers, console or Console())
         if again:
@@ -130,8 +132,9 @@ class _Runner:
         trial = arm.ask()
         experiment = self.spec.at(arm.arm, trial.params)
         run_id = trial.user_attrs.get("run_id")
-        name = f"{arm.arm} #{trial.number}"
-        tags = {"ablate.sweep": self.title, "ablate.arm": arm.arm, "ablate.trial": str(trial.number)}
+        number = number_of(trial)
+        name = f"{arm.arm} #{number}"
+        tags = {"ablate.sweep": self.title, "ablate.arm": arm.arm, "ablate.trial": str(number)}
         place = Place(self.title, name, arm.parent, {"ablate.role": "trial", **tags}, run_id)
         try:
             process, connection = start(context, experiment.to_tree(), place, self.threads)
@@ -142,7 +145,7 @@ class _Runner:
             raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
         self.jobs[connection] = _Job(arm, trial, process, connection, run_id)
         shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
-        self.display.started(id(connection), Running(arm.arm, trial.number, shown, experiment.trainer.max_steps))
+        self.display.started(id(connection), Running(arm.arm, number, shown, experiment.trainer.max_steps))
 
     def _hear(self, job: _Job) -> None:
         """One message of a trial."""
@@ -152,8 +155,9 @@ class _Runner:
             self._died(job)
             return
         if kind == "started":
-            job.run_id = content[0]
+            job.run_id, step = content
             job.trial.set_user_attr("run_id", job.run_id)
+            self.display.goes_on(id(job.connection), step)
         elif kind == "progress":
             self.display.progress(id(job.connection), *content)
         elif kind == "validation":
@@ -170,13 +174,15 @@ class _Runner:
             self._show_best()
             value = result.metrics.get(self.spec.objective.metric)
             shown = f"{self.spec.objective.metric} {value:.4f}" if result.status == "completed" else result.reason
-            self._close(job, f"{result.status}, {shown}" if shown else result.status, finished=True)
+            self._close(job, shown if shown.startswith(result.status) else f"{result.status}, {shown}", finished=True)
+        elif kind == "away":  # of no trial's making, and the next one would meet it too
+            job.arm.interrupted(job.trial, content[0])
+            self._close(job, "interrupted", finished=False)
+            raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "failed":
             reason, trace = content
             job.arm.failed(job.trial, reason)
-            folder = tracking.store() / "failures"
-            folder.mkdir(exist_ok=True)
-            file = folder / f"{self.title}-{job.arm.arm}-{job.trial.number}.txt"
+            file = tracking.subfolder("failures") / f"{self.title}-{job.arm.arm}-{number_of(job.trial)}.txt"
             file.write_text(trace, encoding="utf-8")
             self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
 

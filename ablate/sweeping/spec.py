@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
-from ablate.config import Experiment, Tree, leaves, merge, problems_of, read_yaml
+from ablate.config import Experiment, Tree, leaves, merge, problems_of
 from ablate.errors import ConfigError, Problem
+from ablate.reading import read_yaml
 from ablate.registry import Config
 from ablate.sweeping.search import (
     Choice,

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablate.sweeping.study import STATUSES, generations, open_storage, read_sweep, storage_url, title_of
-from ablate.words import setting
+from ablate.printing import table
+from ablate.sweeping.study import FINISHED, STATUSES, known_sweeps, read_sweep, storage_url, title_of
+from ablate.words import number, setting
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Console
 
 
 def statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:
     """One row per arm of the sweep `title`, or of every sweep's latest generation. Raises SweepError for an unknown
     one."""
     url = storage_url(storage)
-    titles = [title] if title else [title_of(n, g[-1]) for n, g in generations(open_storage(url)).items()]
+    titles = [title] if title else [title_of(n, g[-1]) for n, g in known_sweeps(url).items()]
     rows = []
     for name in titles:
         sweep = read_sweep(name, url)
@@ -36,21 +37,19 @@ def statuses(title: str | None = None, storage: str | None = None) -> list[dict[
     return rows
 
 
-def status_table(rows: list[dict[str, Any]]) -> Table:
-    """The rows as a table; statuses that no trial has are left out."""
-    from rich.table import Table
-
-    shown = [status for status in STATUSES if status == "completed" or any(row[status] for row in rows)]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("sweep", "arm", "target", *shown, "best so far", "at"):
-        table.add_column(column, justify="right" if column in (*shown, "target") else "left", overflow="fold")
-    for row in rows:
-        best = "" if row["best"] is None else f"{row['metric']} {row['best']:.4f}"
-        at = ", ".join(f"{k.rpartition('.')[2]}={setting(v)}" for k, v in row["params"].items())
-        counts = [str(row[status]) for status in shown]
-        table.add_row(row["sweep"], row["arm"], str(row["target"]), *counts, best, at)
-        for failure in row["failures"]:
-            table.add_row("", "", "", *[""] * len(shown), f"failed {failure}", "")
+def render(rows: list[dict[str, Any]], console: Console) -> None:
+    """Prints the rows as a table, below it why trials failed, or how to start a sweep where there is none."""
     if not rows:
-        table.add_row("no sweep has been started: run `ablate sweep FILE.yaml`")
-    return table
+        console.print("No sweep has been started yet. Start one with: ablate sweep FILE.yaml")
+        return
+    told = []
+    for row in rows:
+        finished = sum(row[status] for status in FINISHED)
+        counts = ", ".join(f"{row[status]} {status}" for status in STATUSES if row[status])
+        best = "" if row["best"] is None else f"{row['metric']} {number(row['best'])}"
+        at = ", ".join(f"{path.rpartition('.')[2]}={setting(value)}" for path, value in row["params"].items())
+        told.append([row["sweep"], row["arm"], f"{finished}/{row['target']}", counts, best, at])
+    console.print(table(["sweep", "arm", "finished", "trials", "best so far", "at"], told, right=["finished"]))
+    for row in rows:
+        for failure in row["failures"]:
+            console.print(f"{row['sweep']}, {row['arm']}: failed {failure}", markup=False)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.errors import StoreError, SweepError, did_you_mean
 from ablate.sweeping.spec import Sweep
-from ablate.tracking import redacted, shortened, store
+from ablate.tracking import creation_lock, redacted, shortened, sqlite_file, store_path
 
 if TYPE_CHECKING:
-    from optuna import Study
+    from optuna import Study, Trial
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
 
@@ -30,26 +30,25 @@ FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts the
 
 def storage_url(given: str | None = None) -> str:
     """`given`, else ABLATE_STORAGE, else the SQLite database of the store."""
-    return given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store() / 'optuna.db'}"
+    return given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}"
 
 
 def open_storage(url: str) -> BaseStorage:
     """Optuna's storage at `url`, created if missing. Raises StoreError where it cannot be used."""
     import optuna
     import sqlalchemy.exc
-    from filelock import FileLock
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        if not url.startswith("sqlite:///"):
-            return optuna.storages.RDBStorage(url)
-        file = Path(url.removeprefix("sqlite:///"))
-        with FileLock(f"{file}.lock"):
-            if not file.exists():
-                with contextlib.closing(sqlite3.connect(file)) as database:
-                    database.execute("PRAGMA journal_mode=WAL")
-            return optuna.storages.RDBStorage(url, engine_kwargs={"connect_args": {"timeout": 60}})
-    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ImportError, ValueError) as error:
+        engine = {"connect_args": {"timeout": 60}} if sqlite_file(url) else {}
+        with creation_lock(url):
+            return optuna.storages.RDBStorage(url, engine_kwargs=engine)
+    except ImportError as error:
+        module = getattr(error.__cause__, "name", None) or str(error)
+        raise StoreError(
+            f"The Optuna storage {redacted(url)} needs the Python module {module}, which is not installed."
+        ) from None
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
         text = shortened(error)
         raise StoreError(
             f"The Optuna storage {redacted(url)} cannot be used: {text} "
@@ -63,7 +62,7 @@ class TrialRecord:
 
     arm: str
     number: int
-    """Optuna's number in the study of the arm."""
+    """Its place among the trials of the arm, from 0; a further attempt keeps it. Optuna counts the attempts."""
     status: str
     """One of STATUSES."""
     params: dict[str, Any]
@@ -95,6 +94,8 @@ class SweepRecord:
     """Arm -> its trials, without the attempts that a later one continued."""
     parents: dict[str, str] = field(default_factory=dict)
     """Arm -> its parent run in MLflow."""
+    validation_items: int | None = None
+    """Sequences or images of the smallest validation set; None where that is not known."""
 
     @property
     def title(self) -> str:
@@ -132,6 +133,12 @@ def study_name(name: str, generation: int, arm: str) -> str:
     return f"{name}@{generation}/{arm}"
 
 
+def known_sweeps(url: str) -> dict[str, list[int]]:
+    """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
+    file = sqlite_file(url)
+    return {} if file is not None and not file.exists() else generations(open_storage(url))
+
+
 def generations(storage: BaseStorage) -> dict[str, list[int]]:
     """The sweeps of a storage: name -> its generations, ascending."""
     import optuna
@@ -152,25 +159,28 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
     """
     import optuna
 
-    storage = open_storage(storage_url(url))
+    url = storage_url(url)
     name, _, wanted = title.partition("@")
-    known = generations(storage)
+    known = known_sweeps(url)
     if name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
         names = [title_of(n, g) for n, gs in known.items() for g in gs]
         listed = f"Known: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
         raise SweepError(f"No sweep is called {title!r}. {listed}{did_you_mean(title, names)}")
     generation = int(wanted) if wanted else known[name][-1]
+    storage = open_storage(url)
     prefix = f"{name}@{generation}/"
     arms = [full.removeprefix(prefix) for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
     studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
     spec = spec_of(next(iter(studies.values())))
     ordered = [arm for arm in spec.all_arms if arm in studies]
+    items = [n for study in studies.values() if (n := study.user_attrs.get("validation_items"))]
     return SweepRecord(
         name,
         generation,
         spec,
         {arm: records(studies[arm], arm) for arm in ordered},
         {arm: studies[arm].user_attrs["parent"] for arm in ordered if "parent" in studies[arm].user_attrs},
+        min(items, default=None),
     )
 
 
@@ -181,9 +191,19 @@ def spec_of(study: Study) -> Sweep:
 
 def records(study: Study, arm: str) -> list[TrialRecord]:
     """The trials of a study; of one that was interrupted and continued only the last attempt."""
+    return [record(trial, arm) for trial in attempts(study)]
+
+
+def attempts(study: Study) -> list[FrozenTrial]:
+    """The trials of a study without those that a later one continues."""
     frozen = study.get_trials(deepcopy=False)
     continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
-    return [record(trial, arm) for trial in frozen if trial.number not in continued]
+    return [trial for trial in frozen if trial.number not in continued]
+
+
+def number_of(trial: FrozenTrial | Trial) -> int:
+    """The number that a trial is known by, in MLflow and in the report: its place among the trials of its arm."""
+    return int(trial.user_attrs.get("number", trial.number))
 
 
 def record(trial: FrozenTrial, arm: str) -> TrialRecord:
@@ -192,7 +212,7 @@ def record(trial: FrozenTrial, arm: str) -> TrialRecord:
     value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
     return TrialRecord(
         arm=arm,
-        number=trial.number,
+        number=number_of(trial),
         status=status(trial),
         params=trial.params or dict(trial.system_attrs.get("fixed_params", {})),
         value=value,
@@ -253,7 +273,7 @@ def storage_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
-        text = shortened(error)
+        text = shortened(error.__cause__ or error)
         raise StoreError(
             f"The Optuna storage {redacted(url)} failed: {text} "
             "Finished trials are safe; run the same command again once it answers."

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 from ablate import tracking
 from ablate.sweeping.search import cells, distributions
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import FINISHED, TrialRecord, best_of, is_orphan, owner, record, records
+from ablate.sweeping.study import (
+    FINISHED,
+    TrialRecord,
+    attempts,
+    best_of,
+    is_orphan,
+    number_of,
+    owner,
+    record,
+    records,
+    status,
+)
 from ablate.training.train import Result, discard_checkpoint
 
 if TYPE_CHECKING:
@@ -47,9 +58,8 @@ class ArmTrials:
             if trial.state.name == "RUNNING" and is_orphan(trial):
                 self.interrupted(trial, "its process is gone")
                 again += 1
-        left = {r.number for r in records(self.study, self.arm) if r.status == "failed"}
-        for trial in self.study.get_trials(deepcopy=True):
-            if trial.number in left and self.open() > 0:
+        for trial in attempts(self.study):
+            if status(trial) == "failed" and self.open() > 0:
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
         return again
@@ -72,6 +82,8 @@ class ArmTrials:
             self.study.enqueue_trial(self._next_cell())
         trial = self.study.ask(self.space)
         trial.set_user_attr("owner", owner())
+        if "continues" not in trial.user_attrs:
+            trial.set_user_attr("number", number)
         for step, value in trial.user_attrs.get("curve", {}).items():
             trial.report(value, int(step))
         return trial
@@ -139,7 +151,7 @@ class ArmTrials:
         self.study.tell(trial.number, value, state=TrialState[state])
 
     def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool) -> None:
-        notes: dict[str, Any] = {"continues": trial.number, "deaths": deaths}
+        notes: dict[str, Any] = {"continues": trial.number, "number": number_of(trial), "deaths": deaths}
         if resume:
             curve = {str(step): value for step, value in trial.intermediate_values.items()}
             notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}

@@ -1,8 +1,8 @@
 """One trial in one process: forked from a server that has everything imported, it trains and talks through a pipe.
 
 Messages to the sweep:
-    ("started", run_id, description)    ("progress", updates, loss)    ("validation", updates, metrics)
-    ("done", result)                    ("failed", reason, traceback)
+    ("started", run_id, updates made before)    ("progress", updates, loss)    ("validation", updates, metrics)
+    ("done", result)    ("failed", reason, traceback)    ("away", message: a disk is full or a server is gone)
 and from it: "go" or "prune" in answer to a validation, "stop" at any time. A sweep that is gone counts as "stop".
 """
 
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from ablate.errors import StoreError
 from ablate.tracking import environ
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def work(connection: Connection, experiment: Tree, place: Place, threads: int, e
         return answer != "prune"
 
     hooks = Hooks(
-        started=lambda run_id, text: send("started", run_id, text),
+        started=lambda run_id, text, step: send("started", run_id, step),
         progress=lambda step, loss: send("progress", step, loss),
         decide=decide,
         asked_to_stop=asked_to_stop,
@@ -105,6 +106,8 @@ def work(connection: Connection, experiment: Tree, place: Place, threads: int, e
     try:
         result = train(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)
+    except StoreError as error:
+        send("away", str(error))
     except Exception as error:
         send("failed", reason_of(error), traceback.format_exc())
     finally:

@@ -15,12 +15,13 @@ from ablate.tracking import Tracker
 CHECKPOINT = "last.ckpt"
 
 
-def usable(file: Path) -> bool:
-    """Whether there is a checkpoint that can be read. A damaged one is set aside, so that training starts anew."""
+def updates_in(file: Path) -> int | None:
+    """The updates after which a checkpoint was written; None where there is none that can be read. A damaged one is set
+    aside, so that training starts anew."""
     if not file.exists():
-        return False
+        return None
     try:
-        torch.load(file, map_location="cpu", weights_only=True)
+        return int(torch.load(file, map_location="cpu", weights_only=True)["global_step"])
     except Exception as error:
         aside = file.with_suffix(".damaged")
         os.replace(file, aside)
@@ -28,8 +29,7 @@ def usable(file: Path) -> bool:
             f"The checkpoint {file} cannot be read ({error}). It is now {aside.name}; "
             "the run starts from its beginning."
         )
-        return False
-    return True
+        return None
 
 
 class Checkpoint(Callback):
@@ -69,5 +69,5 @@ class Checkpoint(Callback):
             part.unlink(missing_ok=True)
             raise StoreError(
                 f"The checkpoint {self.file} cannot be written: {error.strerror or error}. "
-                "Make room or set ABLATE_STORE to another disk; the same command then goes on."
+                "Make room, or move the store to another disk and set ABLATE_STORE to it."
             ) from None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ablate.config import Experiment
-from ablate.training.train import Hooks, Place, Result, train
+from ablate.training.train import Hooks, Place, Result, run_name, train
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +28,11 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     task = bar.add_task("train", total=experiment.trainer.max_steps, loss="")
     total = experiment.trainer.max_steps
 
-    def started(run: str, text: str) -> None:
+    def started(run: str, text: str, step: int) -> None:
         console.print(f"run {run}: {text}", markup=False)
+        if step:
+            console.print(f"goes on at update {step}/{total}", markup=False)
+            bar.update(task, completed=step)
 
     def progress(step: int, loss: float) -> None:
         bar.update(task, completed=step, loss=f"loss {loss:.4f}")
@@ -46,6 +49,9 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     )
     if result.status == "interrupted":
         console.print(f"Go on with: ablate train --resume {result.run_id}", markup=False)
+    else:
+        where = f'run "{run_name(experiment)}" of the experiment "{Place.experiment}"'
+        console.print(f"In MLflow: {where}. Open it with: ablate ui", markup=False)
     return result
 
 

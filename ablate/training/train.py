@@ -64,8 +64,8 @@ class Place:
 class Hooks:
     """What a caller hears of a run while it goes, and may say."""
 
-    started: Callable[[str, str], None] | None = None
-    """Given the run's id and a line that describes the run, before the first update."""
+    started: Callable[[str, str, int], None] | None = None
+    """Given the run's id, a line that describes the run, and the updates it made earlier, before the next update."""
     progress: Callable[[int, float], None] | None = None
     """Given the number of updates and the training loss, every `log_every_n_steps`."""
     decide: Callable[[int, Mapping[str, float]], bool] | None = None
@@ -102,10 +102,8 @@ def reason_of(error: BaseException) -> str:
 
 
 def run_folder(run_id: str) -> Path:
-    """Where a run keeps its checkpoint."""
-    folder = tracking.store() / "runs" / run_id
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """Where a run keeps its checkpoint. Raises StoreError where it cannot be written to."""
+    return tracking.subfolder(f"runs/{run_id}")
 
 
 def discard_checkpoint(run_id: str) -> None:
@@ -166,7 +164,7 @@ def _fit(
     """(status, reason, updates, metrics of the last validation, facts)."""
     from ablate.tasks import tasks
     from ablate.training.callbacks import Curves, Interrupt, Stop, Validations
-    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, usable
+    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, updates_in
     from ablate.training.loaders import Loaders
 
     random.seed(experiment.seed)
@@ -186,13 +184,15 @@ def _fit(
         callbacks.append(Interrupt(hooks.asked_to_stop, checkpoint.save))
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
     facts = {"ablate.parameters": task.model.parameter_count(), "ablate.checkpoint": str(folder / CHECKPOINT)}
-    if hooks.started:
-        hooks.started(tracker.run_id, f"{task.model.parameter_count():,} parameters; {corpus.description}; {speed.why}")
     resume = folder / CHECKPOINT
+    made = updates_in(resume)
+    if hooks.started:
+        text = f"{task.model.parameter_count():,} parameters; {corpus.description}; {speed.why}"
+        hooks.started(tracker.run_id, text, made or 0)
     loaders = Loaders(experiment, corpus)
     status, reason = "completed", ""
     try:
-        trainer.fit(task, loaders, ckpt_path=str(resume) if usable(resume) else None, weights_only=True)
+        trainer.fit(task, loaders, ckpt_path=None if made is None else str(resume), weights_only=True)
         if validations.step < experiment.trainer.max_steps:
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:

@@ -76,7 +76,7 @@ def test_folder(root, cache):
         torch.testing.assert_close(image[:, 2, 2], expected, atol=0.02, rtol=0)
 
 
-@pytest.mark.parametrize("validation", ["val", "validation", "test"])
+@pytest.mark.parametrize("validation", ["val", "validation"])
 def test_folder_with_a_validation_set(root, tmp_path, cache, validation):
     (tmp_path / "both").mkdir()
     root.rename(tmp_path / "both/train")
@@ -95,6 +95,21 @@ def test_train_without_validation_folder_is_split(root, tmp_path, cache):
     assert (len(corpus.train), len(corpus.val)) == (8, 2)
     below = ImageFolder(root=str(tmp_path / "both/train"), val_fraction=0.2).load(cache)
     assert below.fingerprint == ImageFolder(root=str(tmp_path / "both/train")).load(tmp_path / "new").fingerprint
+
+
+def test_a_test_set_is_left_alone(root, tmp_path, cache):
+    (tmp_path / "both").mkdir()
+    root.rename(tmp_path / "both/train")
+    config = ImageFolder(root=str(tmp_path / "both"), val_fraction=0.2)
+    before = config.load(cache)
+    assert "test/" not in before.description
+    for name in COLOURS:
+        save(tmp_path / "both/test" / name / "0.png")
+    corpus = config.load(cache)
+    assert (len(corpus.train), len(corpus.val)) == (8, 2)
+    assert all("/both/train/" in path for path in corpus.train.paths + corpus.val.paths)
+    assert corpus.description.endswith("2 classes; test/ is left alone")
+    assert corpus.fingerprint == before.fingerprint
 
 
 def test_a_class_may_be_called_train(root, cache):

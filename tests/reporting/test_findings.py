@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,6 +83,33 @@ def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: An
     ]
 
 
+@pytest.mark.parametrize(
+    ("items", "metric", "told"),
+    [
+        (36, "val/accuracy", "only 36 images (one image more or less right moves val/accuracy by 0.028): differences"),
+        (99, "val/loss", "The validation set has only 99 images: differences between settings may be noise"),
+        (1, "val/loss", "only 1 image: "),
+        (100, "val/accuracy", ""),
+        (None, "val/accuracy", ""),
+    ],
+)
+def test_a_small_validation_set_is_pointed_out(
+    spec: Any, writer: Any, items: int | None, metric: str, told: str
+) -> None:
+    direction = "minimize" if metric == "val/loss" else "maximize"
+    sweep = writer({**spec, "experiment": {"model": "vit"}, "objective": {"metric": metric, "direction": direction}})
+    if items is not None:
+        sweep.studies["pre"].set_user_attr("validation_items", items)
+    notes = [note for note in findings.observations(read_sweep("demo")) if "validation set" in note]
+    assert len(notes) == bool(told)
+    assert told in " ".join(notes)
+
+
+def test_of_language_the_small_validation_set_is_counted_in_sequences(record: SweepRecord) -> None:
+    notes = findings.observations(replace(record, validation_items=12))
+    assert any("The validation set has only 12 sequences: " in note for note in notes)
+
+
 # ---------------------------------------------------------------------------------------------------- importance
 
 
@@ -140,6 +168,24 @@ def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report
     assert "\x1b" not in text
     pre = [line.split()[1] for line in text.partition("All 26 trials")[2].splitlines() if line.startswith(" pre ")]
     assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]
+
+
+def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any) -> None:
+    writer(spec).add("pre", {"optimizer.lr": 1e-3}, 1.9)
+    text = report("demo", log=False).table()
+    assert "\nNo importance yet: it takes 4 finished trials that differ.\n" in text
+    assert "fANOVA" not in text
+    assert "n trials" not in text
+
+
+def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for i in range(4):
+        sweep.add("pre", {"optimizer.lr": 1e-3 + i * 1e-4}, 1.9 + i / 10)
+    text = report("demo", log=False).table()
+    assert "fANOVA" in text
+    assert "None for post and mix: it takes 4 finished trials that differ." in text
+    assert "No importance yet" not in text
 
 
 def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:

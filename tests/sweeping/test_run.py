@@ -1,5 +1,6 @@
 """Sweeps with real worker processes: what is run, what is written down, and that nothing is lost or run twice."""
 
+import io
 import os
 import signal
 import subprocess
@@ -114,7 +115,9 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec):
     assert (store / "failures" / "small-all-1.txt").read_text().startswith("Traceback")
     again = run_sweep(spec(**failing), workers=1)
     assert [t.status for t in again.trials["all"]] == ["completed", "failed"]
-    assert again.trials["all"][1].number > bad.number  # it was tried again
+    study = optuna.load_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    assert len(study.trials) == 3  # it was tried again
+    assert again.trials["all"][1].number == bad.number
 
 
 def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed_sweep(store, spec, monkeypatch):
@@ -124,16 +127,31 @@ def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed
     def kill_first(self, job):
         start(self, job)
         job_lives = job.connection in self.jobs
-        if not killed and job_lives and job.trial.study.trials[job.trial.number].intermediate_values:
+        if not killed and job_lives and len(job.trial.study.trials[job.trial.number].intermediate_values) == 2:
             killed.append(job.process.pid)
             os.kill(job.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(run._Runner, "_hear", kill_first)
-    record = run_sweep(spec(), workers=1)
+    shown = Console(file=io.StringIO(), width=200)
+    record = run.sweep(spec(), workers=1, console=shown)
     assert killed
+    assert "pre #0 goes on at update 4/" in shown.file.getvalue()
+    assert [t.number for t in record.trials["pre"]] == [0, 1]
+    assert tracking.client().get_run(record.trials["pre"][0].run_id).info.run_name == "pre #0"
     assert table(record) == table(plain)
     study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
     assert "killed by signal 9" in study.trials[0].user_attrs["reason"]
+
+
+def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, spec):
+    plain = run_sweep(spec(name="plain"))
+    (store / "runs").rename(store / "elsewhere")
+    (store / "runs").touch()  # nothing can be written below it
+    with pytest.raises(StoreError, match=r"runs/.* cannot be made.*the same command goes on"):
+        run_sweep(spec())
+    assert read_sweep("small").counts()["failed"] == 0
+    (store / "runs").unlink()
+    assert table(run_sweep(spec())) == table(plain)
 
 
 def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkeypatch):

@@ -219,7 +219,7 @@ def test_a_stored_grid_keeps_its_cells():
         ),
         ({"search": {"model.heads": [4, 3]}}, "search.model.heads", "must divide hidden (128)"),
         ({"search": {}}, "search", "nothing is searched, so all 10 trials would be the same"),
-        ({"search": [1]}, "search", "must be a valid dictionary"),
+        ({"search": [1]}, "search", "must be a mapping"),
         ({"sampler": "cmaes"}, "search", "cmaes searches two or more ranges, given optimizer.lr."),
         ({"sampler": "grid"}, "search", "optimizer.lr: a grid needs a list of values, or num or step"),
         (
@@ -228,7 +228,7 @@ def test_a_stored_grid_keeps_its_cells():
             "must be less than or equal",
         ),
         ({"experiment": {"sede": 1}}, "experiment.sede", "unknown key. Did you mean seed?"),
-        ({"experiment": 3}, "experiment", "must be a valid dictionary"),
+        ({"experiment": 3}, "experiment", "must be a mapping"),
         ({"arms": {"mix": {"norm": "mxi"}}}, "arms.mix.norm.kind", "unknown placement 'mxi'."),
         (
             {"arms": {"mix": {"norm": "mix", "norm.alpha": 1.5}}},
@@ -258,8 +258,8 @@ def test_a_stored_grid_keeps_its_cells():
             "unknown key. It belongs to",
         ),
         ({"arm": {}}, "arm", "unknown key. Did you mean arms?"),
-        ({"name": "a/b"}, "name", "String should match pattern"),
-        ({"name": "a" * 81}, "name", "String should have at most 80 characters"),
+        ({"name": "a/b"}, "name", "must consist of letters from A to Z, digits"),
+        ({"name": "a" * 81}, "name", "must have at most 80 characters"),
     ],
 )
 def test_one_problem(parts, path, message):

@@ -126,7 +126,7 @@ def test_a_run_killed_after_a_checkpoint_goes_on_from_it_without_logging_a_step_
     place = Place(name="killed")
     started = []
     with pytest.raises(Killed):
-        train(run, place, Hooks(started=lambda run_id, _: started.append(run_id), progress=die))
+        train(run, place, Hooks(started=lambda run_id, *_: started.append(run_id), progress=die))
     assert tracking.client().get_run(started[0]).info.status == "FAILED"
     rest = train(run, Place(run_id=started[0]))
     assert rest.metrics == whole.metrics

@@ -1,0 +1,33 @@
+"""What is in a report, before it is put into tables or JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ablate.reporting import findings
+from ablate.sweeping.study import SweepRecord
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a sweep found."""
+
+    record: SweepRecord
+    """The sweep and its trials."""
+    figures: list[Path]
+    """PNG files."""
+    importance: dict[str, dict[str, float]]
+    """Arm -> searched parameter -> share of the explained variation; empty for an arm with too few trials."""
+    mlflow: dict[str, Any]
+    """experiment, experiment_id, tracking_uri (without password), run_id of the report, parents (arm -> run)."""
+    folder: Path
+    """Where the figures, report.json and table.txt are."""
+    notes: list[str] = field(default_factory=list)
+    """What to know before believing the numbers."""
+
+    @property
+    def verdict(self) -> str:
+        """The best value of each arm and how little one seed proves."""
+        return findings.verdict(self.record)
