@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING
@@ -29,7 +27,7 @@ from ablate.sweeping.study import (
     title_of,
 )
 from ablate.sweeping.trials import ArmTrials, end_run
-from ablate.sweeping.worker import cores, start, start_server
+from ablate.sweeping.worker import cores, signals, start, start_server
 from ablate.training.train import Place
 from ablate.words import setting
 
@@ -107,7 +105,7 @@ class _Runner:
             return
         warnings.filterwarnings("ignore", module="optuna")
         context = start_server(self.threads)
-        with self._signals(), self.display:
+        with signals(self._stop), self.display:
             try:
                 while True:
                     while not self.stopping and len(self.jobs) < self.workers and (arm := self._next_arm()):
@@ -225,22 +223,9 @@ class _Runner:
                 end_run(job.run_id, "interrupted", "stopped")
             self._close(job, "interrupted", finished=False)
 
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _stop(self, number: int, frame: object) -> None:
         """Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
-
-        def stop(number: int, frame: object) -> None:
-            self.stopping += 1
-
-        try:
-            before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        except ValueError:  # not the main thread, as in some notebooks
-            before = {}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        self.stopping += 1
 
     # ------------------------------------------------------------------ after
 

@@ -37,10 +37,14 @@ def cores() -> int:
 
 
 def start_server(threads: int) -> ForkServerContext:
-    """The context whose processes are forked from a preloaded server; each computes on `threads` threads."""
+    """The context whose processes are forked from a preloaded server; each computes on `threads` threads.
+
+    The server ignores Ctrl-C and SIGTERM, which reach the whole process group: the sweep alone answers them, and the
+    server ends when the sweep does.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ablate.sweeping.preload"])
-    with environ(dict.fromkeys(_THREADS, str(threads))), _signals_ignored():
+    with environ(dict.fromkeys(_THREADS, str(threads))), signals(signal.SIG_IGN):
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
@@ -116,11 +120,10 @@ def work(connection: Connection, experiment: Tree, place: Place, threads: int, e
 
 
 @contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    """What is started within ignores Ctrl-C and SIGTERM, which reach the whole process group: the sweep alone answers
-    them, and the server ends when the sweep does."""
+def signals(handler: Any) -> Iterator[None]:
+    """`handler` answers Ctrl-C and SIGTERM within."""
     try:
-        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread, as in some notebooks
         before = {}
     try:
