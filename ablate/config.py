@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -55,7 +56,9 @@ class Experiment(Config):
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
         found = [(("model", *path), text, given) for path, text, given in self.model.problems()]
-        found += [(("norm", *path), text, given) for path, text, given in self.norm.problems(self.model.layers)]
+        stack = self.model.stack()
+        found += [(("norm", *path), text, given) for path, text, given in self.norm.problems(stack)]
+        found += [(("init", *path), text, given) for path, text, given in self.init.problems(stack)]
         if self.data.task != self.model.task:
             data, model = (f"{part.kind} is for {part.task.replace('_', ' ')}" for part in (self.data, self.model))
             fitting = [kind for kind in data_kinds if data_kinds[kind].task == self.model.task]
@@ -173,8 +176,17 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         tree[key] = value
 
 
-def _part(cls: type[Any] | None, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, type[Any] | None]:
+@dataclass(frozen=True)
+class _Each:
+    """In the place of a class: a mapping from names to instances of `item`."""
+
+    item: type[Any]
+
+
+def _part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, Any]:
     """The registry of field `key` of `cls`, if it has one, and the class that its value in `tree` asks for."""
+    if isinstance(cls, _Each):
+        return None, cls.item
     field = cls.model_fields.get(key) if cls is not None else None
     if field is None:
         return None, None
@@ -182,7 +194,13 @@ def _part(cls: type[Any] | None, tree: Mapping[str, Any], key: str) -> tuple[Reg
     if registry is not None:
         return registry, registry.kind_of(tree.get(key) or {})
     inner = field.annotation
-    return None, inner if isinstance(inner, type) and issubclass(inner, Config) else None
+    if get_origin(inner) is dict and _is_config(item := get_args(inner)[1]):
+        return None, _Each(item)
+    return None, inner if _is_config(inner) else None
+
+
+def _is_config(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Config)
 
 
 def _registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -> Registry[Any] | None:
@@ -197,7 +215,7 @@ def _registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -
 
 def known_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """The dotted paths that `cls` has, with the kinds that `tree` chooses."""
-    for key in cls.model_fields:
+    for key in tree if isinstance(cls, _Each) else cls.model_fields:
         yield prefix + key
         _, child = _part(cls, tree, key)
         if child is not None:

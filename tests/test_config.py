@@ -11,8 +11,9 @@ from ablate.models import models
 from ablate.models.llama import Llama
 from ablate.models.vit import ViT
 from ablate.norms import initializations, norm_layers, placements
+from ablate.norms.by_depth import Mix
 from ablate.norms.layers import LayerNorm, RMSNorm
-from ablate.norms.placements import DeepNorm, Mix, Pre
+from ablate.norms.placements import DeepNorm, Pre
 from ablate.reading import parse_yaml
 from ablate.registry import Registry
 from ablate.training.optim import optimizers, schedules

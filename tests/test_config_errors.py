@@ -269,4 +269,4 @@ def test_mix_takes_alpha_or_a_count():
 def test_what_a_mix_shares_is_set_on_the_mix(part, field):
     value = "layernorm" if field == "layer" else False
     found = problems({"norm": "mix", f"norm.{part}.{field}": value})
-    assert found == {"norm": (f"set {field} on norm itself, not on first or second", None)}
+    assert found == {"norm": (f"set {field} on norm itself, not on {part}", None)}

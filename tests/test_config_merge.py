@@ -6,8 +6,9 @@ import pytest
 
 from ablate.config import Experiment, merge
 from ablate.models.llama import Llama
+from ablate.norms.by_depth import Mix
 from ablate.norms.layers import LayerNorm, RMSNorm
-from ablate.norms.placements import DeepNorm, Mix, Post
+from ablate.norms.placements import DeepNorm, Post
 from ablate.reading import parse_overrides
 from ablate.training.optim import Adam
 from ablate.training.trainer import TrainerConfig

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import torch
 from pydantic import Field
-from torch import nn
+from torch import Tensor, nn
 
-from ablate.norms import Initialization, Placement, Projection, Site
+from ablate.norms import Initialization, Placement, Projection, Site, Stack
 from ablate.registry import Kind, Registry
 
 
@@ -48,6 +49,10 @@ class ModelConfig(Kind):
         """The initialised model. `classes`: vocabulary size or number of classes; `shape`: of one input."""
         raise NotImplementedError
 
+    def stack(self) -> Stack:
+        """What placements, norm layers and initialisations have to know of the model."""
+        raise NotImplementedError
+
     def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
         """What is wrong between these fields: (path, message, given)."""
         if self.hidden % self.heads:
@@ -58,11 +63,24 @@ class ModelConfig(Kind):
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)
 
 
-def site_of(norm: Placement, index: int, depth: int, dim: int) -> Site:
-    """The site of one layer, whose norms are `norm.layer` on `dim` features."""
-    return Site(index, depth, norm_factory(norm, dim))
+def site_of(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:
+    """The site of one layer, whose norms are `norm.layer` on the hidden state."""
+    return Site(index, stack.depth, stack.hidden, norm_factory(norm, stack.hidden), drop)
 
 
 def norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:
     """A function that builds one norm layer on `dim` features."""
     return lambda: norm.layer.build(dim)
+
+
+class QKVNorm(nn.Module):
+    """Norms on the queries, keys and values of each head: [..., heads + 2 kv_heads, head_dim] -> the same."""
+
+    def __init__(self, norm: Placement, heads: int, kv_heads: int, head_dim: int) -> None:
+        super().__init__()
+        self.heads = [heads, kv_heads, kv_heads]
+        self.q, self.k, self.v = (norm.layer.build(head_dim) for _ in "qkv")
+
+    def forward(self, qkv: Tensor) -> Tensor:
+        q, k, v = qkv.split(self.heads, dim=-2)
+        return torch.cat([self.q(q), self.k(k), self.v(v)], dim=-2)

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.models.base import Model, ModelConfig, models, norm_factory, site_of
-from ablate.norms import Initialization, Placement, Projection, initialize
+from ablate.models.base import Model, ModelConfig, QKVNorm, models, norm_factory, site_of
+from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 Linear = partial(nn.Linear, bias=False)
 
@@ -47,6 +47,10 @@ class Llama(ModelConfig):
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
         return LlamaModel(self, norm, init, self.vocab_size or classes)
+
+    def stack(self) -> Stack:
+        head_dim = self.hidden // self.heads
+        return Stack(self.layers, self.hidden, self.mlp, head_dim, causal=True, token_embedding=True)
 
     def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
         found = super().problems()
@@ -82,17 +86,18 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 class Attention(nn.Module):
     """Causal self-attention. [batch, seq, hidden] -> the same."""
 
-    def __init__(self, config: Llama, inner_norm: nn.Module | None) -> None:
+    def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
         super().__init__()
         self.head_dim = config.hidden // config.heads
         self.heads, self.kv_heads = config.heads, config.kv_heads or config.heads
         self.qkv_proj = Linear(config.hidden, (self.heads + 2 * self.kv_heads) * self.head_dim)
-        self.norm = inner_norm or nn.Identity()
+        self.qkv_norm = QKVNorm(norm, self.heads, self.kv_heads, self.head_dim) if placed.qkv_norm else nn.Identity()
+        self.norm = norm.layer.build(config.hidden) if placed.inner_norm else nn.Identity()
         self.o_proj = Linear(config.hidden, config.hidden)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         batch, seq, hidden = x.shape
-        qkv = self.qkv_proj(x).view(batch, seq, -1, self.head_dim)
+        qkv = self.qkv_norm(self.qkv_proj(x).view(batch, seq, -1, self.head_dim))
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         q, k = rotate(qk, table).split([self.heads, self.kv_heads], dim=2)
         y = F.scaled_dot_product_attention(
@@ -108,10 +113,10 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """SwiGLU: `down(silu(gate(x)) * up(x))`. [batch, seq, hidden] -> the same."""
 
-    def __init__(self, config: Llama, inner_norm: nn.Module | None) -> None:
+    def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
         super().__init__()
         self.gate_up_proj = Linear(config.hidden, 2 * config.mlp)
-        self.norm = inner_norm or nn.Identity()
+        self.norm = norm.layer.build(config.mlp) if placed.inner_norm else nn.Identity()
         self.down_proj = Linear(config.mlp, config.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -128,10 +133,10 @@ class Block(nn.Module):
 
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
-        inner = norm.at(index, config.layers).inner_norm
-        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, index, config.layers, config.hidden))
-        self.attn = Attention(config, norm.layer.build(config.hidden) if inner else None)
-        self.mlp = MLP(config, norm.layer.build(config.mlp) if inner else None)
+        placed = norm.at(index, config.layers)
+        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, index, config.stack()))
+        self.attn = Attention(config, norm, placed)
+        self.mlp = MLP(config, norm, placed)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
         x = self.attn_residual(x, self.attn, table)
@@ -154,7 +159,7 @@ class LlamaModel(Model):
         self.lm_head = Linear(config.hidden, vocab_size)
         if config.tie_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
-        initialize(self.projections(), init, norm, config.layers)
+        initialize(self.projections(), init, norm, config.stack())
 
     def forward(self, tokens: Tensor) -> Tensor:
         x = self.embed_norm(self.embed_tokens(tokens))

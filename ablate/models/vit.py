@@ -15,8 +15,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.errors import ConfigError, Problem
-from ablate.models.base import Model, ModelConfig, models, site_of
-from ablate.norms import Initialization, Placement, Projection, initialize
+from ablate.models.base import Model, ModelConfig, QKVNorm, models, site_of
+from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 
 @models.register
@@ -40,8 +40,29 @@ class ViT(ModelConfig):
     task: ClassVar[str] = "image_classification"
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}
 
+    def stack(self) -> Stack:
+        mlp, head_dim = int(self.hidden * self.mlp_ratio), self.hidden // self.heads
+        return Stack(self.layers, self.hidden, mlp, head_dim, causal=False, token_embedding=False)
+
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
         return ViTModel(self, norm, init, classes, shape)
+
+
+class NormedQKV(nn.Module):
+    """timm's query, key and value projection with a norm on each head of each: [..., dim] -> [..., 3 dim]."""
+
+    def __init__(self, projection: nn.Linear, heads: int, norm: Placement) -> None:
+        super().__init__()
+        self.projection, self.heads = projection, heads
+        self.norm = QKVNorm(norm, heads, heads, projection.in_features // heads)
+
+    @property
+    def weight(self) -> Tensor:
+        """That of the projection."""
+        return self.projection.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.projection(x).unflatten(-1, (3 * self.heads, -1))).flatten(-2)
 
 
 class Block(nn.Module):
@@ -59,28 +80,27 @@ class Block(nn.Module):
         depth: int,
         *,
         norm: Placement,
-        layers: int,
+        stack: Stack,
         **timm: Any,
     ) -> None:
         from timm.layers import Attention, DropPath, Mlp
 
         super().__init__()
-        inner = norm.at(depth, layers).inner_norm
-        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, depth, layers, dim))
-        new_norm = timm["norm_layer"]
+        placed = norm.at(depth, stack.depth)
+        inner, new_norm = placed.inner_norm, timm["norm_layer"]
+        drop = partial(DropPath, drop_path)
+        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, depth, stack, drop))
+        if drop_path and any(DropPath not in map(type, r.modules()) for r in (self.attn_residual, self.mlp_residual)):
+            text = f"placement {placed.kind} does not say where stochastic depth is: its wiring leaves out site.drop()"
+            raise ConfigError([Problem("model.drop_path", text, drop_path)])
         self.attn = Attention(dim, num_heads, qkv_bias=timm["qkv_bias"], scale_norm=inner, norm_layer=new_norm)
-        self.mlp = Mlp(dim, int(dim * mlp_ratio), act_layer=timm["act_layer"], norm_layer=new_norm if inner else None)
-        self.drop_path = DropPath(drop_path)
-
-    def _attn(self, x: Tensor) -> Tensor:
-        return self.drop_path(self.attn(x))
-
-    def _mlp(self, x: Tensor) -> Tensor:
-        return self.drop_path(self.mlp(x))
+        if placed.qkv_norm:
+            self.attn.qkv = NormedQKV(self.attn.qkv, num_heads, norm)
+        self.mlp = Mlp(dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=new_norm if inner else None)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.attn_residual(x, self._attn)
-        x = self.mlp_residual(x, self._mlp)
+        x = self.attn_residual(x, self.attn)
+        x = self.mlp_residual(x, self.mlp)
         return x
 
 
@@ -114,11 +134,11 @@ class ViTModel(Model):
             drop_path_rate=config.drop_path,
             final_norm=norm.final_norm,
             norm_layer=new_norm,
-            block_fn=partial(Block, norm=norm, layers=config.layers),
+            block_fn=partial(Block, norm=norm, stack=config.stack()),
         )
         if norm.at(0, config.layers).embedding_norm:
             self.vit.norm_pre = new_norm(config.hidden)
-        initialize(self.projections(), init, norm, config.layers)
+        initialize(self.projections(), init, norm, config.stack())
 
     def forward(self, images: Tensor) -> Tensor:
         return self.vit(images)

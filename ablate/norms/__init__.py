@@ -1,8 +1,12 @@
 """The norm registry that both model families share: norm layers, placements and initialisations."""
 
+from ablate.norms import by_depth  # noqa: F401 - registers the placements of all layers first, then its own
+
+# isort: split
+from ablate.norms import admin  # noqa: F401
 from ablate.norms.init import Initialization, Projection, initializations, initialize
 from ablate.norms.layers import NormLayer, norm_layers
-from ablate.norms.placements import Placement, Site, placements
+from ablate.norms.placement import Placement, Site, Stack, placements
 
 __all__ = [
     "Initialization",
@@ -10,6 +14,7 @@ __all__ = [
     "Placement",
     "Projection",
     "Site",
+    "Stack",
     "initializations",
     "initialize",
     "norm_layers",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.norms.placements import Placement
+from ablate.norms.placement import Placement, Problems, Stack
 from ablate.registry import Kind, Registry
 
 OUTPUTS = ("o", "down")  # the projections that write to the residual stream
@@ -26,15 +26,28 @@ class Projection:
 
 
 class Initialization(Kind):
-    """How the projections start."""
+    """How the projections start: normal, with a standard deviation that may depend on the projection."""
 
     kind: str
-    std: float = Field(0.02, gt=0)
-    """Standard deviation of the normal distribution."""
+    std: float | None = Field(None, gt=0)
+    """Standard deviation that the kind starts from. None: 0.02, and for small_scaled sqrt(2 / (5d))."""
 
-    def std_of(self, projection: Projection, depth: int) -> float:
-        """The standard deviation for one projection of a model of `depth` layers."""
+    formula: ClassVar[str]
+    """The standard deviations in one line."""
+    source: ClassVar[str]
+    """The paper or model that it is from."""
+
+    def base_std(self, stack: Stack) -> float:
+        """The standard deviation that the kind starts from."""
+        return 0.02 if self.std is None else self.std
+
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        """The standard deviation for one projection of a model."""
         raise NotImplementedError
+
+    def problems(self, stack: Stack) -> Problems:
+        """What makes no sense for a model: (path, message, given)."""
+        return []
 
 
 initializations: Registry[Initialization] = Registry("initialisation", Initialization, default="normal")
@@ -42,29 +55,63 @@ initializations: Registry[Initialization] = Registry("initialisation", Initializ
 
 @initializations.register
 class Normal(Initialization):
-    """N(0, std) everywhere."""
+    """The same normal distribution for every projection."""
 
     kind: Literal["normal"] = "normal"
+    formula = "std"
+    source = "GPT, LLaMA"
 
-    def std_of(self, projection: Projection, depth: int) -> float:
-        return self.std
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        return self.base_std(stack)
 
 
 @initializations.register
 class Scaled(Initialization):
-    """N(0, std), and std / sqrt(2L) for the projections that write to the residual stream (GPT-2, OLMo)."""
+    """Smaller for the projections that write to the residual stream, o and down."""
 
     kind: Literal["scaled"] = "scaled"
+    formula = "std; std / sqrt(2L) for o and down"
+    source = "GPT-2, OLMo"
 
-    def std_of(self, projection: Projection, depth: int) -> float:
-        return self.std / (2 * depth) ** 0.5 if projection.role in OUTPUTS else self.std
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        std = self.base_std(stack)
+        return std / (2 * stack.depth) ** 0.5 if projection.role in OUTPUTS else std
 
 
-def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, depth: int) -> None:
+@initializations.register
+class SmallScaled(Scaled):
+    """Scaled, from a standard deviation that falls with the width."""
+
+    kind: Literal["small_scaled"] = "small_scaled"  # type: ignore[assignment]
+    formula = "s = sqrt(2 / (5d)); s / sqrt(2L) for o and down"
+    source = "Nguyen and Salazar 2019, arXiv 1910.05895; Li et al. 2024, arXiv 2412.13795, appendix B"
+
+    def base_std(self, stack: Stack) -> float:
+        return (2 / (5 * stack.hidden)) ** 0.5 if self.std is None else self.std
+
+
+@initializations.register
+class ScaledEmbedding(Scaled):
+    """Scaled, with an embedding as large as small_scaled's times sqrt(d), so that the first norm does not amplify its
+    gradient."""
+
+    kind: Literal["scaled_embedding"] = "scaled_embedding"  # type: ignore[assignment]
+    formula = "as scaled; sqrt(2/5) for the embedding"
+    source = "Takase et al. 2023, arXiv 2312.16903"
+
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        return (2 / 5) ** 0.5 if projection.role == "embedding" else super().std_of(projection, stack)
+
+    def problems(self, stack: Stack) -> Problems:
+        return [] if stack.token_embedding else [(("kind",), "the model has no token embedding to scale", self.kind)]
+
+
+def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, stack: Stack) -> None:
     """Draws every projection anew from torch's global generator, in order; a placement's own gains go before `init`."""
     for projection in projections:
-        gains = {} if projection.layer is None else placement.at(projection.layer, depth).gains(depth)
+        placed = None if projection.layer is None else placement.at(projection.layer, stack.depth)
+        gains = placed.gains(stack.depth) if placed else {}
         if projection.role in gains:
             nn.init.xavier_normal_(projection.weight, gain=gains[projection.role])
         else:
-            nn.init.normal_(projection.weight, std=init.std_of(projection, depth))
+            nn.init.normal_(projection.weight, std=init.std_of(projection, stack))

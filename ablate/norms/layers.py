@@ -5,7 +5,8 @@ Statistics are computed in float32 (float64 for float64 input), whatever the pre
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,9 +21,20 @@ class NormLayer(Kind):
 
     kind: str
 
+    formula: ClassVar[str]
+    """What it computes in one line, of a token's features x."""
+    source: ClassVar[str]
+    """The paper that it is from."""
+    caveats: ClassVar[str] = ""
+    """What to know before it is compared with others."""
+
     def build(self, dim: int) -> nn.Module:
         """The module: [..., dim] -> [..., dim], same dtype out as in."""
         raise NotImplementedError
+
+    def problems(self, dim: int, causal: bool) -> list[tuple[tuple[str, ...], str, Any]]:
+        """What is wrong with it on `dim` features of a model that is causal or not: (path, message, given)."""
+        return []
 
 
 norm_layers: Registry[NormLayer] = Registry("norm layer", NormLayer)
@@ -61,13 +73,86 @@ class LayerNormModule(nn.Module):
         return F.layer_norm(wide, self.weight.shape, self.weight.to(wide.dtype), bias, self.eps).to(x.dtype)
 
 
+class PartialRMSNormModule(nn.Module):
+    """`x / sqrt(mean(x[:k]^2) + eps) * weight` over the last dimension, with the mean over the first `k` features."""
+
+    def __init__(self, dim: int, k: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.k, self.eps = k, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _wide(x)
+        scale = torch.rsqrt(wide[..., : self.k].square().mean(-1, keepdim=True) + self.eps)
+        return (wide * scale * self.weight.to(wide.dtype)).to(x.dtype)
+
+
+class GroupNormModule(nn.Module):
+    """`(x - mean) / sqrt(var + eps) * weight + bias` with mean and variance over each of `groups` groups of a token's
+    features. `nn.GroupNorm` would pool them over the tokens as well, and so see the future."""
+
+    def __init__(self, dim: int, groups: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.groups, self.eps = groups, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        grouped = _wide(x).unflatten(-1, (self.groups, -1))
+        normed = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
+        return torch.addcmul(self.bias.to(normed.dtype), normed, self.weight.to(normed.dtype)).to(x.dtype)
+
+
+class BatchNormModule(nn.Module):
+    """`(x - mean) / sqrt(var + eps) * weight + bias` with mean and variance of each feature over batch and tokens while
+    training, and with their running averages afterwards."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, dim: int, eps: float, momentum: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.register_buffer("running_mean", torch.zeros(dim))
+        self.register_buffer("running_var", torch.ones(dim))
+        self.eps, self.momentum = eps, momentum
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _wide(x).flatten(0, -2)
+        mean, var = self.running_mean.to(wide.dtype), self.running_var.to(wide.dtype)
+        weight, bias = self.weight.to(wide.dtype), self.bias.to(wide.dtype)
+        normed = F.batch_norm(wide, mean, var, weight, bias, self.training, self.momentum, self.eps)
+        if mean.dtype != self.running_mean.dtype:  # then the averages were updated in a copy
+            self.running_mean.copy_(mean)
+            self.running_var.copy_(var)
+        return normed.view(x.shape).to(x.dtype)
+
+
+class DynamicTanhModule(nn.Module):
+    """`weight * tanh(alpha * x) + bias` with a learnable scalar `alpha`, [1]."""
+
+    def __init__(self, dim: int, alpha: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((1,), alpha))
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _wide(x)
+        alpha, weight, bias = (p.to(wide.dtype) for p in (self.alpha, self.weight, self.bias))
+        return torch.addcmul(bias, weight, torch.tanh(alpha * wide)).to(x.dtype)
+
+
 @norm_layers.register
 class RMSNorm(NormLayer):
-    """`x / sqrt(mean(x^2) + eps) * g` (Zhang and Sennrich 2019, arXiv 1910.07467, equation 4)."""
+    """Root mean square normalisation: re-scaled, not re-centred."""
 
     kind: Literal["rmsnorm"] = "rmsnorm"
     eps: float = Field(1e-6, gt=0)
     """Added to the mean square."""
+    formula = "x / sqrt(mean(x^2) + eps) * g"
+    source = "Zhang and Sennrich 2019, arXiv 1910.07467, equation 4"
 
     def build(self, dim: int) -> nn.Module:
         return RMSNormModule(dim, self.eps)
@@ -75,13 +160,111 @@ class RMSNorm(NormLayer):
 
 @norm_layers.register
 class LayerNorm(NormLayer):
-    """`(x - mean) / sqrt(var + eps) * g + b` (Ba et al. 2016, arXiv 1607.06450)."""
+    """Layer normalisation: re-centred and re-scaled."""
 
     kind: Literal["layernorm"] = "layernorm"
     eps: float = Field(1e-6, gt=0)
     """Added to the variance."""
     bias: bool = True
     """Whether there is a learnable shift `b`."""
+    formula = "(x - mean(x)) / sqrt(var(x) + eps) * g + b"
+    source = "Ba et al. 2016, arXiv 1607.06450"
 
     def build(self, dim: int) -> nn.Module:
         return LayerNormModule(dim, self.eps, self.bias)
+
+
+@norm_layers.register
+class PartialRMSNorm(NormLayer):
+    """pRMSNorm: the root mean square estimated from the first `k = ceil(p d)` features, the gain on all d."""
+
+    kind: Literal["prmsnorm"] = "prmsnorm"
+    p: float = Field(0.0625, gt=0, le=1)
+    """The share of the features that the root mean square is taken of; 1 is RMSNorm."""
+    eps: float = Field(1e-6, gt=0)
+    """Added to the mean square."""
+    formula = "x / sqrt(mean(x[:ceil(p d)]^2) + eps) * g"
+    source = "Zhang and Sennrich 2019, arXiv 1910.07467"
+    caveats = "Not faster than RMSNorm where that has a fused kernel; the estimate is noisy where p d is small."
+
+    def build(self, dim: int) -> nn.Module:
+        k = math.ceil(self.p * dim - 1e-9)
+        return RMSNormModule(dim, self.eps) if k == dim else PartialRMSNormModule(dim, k, self.eps)
+
+
+@norm_layers.register
+class GroupNorm(NormLayer):
+    """Group normalisation of each token on its own: LayerNorm within each of `groups` equal groups of features."""
+
+    kind: Literal["groupnorm"] = "groupnorm"
+    groups: int = Field(4, gt=0)
+    """Number of groups; must divide the number of features."""
+    eps: float = Field(1e-6, gt=0)
+    """Added to each group's variance."""
+    formula = "(x - mean_group(x)) / sqrt(var_group(x) + eps) * g + b"
+    source = "Wu and He 2018, arXiv 1803.08494, applied to each token as in Li et al. 2024, arXiv 2412.13795"
+    caveats = "A GroupNorm that pools over the sequence, as torch's on [batch, features, sequence], leaks the future."
+
+    def build(self, dim: int) -> nn.Module:
+        return GroupNormModule(dim, self.groups, self.eps)
+
+    def problems(self, dim: int, causal: bool) -> list[tuple[tuple[str, ...], str, Any]]:
+        return (
+            [(("groups",), f"must divide the {dim} features that are normed", self.groups)] if dim % self.groups else []
+        )
+
+
+@norm_layers.register
+class BatchNorm(NormLayer):
+    """Batch normalisation of each feature over batch and tokens; running averages take their place in validation."""
+
+    kind: Literal["batchnorm"] = "batchnorm"
+    eps: float = Field(1e-5, gt=0)
+    """Added to the variance."""
+    momentum: float = Field(0.1, gt=0, le=1)
+    """Weight of the newest batch in the running averages."""
+    formula = "(x - mean_batch(x)) / sqrt(var_batch(x) + eps) * g + b"
+    source = "Ioffe and Szegedy 2015, arXiv 1502.03167"
+    caveats = (
+        "Vision only: in a causal model it would see the future. Depends on the batch size; parts of an accumulated "
+        "batch are normed each on their own."
+    )
+
+    def build(self, dim: int) -> nn.Module:
+        return BatchNormModule(dim, self.eps, self.momentum)
+
+    def problems(self, dim: int, causal: bool) -> list[tuple[tuple[str, ...], str, Any]]:
+        if not causal:
+            return []
+        return [
+            (("kind",), "statistics over batch and tokens see the future; a causal model cannot have it", self.kind)
+        ]
+
+
+@norm_layers.register
+class DynamicTanh(NormLayer):
+    """DyT: an elementwise tanh with a learnable slope in place of a normalisation."""
+
+    kind: Literal["dyt"] = "dyt"
+    alpha: float = Field(0.5, gt=0)
+    """Initial slope. Its authors take 0.5 and, for wide language models, less, with more before attention than
+    elsewhere."""
+    formula = "tanh(alpha x) * g + b"
+    source = "Zhu et al. 2025, arXiv 2503.10622"
+    caveats = "No statistic of x: it bounds the features, it does not normalise them."
+
+    def build(self, dim: int) -> nn.Module:
+        return DynamicTanhModule(dim, self.alpha)
+
+
+@norm_layers.register
+class NoNorm(NormLayer):
+    """No normalisation at all."""
+
+    kind: Literal["none"] = "none"
+    formula = "x"
+    source = "Zhang and Sennrich 2019, arXiv 1910.07467, as a baseline"
+    caveats = "May explode: a run that diverges is a result."
+
+    def build(self, dim: int) -> nn.Module:
+        return nn.Identity()

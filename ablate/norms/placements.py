@@ -1,107 +1,25 @@
-"""Placements: where norm layers and factors sit around the residual connections of a layer.
-
-A block of either model family is two lines, whatever the placement,
-
-    x = self.attn_residual(x, self.attn)
-    x = self.mlp_residual(x, self.mlp)
-
-and a placement is the factory of those two modules: `wire(site)`. To add one, write one class here (or in a file of
-your own): a `kind`, its fields, and `residual`, which wires one sublayer. Below, `N` is the norm layer
-(`norm.layer`), `f` a sublayer (attention, then MLP), `L` the number of layers and `l` a layer's index counted from 1.
-"""
+"""The placements that hold for all layers alike, each with its formula and its source. See `placement.py` for the
+words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Literal
 
-from pydantic import Field, field_serializer, model_validator
-from torch import Tensor, nn
+from torch import nn
 
-from ablate.norms.layers import NormLayer, RMSNorm, norm_layers
-from ablate.registry import Kind, Registry
-
-Sublayer = Callable[..., Tensor]
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where a layer stands: its 0-based `index` among `depth` layers, and `norm()`, which builds one norm layer."""
-
-    index: int
-    depth: int
-    norm: Callable[[], nn.Module]
-
-
-class Placement(Kind):
-    """A placement. Fields given here are common to all placements and stay when `norm.kind` changes."""
-
-    kind: str
-    layer: Annotated[NormLayer, norm_layers] = RMSNorm()
-    """The norm layer. Where it is not given, the model's own: RMSNorm for LLaMA, LayerNorm for ViT."""
-    final_norm: bool = True
-    """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
-    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
-
-    rule: ClassVar[str]
-    """The sublayer rule in one line, as `ablate list placements` prints it."""
-    source: ClassVar[str]
-    """The paper that the rule is from."""
-    embedding_norm: ClassVar[bool] = False
-    """Whether a norm follows the embedding."""
-    inner_norm: ClassVar[bool] = False
-    """Whether a norm precedes the output projections of attention and MLP."""
-
-    def residual(self, site: Site) -> nn.Module:
-        """The wiring of one sublayer: a module called with (x, f, *arguments of f)."""
-        raise NotImplementedError
-
-    def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        """The wiring of a layer's attention and MLP. A placement that ties the two together overrides this; what the
-        first returns is what the second is given, so it may be more than one tensor."""
-        return self.residual(site), self.residual(site)
-
-    def at(self, index: int, depth: int) -> Placement:
-        """The placement of one layer: this one, unless it depends on the depth."""
-        return self
-
-    def gains(self, depth: int) -> dict[str, float]:
-        """Xavier gain by projection (q, k, v, o, gate, up, down) where the placement brings its own initialisation."""
-        return {}
-
-    def problems(self, depth: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong with these fields for a model of `depth` layers: (path, message, given)."""
-        return []
-
-
-_SHARED = ("layer", "final_norm")
-placements: Registry[Placement] = Registry("placement", Placement, default="pre")
-
-
-class PreResidual(nn.Module):
-    """`x + f(scale * N(x))`; `scale` is a Python float, so that it survives construction on the meta device."""
-
-    def __init__(self, norm: nn.Module, scale: float = 1.0) -> None:
-        super().__init__()
-        self.norm, self.scale = norm, scale
-
-    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        h = self.norm(x)
-        return x + f(h if self.scale == 1.0 else h * self.scale, *args)
-
-
-class PostResidual(nn.Module):
-    """`N(alpha * x + f(x))`; `alpha` is a Python float, so that it survives construction on the meta device."""
-
-    def __init__(self, norm: nn.Module, alpha: float = 1.0) -> None:
-        super().__init__()
-        self.norm, self.alpha = norm, alpha
-
-    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        y = f(x, *args)
-        return self.norm(x + y if self.alpha == 1.0 else self.alpha * x + y)
+from ablate.norms.placement import Placement, Site, placements
+from ablate.norms.residuals import (
+    BottomResidual,
+    InputPostResidual,
+    OutputNormResidual,
+    PlainResidual,
+    PostResidual,
+    PreResidual,
+    SandwichResidual,
+    ScaledResidual,
+    TopResidual,
+)
 
 
 @placements.register
@@ -111,9 +29,14 @@ class Pre(Placement):
     kind: Literal["pre"] = "pre"
     rule = "x + f(N(x))"
     source = "Xiong et al. 2020, arXiv 2002.04745"
+    diagram = "x ─┬─ N ─ f ─ + ─►\n   └─────────┘"
+    caveats = "The variance of the stream grows with depth, so deep layers change it little."
 
     def residual(self, site: Site) -> nn.Module:
-        return PreResidual(site.norm())
+        return PreResidual(site)
+
+
+placements.preset("group", "pre", layer={"kind": "groupnorm"})
 
 
 @placements.register
@@ -123,9 +46,11 @@ class Post(Placement):
     kind: Literal["post"] = "post"
     rule = "N(x + f(x))"
     source = "Vaswani et al. 2017, arXiv 1706.03762"
+    diagram = "x ─┬─ f ─ + ─ N ─►\n   └─────┘"
+    caveats = "Hard to train deep without a long warm-up. With the final norm on, two norms stand in a row at the top."
 
     def residual(self, site: Site) -> nn.Module:
-        return PostResidual(site.norm())
+        return PostResidual(site)
 
 
 @placements.register
@@ -138,13 +63,33 @@ class DeepNorm(Placement):
     kind: Literal["deepnorm"] = "deepnorm"
     rule = "N((2L)^(1/4) x + f(x))"
     source = "Wang et al. 2022, arXiv 2203.00555"
+    diagram = "x ─┬─ f ────────── + ─ N ─►\n   └─ * (2L)^(1/4) ─┘"
+    initialisation = "Xavier normal, gain (8L)^(-1/4) for v, o, gate, up and down, 1 for q and k"
+    caveats = (
+        "Its gain shrinks the weights: a published baseline with (8L)^(+1/4) is not DeepNorm. Its authors' code has no "
+        "final norm: norm.final_norm=false."
+    )
 
     def residual(self, site: Site) -> nn.Module:
-        return PostResidual(site.norm(), alpha=(2 * site.depth) ** 0.25)
+        return PostResidual(site, alpha=(2 * site.depth) ** 0.25)
 
     def gains(self, depth: int) -> dict[str, float]:
-        beta = (8 * depth) ** -0.25
-        return {"q": 1.0, "k": 1.0, **dict.fromkeys(("v", "o", "gate", "up", "down"), beta)}
+        return _xavier((8 * depth) ** -0.25)
+
+
+@placements.register
+class MiniMax(Placement):
+    """MiniMax-01's post-norm: DeepNorm's residual scaling with the norm moved to the sublayer's input, so that the
+    embedding is normed first and the final norm closes the last sublayer; without DeepNorm's initialisation."""
+
+    kind: Literal["minimax"] = "minimax"
+    rule = "(2L)^(1/4) h + f(h), h = N(x)"
+    source = "MiniMax 2025, arXiv 2501.08313"
+    diagram = "x ─ N ─┬─ f ────────── + ─►\n       └─ * (2L)^(1/4) ─┘"
+    caveats = "With the final norm it is DeepNorm's forward on a normed embedding; without it the last norm is missing."
+
+    def residual(self, site: Site) -> nn.Module:
+        return InputPostResidual(site, alpha=(2 * site.depth) ** 0.25)
 
 
 @placements.register
@@ -155,64 +100,135 @@ class LayerNormScaling(Placement):
     kind: Literal["lns"] = "lns"
     rule = "x + f(N(x) / sqrt(l))"
     source = "Sun et al. 2025, arXiv 2502.05795"
+    diagram = "x ─┬─ N ─ * 1/sqrt(l) ─ f ─ + ─►\n   └───────────────────────┘"
+    caveats = "Its authors advise against combining it with a scaled initialisation."
 
     def residual(self, site: Site) -> nn.Module:
-        return PreResidual(site.norm(), scale=(site.index + 1) ** -0.5)
+        return PreResidual(site, scale=(site.index + 1) ** -0.5)
 
 
 @placements.register
-class Mix(Placement):
-    """Mix-LN: the first `floor(alpha * L)` layers take one placement (Post-LN), the others another (Pre-LN)."""
+class Sandwich(Placement):
+    """Sandwich-LN: a norm on each sublayer's input and one on its output, four in a layer."""
 
-    kind: Literal["mix"] = "mix"
-    alpha: float | None = Field(None, ge=0, le=1)
-    """The share of the layers that take `first`: 0 is `second` everywhere, 1 is `first` everywhere. 0.25 if not
-    given."""
-    first_layers: int | None = Field(None, ge=0)
-    """The number of the layers that take `first`, instead of `alpha` (floor(0.33 * 24) = 7, while a third is 8)."""
-    first: Annotated[Placement, placements] = Post()
-    """The placement of the shallow layers. `layer` and `final_norm` belong to `norm` itself and hold for both."""
-    second: Annotated[Placement, placements] = Pre()
-    """The placement of the deep layers."""
-    rule = "first floor(alpha L) layers N(x + f(x)), then x + f(N(x))"
-    source = "Li et al. 2024, arXiv 2412.13795"
+    kind: Literal["sandwich"] = "sandwich"
+    rule = "x + N2(f(N1(x)))"
+    source = "Ding et al. 2021, arXiv 2105.13290"
+    diagram = "x ─┬─ N1 ─ f ─ N2 ─ + ─►\n   └───────────────┘"
 
-    @model_validator(mode="before")
-    @classmethod
-    def _default_alpha(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("alpha") is None and data.get("first_layers") is None:
-            return {**data, "alpha": 0.25}
-        return data
+    def residual(self, site: Site) -> nn.Module:
+        return SandwichResidual(site)
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Mix:
-        if self.alpha is not None and self.first_layers is not None:
-            raise ValueError("give either alpha or first_layers, not both")
-        if shared := sorted((self.first.model_fields_set | self.second.model_fields_set) & set(_SHARED)):
-            raise ValueError(f"set {', '.join(shared)} on norm itself, not on first or second")
-        return self
 
-    @field_serializer("first", "second")
-    def _own_fields(self, placement: Placement) -> dict[str, Any]:
-        return placement.model_dump(mode="json", exclude=set(_SHARED))
+@placements.register
+class Peri(Sandwich):
+    """Peri-LN: norms on the input and on the output of each sublayer, and on the embedding and before the head."""
 
-    def switch(self, depth: int) -> int:
-        """The number of layers, of `depth`, that take `first`."""
-        if self.first_layers is not None:
-            return self.first_layers
-        assert self.alpha is not None
-        return math.floor(self.alpha * depth + 1e-9)  # 0.29 * 100 is 28.999999999999996
+    kind: Literal["peri"] = "peri"  # type: ignore[assignment]
+    rule = "x + N2(f(N1(x))), with the embedding normed"
+    source = "Kim et al. 2025, arXiv 2502.02732"
+    diagram = "embedding ─ N ─►  x ─┬─ N1 ─ f ─ N2 ─ + ─►\n                     └───────────────┘"
+    caveats = "The final norm is a part of it: keep norm.final_norm on."
+    embedding_norm = True
 
-    def at(self, index: int, depth: int) -> Placement:
-        return (self.first if index < self.switch(depth) else self.second).at(index, depth)
+
+@placements.register
+class OLMo2(Placement):
+    """OLMo 2's placement: the norm on each sublayer's output, inside the residual."""
+
+    kind: Literal["olmo2"] = "olmo2"
+    rule = "x + N(f(x))"
+    source = "OLMo 2 2025, arXiv 2501.00656"
+    diagram = "x ─┬─ f ─ N ─ + ─►\n   └─────────┘"
+    caveats = "OLMo 2 also norms queries and keys, which is not a part of this placement."
+
+    def residual(self, site: Site) -> nn.Module:
+        return OutputNormResidual(site)
+
+
+@placements.register
+class LayerScale(Placement):
+    """LayerScale: Pre-LN with each sublayer's output scaled by a learnable vector that starts small."""
+
+    kind: Literal["layerscale"] = "layerscale"
+    initial: float | None = None
+    """What every value of the vectors starts at. None: 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond."""
+    rule = "x + s * f(N(x)), s learnable [d]"
+    source = "Touvron et al. 2021, arXiv 2103.17239"
+    diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └───────────────┘"
+    initialisation = "that of init; the vectors at 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond"
+
+    def residual(self, site: Site) -> nn.Module:
+        by_depth = 0.1 if site.depth <= 18 else 1e-5 if site.depth <= 24 else 1e-6
+        return ScaledResidual(site, site.dim, by_depth if self.initial is None else self.initial)
+
+
+@placements.register
+class ResidualScalar(Placement):
+    """Pre-LN with each sublayer's output scaled by one learnable number that starts near 0."""
+
+    kind: Literal["residual_scalar"] = "residual_scalar"
+    initial: float = 1e-3
+    """What the numbers start at."""
+    rule = "x + s f(N(x)), s a learnable number"
+    source = "after Bachlechner et al. 2020, arXiv 2003.04887"
+    diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └───────────────┘"
+    initialisation = "that of init; the numbers at 1e-3"
+    caveats = "ReZero itself starts at 0 and has no norm: norm.initial=0 norm.layer=none."
+
+    def residual(self, site: Site) -> nn.Module:
+        return ScaledResidual(site, 1, self.initial)
+
+
+@placements.register
+class SubLN(Pre):
+    """Sub-LN: Pre-LN with a further norm before the output projections of attention and MLP, and with its
+    initialisation: Xavier normal, of gain `sqrt(ln 2L)` for the value, output and MLP projections and 1 for query and
+    key, in the place of `init`."""
+
+    kind: Literal["subln"] = "subln"  # type: ignore[assignment]
+    rule = "x + W_out N2(g(N1(x))), f = W_out g"
+    source = "Wang et al. 2022, arXiv 2210.06423"
+    diagram = "x ─┬─ N1 ─ g ─ N2 ─ W_out ─ + ─►\n   └───────────────────────┘"
+    initialisation = "Xavier normal, gain sqrt(ln 2L) for v, o, gate, up and down, 1 for q and k"
+    caveats = ""
+    inner_norm = True
+
+    def gains(self, depth: int) -> dict[str, float]:
+        return _xavier(math.log(2 * depth) ** 0.5)
+
+
+@placements.register
+class B2T(Placement):
+    """B2T connection: Post-LN in which the layer's input also reaches its last addition, past all norms but the
+    last."""
+
+    kind: Literal["b2t"] = "b2t"
+    rule = "a = N1(x + attn(x)), then N2(x + a + mlp(a))"
+    source = "Takase et al. 2022, arXiv 2206.00330"
+    diagram = (
+        "x ─┬─┬─ attn ─ + ─ N1 ─┬─ mlp ─ + ─ N2 ─►\n   │ └────────┘      └───────┤\n   └─────────────────────────┘"
+    )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        return self.at(site.index, site.depth).wire(site)
+        return BottomResidual(site), TopResidual(site)
 
-    def problems(self, depth: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        found: list[tuple[tuple[str, ...], str, Any]] = []
-        if self.first_layers is not None and self.first_layers > depth:
-            found.append((("first_layers",), f"the model has {depth} layers", self.first_layers))
-        for name, part in (("first", self.first), ("second", self.second)):
-            found += [((name, *path), text, given) for path, text, given in part.problems(depth)]
-        return found
+
+@placements.register
+class Hybrid(Placement):
+    """HybridNorm: norms on the queries, keys and values of each head and none on the attention's input; Post-LN for the
+    MLP, with the norm at the MLP's input."""
+
+    kind: Literal["hybrid"] = "hybrid"
+    rule = "y = x + attn(x) with normed q, k, v; then h + mlp(h), h = N(y)"
+    source = "Zhuo et al. 2025, arXiv 2503.04598"
+    diagram = "x ─┬─ attn (N on q, k, v) ─ + ─ N ─┬─ mlp ─ + ─►\n   └────────────────────────┘     └───────┘"
+    caveats = "HybridNorm*, whose first layer is Pre-LN, is another scheme."
+    qkv_norm = True
+
+    def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
+        return PlainResidual(site), InputPostResidual(site)
+
+
+def _xavier(gain: float) -> dict[str, float]:
+    return {"q": 1.0, "k": 1.0, **dict.fromkeys(("v", "o", "gate", "up", "down"), gain)}

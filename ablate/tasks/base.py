@@ -80,6 +80,16 @@ class Task(LightningModule):
         if gradient_clip_val:
             torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
 
+    def on_train_start(self) -> None:
+        """What the placement sets from the first batch; a run that goes on has it in its checkpoint."""
+        if self.global_step == 0:
+            self.experiment.norm.prepare(self.model, self._first_inputs)
+
+    def _first_inputs(self) -> Tensor:
+        loaders: Any = self.trainer.datamodule  # type: ignore[attr-defined]
+        inputs, _ = next(iter(loaders.train_dataloader()))
+        return inputs.to(self.device)
+
     def configure_optimizers(self) -> Any:
         optimizer = self.experiment.optimizer.build(self.model)
         schedule = self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps)

@@ -4,28 +4,21 @@ import copy
 
 import pytest
 import torch
+from norms.cases import COMBINATIONS, INITS, settings_of
+from torch.utils.checkpoint import checkpoint
 
 from ablate.config import Experiment
 from ablate.models import models
-from ablate.norms import initializations, norm_layers, placements
 
-LANGUAGE = [family for family in models if models[family].task == "language_modeling"]
-every_norm = pytest.mark.parametrize("layer", norm_layers)
-every_placement = pytest.mark.parametrize("kind", placements)
+LANGUAGE = [case for case in COMBINATIONS if models[case[0]].task == "language_modeling"]
+every_combination = pytest.mark.parametrize(("family", "kind", "layer"), COMBINATIONS)
 every_family = pytest.mark.parametrize("family", models)
 
 
-def norm(kind, layer):
-    settings = {"norm": kind, "norm.layer": layer, "init.std": 0.3}
-    return {**settings, "norm.alpha": 0.5} if kind == "mix" else settings
-
-
-@every_norm
-@every_placement
-@pytest.mark.parametrize("family", LANGUAGE)
+@pytest.mark.parametrize(("family", "kind", "layer"), LANGUAGE)
 @pytest.mark.parametrize("t", [1, 7, 11])
 def test_no_token_sees_the_future(tiny, family, kind, layer, t):
-    _, model, tokens = tiny(family, norm(kind, layer))
+    _, model, tokens = tiny(family, settings_of(kind, layer))
     changed = tokens.clone()
     changed[:, t] = (tokens[:, t] + 1) % 11
     before, after = model(tokens), model(changed)
@@ -34,21 +27,18 @@ def test_no_token_sees_the_future(tiny, family, kind, layer, t):
     torch.testing.assert_close(model(tokens[:, :t]), before[:, :t], atol=1e-10, rtol=1e-10)
 
 
-@every_norm
-@every_placement
-@every_family
+@every_combination
 def test_no_item_sees_another_of_its_batch(tiny, family, kind, layer):
-    _, model, inputs = tiny(family, norm(kind, layer))
+    _, model, inputs = tiny(family, settings_of(kind, layer))
+    model.eval()  # BatchNorm looks at the batch while it trains
     together = model(inputs)
     for i in range(len(inputs)):
         torch.testing.assert_close(model(inputs[i : i + 1])[0], together[i], atol=1e-10, rtol=1e-10)
 
 
-@every_norm
-@every_placement
-@every_family
+@every_combination
 def test_every_parameter_learns(tiny, family, kind, layer):
-    _, model, inputs = tiny(family, norm(kind, layer))
+    _, model, inputs = tiny(family, settings_of(kind, layer))
     logits = model(inputs)
     assert logits.shape[-1] == 11
     assert logits.isfinite().all()
@@ -59,20 +49,43 @@ def test_every_parameter_learns(tiny, family, kind, layer):
     assert model.parameter_count() == sum(p.numel() for p in model.parameters())
 
 
-@every_norm
-@every_placement
-@every_family
+@every_combination
 def test_state_dict_round_trip_and_autocast(tiny, family, kind, layer):
-    _, model, inputs = tiny(family, norm(kind, layer))
-    _, other, _ = tiny(family, norm(kind, layer), seed=1)
+    _, model, inputs = tiny(family, settings_of(kind, layer))
+    _, other, _ = tiny(family, settings_of(kind, layer), seed=1)
     assert not torch.equal(model(inputs), other(inputs))
     other.load_state_dict(copy.deepcopy(model.state_dict()))
-    assert torch.equal(model(inputs), other(inputs))
+    assert torch.equal(model.eval()(inputs), other.eval()(inputs))
     model, inputs = model.float(), inputs.float() if inputs.is_floating_point() else inputs
     with torch.autocast("cpu", torch.bfloat16):
         rough = model(inputs).float()
     exact = model(inputs)
     assert 0 < (rough - exact).abs().mean() < 0.1 * exact.abs().mean()
+
+
+def gradients(model, logits):
+    model.zero_grad()
+    weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
+    (logits * weight).sum().backward()
+    return [p.grad.clone() for p in model.parameters()]
+
+
+@every_combination
+def test_compiled_and_checkpointed_it_is_the_same(tiny, family, kind, layer):
+    """torch.compile takes the whole model as one graph; a layer that is computed again gives the same gradients."""
+    _, model, inputs = tiny(family, settings_of(kind, layer, **{"model.layers": 2}))
+    plain = model(inputs)
+    expected = gradients(model, plain)
+    torch.compiler.reset()
+    compiled = torch.compile(model, backend="eager", fullgraph=True)(inputs)
+    torch.testing.assert_close(compiled, plain, atol=1e-12, rtol=1e-12)
+    for block in model.layers if family == "llama" else model.vit.blocks:
+        forward = block.forward
+        block.forward = lambda *args, f=forward: checkpoint(f, *args, use_reentrant=False)
+    again = model(inputs)
+    torch.testing.assert_close(again, plain, atol=1e-12, rtol=1e-12)
+    for a, b in zip(gradients(model, again), expected, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-12)
 
 
 @every_family
@@ -99,8 +112,7 @@ def test_projections_are_the_matrices_of_every_layer(tiny, family):
     assert sum(p.weight.numel() for p in found if p.layer is not None) == inside
 
 
-@pytest.mark.parametrize("init", initializations)
-@every_family
+@pytest.mark.parametrize(("family", "init"), INITS)
 def test_initial_logits_are_near_guessing_evenly(family, init):
     experiment = Experiment.from_mapping({"model": {"kind": family, "layers": 2}, "init": init})
     torch.manual_seed(0)

@@ -1,14 +1,17 @@
 """ViT, against timm's own Vision Transformer with the same weights."""
 
+from typing import Literal
+
 import pytest
 import timm
 import torch
+from norms import reference
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from ablate.config import Experiment
 from ablate.errors import ConfigError
-from ablate.norms import norm_layers, placements
+from ablate.norms import Placement, norm_layers, placements
 
 DIGITS = {"img_size": 8, "patch_size": 2, "in_chans": 1, "num_classes": 10, "embed_dim": 48, "depth": 6, "num_heads": 4}
 
@@ -81,16 +84,16 @@ def test_no_pixel_is_left_out(patch_size):
 
 
 def rates(model):
-    return [block.drop_path.drop_prob for block in model.vit.blocks]
+    return [block.mlp_residual.drop.drop_prob for block in model.vit.blocks]
 
 
 @pytest.mark.parametrize(("layers", "rate"), [(6, 0.3), (12, 0.1), (2, 0.5)])
 def test_drop_path_rises_linearly_as_in_timm(layers, rate):
-    reference = VisionTransformer(**{**DIGITS, "depth": layers, "drop_path_rate": rate})
+    theirs_model = VisionTransformer(**{**DIGITS, "depth": layers, "drop_path_rate": rate})
     expected = [rate * i / (layers - 1) for i in range(layers)]
     found = rates(ours("vit-digits", 10, (1, 8, 8), {"model.drop_path": rate, "model.layers": layers}))
     assert found == pytest.approx(expected, abs=1e-6)
-    for i, block in enumerate(reference.blocks):
+    for i, block in enumerate(theirs_model.blocks):
         for theirs in (block.drop_path1, block.drop_path2):
             assert found[i] == pytest.approx(getattr(theirs, "drop_prob", 0.0), abs=1e-7)
 
@@ -99,48 +102,63 @@ def test_no_drop_path_by_default():
     assert rates(ours("vit-digits", 10, (1, 8, 8))) == [0.0] * 6
 
 
-def without_sublayers(kind, x, norm1, norm2, depth, index):
-    """A layer by its formula, where both sublayers give 0."""
-    if kind == "mix":
-        kind = "post" if index < depth // 4 else "pre"
-    return {
-        "pre": lambda: x,
-        "lns": lambda: x,
-        "post": lambda: norm2(norm1(x)),
-        "deepnorm": lambda: norm2((2 * depth) ** 0.25 * norm1((2 * depth) ** 0.25 * x)),
-    }.get(kind, lambda: None)()
+def without_branches(kind, x, block, index, depth):
+    """A layer by its formula, where nothing is added to the stream."""
+    kind = placements[kind]().at(index, depth).kind
+    if kind in ("sandwich", "peri", "olmo2"):  # the norm of the sublayer's output is a part of the branch
+        return x
+    wiring = (block.attn_residual, block.mlp_residual)
+    norms = [residual.norm for residual in wiring if hasattr(residual, "norm")]
+    factors = [p for residual in wiring for p in residual.parameters(recurse=False)]
+    return reference.LAYERS[kind](x, torch.zeros_like, torch.zeros_like, norms, factors, index + 1, depth)
 
 
 @pytest.mark.parametrize("layer", norm_layers)
 @pytest.mark.parametrize("kind", placements)
-def test_the_sublayer_is_dropped_and_the_norm_is_not(kind, layer):
-    """With (nearly) everything dropped a layer does what its placement does around a sublayer that gives 0."""
+def test_the_branch_is_dropped_and_the_norms_of_the_stream_are_not(kind, layer):
+    """With (nearly) everything dropped a layer does what its placement does where nothing is added."""
     model = shaken(ours("vit-digits", 10, (1, 8, 8), {"norm": kind, "norm.layer": layer, "model.drop_path": 0.5}))
     x = 2 + torch.randn(3, 17, 48, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    for index, block in enumerate(model.double().vit.blocks):
-        block.drop_path.drop_prob = 1 - 1e-12
-        first, second = block.attn_residual, block.mlp_residual
-        dropped, whole = block.train()(x), block.eval()(x)
-        around_nothing = second(first(x, torch.zeros_like), torch.zeros_like)
-        torch.testing.assert_close(dropped, around_nothing, atol=1e-12, rtol=1e-12)
-        assert not torch.allclose(whole, around_nothing, atol=1e-3)
-        formula = without_sublayers(kind, x, getattr(first, "norm", None), getattr(second, "norm", None), 6, index)
-        if formula is not None:
-            torch.testing.assert_close(dropped, formula, atol=1e-12, rtol=1e-12)
+    for index, block in enumerate(model.double().train().vit.blocks):
+        whole, nothing = block(x), without_branches(kind, x, block, index, 6)
+        for drop in (block.attn_residual.drop, block.mlp_residual.drop):
+            drop.drop_prob = 1 - 1e-12
+        torch.testing.assert_close(block(x), nothing, atol=1e-12, rtol=1e-12)
+        if index == 0:  # of which nothing is dropped otherwise
+            assert not torch.allclose(whole, nothing, atol=1e-3)
 
 
-def test_samples_are_dropped_whole_and_the_rest_is_scaled_up():
-    block = ours("vit-digits", 10, (1, 8, 8), {"model.drop_path": 0.5}).double().vit.blocks[-1]
+@pytest.mark.parametrize("kind", ["pre", "lns", "sandwich", "olmo2", "layerscale"])
+def test_samples_are_dropped_whole_and_the_rest_is_scaled_up(kind):
+    """Also behind a norm of the sublayer's output, which would undo the scaling."""
+    block = ours("vit-digits", 10, (1, 8, 8), {"norm": kind, "model.drop_path": 0.5}).double().vit.blocks[-1]
     torch.manual_seed(0)
     x = torch.randn(400, 17, 48, dtype=torch.float64)
-    block.mlp = nn.Identity()
-    block.attn.forward = torch.zeros_like
-    branch = block.eval()(x) - x
+    block.mlp_residual.drop.drop_prob = 1 - 1e-12
+    branch = block.attn_residual.eval()(x, block.attn) - x
     ratio = (block.train()(x) - x) / branch  # 0 where dropped, 1 / 0.5 where kept
     per_sample = ratio.flatten(1)[:, :1].round(decimals=6)
     torch.testing.assert_close(ratio, per_sample[:, :, None].expand_as(ratio), atol=1e-6, rtol=0)
     assert set(per_sample.flatten().tolist()) == {0.0, 2.0}
     assert 0.4 < (per_sample == 0).double().mean() < 0.6
+
+
+def test_wiring_without_stochastic_depth_is_refused_where_it_is_asked_for(registries):
+    class Bare(Placement):
+        kind: Literal["bare"] = "bare"
+        rule = source = diagram = "of this test"
+
+        def residual(self, site):
+            return Identity()
+
+    class Identity(nn.Module):
+        def forward(self, x, f):
+            return x + f(x)
+
+    placements.register(Bare)
+    assert ours("vit-digits", 10, (1, 8, 8), {"norm": "bare"})
+    with pytest.raises(ConfigError, match=r"model\.drop_path: placement bare does not say where stochastic depth is"):
+        ours("vit-digits", 10, (1, 8, 8), {"norm": "bare", "model.drop_path": 0.1})
 
 
 def test_stochastic_depth_is_off_in_evaluation():

@@ -1,177 +1,184 @@
-"""Placements, against their formulas written as plain functions that share nothing with `ablate.norms`.
-
-The real attention and MLP are replaced by toys, so that what is compared is the wiring alone: on its own, and in the
-blocks of both families.
-"""
+"""Placements, against their formulas written as plain functions that share nothing with `ablate`: whole models of both
+families, with every norm layer, outputs and gradients."""
 
 import itertools
 from fractions import Fraction
 
 import pytest
 import torch
+from norms import reference
+from norms.cases import sensible
 from torch import nn
 
 from ablate.config import Experiment
+from ablate.errors import ConfigError
 from ablate.models import models
 from ablate.norms import Site, norm_layers, placements
 
-DIM, DEPTH = 16, 6
+DIM, DEPTH, HEADS = 16, 4, 2
+MIXES = [
+    ({"norm": "mix", "norm.alpha": 0.5}, ["post"] * 2 + ["pre"] * 2),
+    ({"norm": "mix", "norm.alpha": 0}, ["pre"] * 4),
+    ({"norm": "mix", "norm.alpha": 1}, ["post"] * 4),
+    ({"norm": "mix", "norm.first_layers": 3}, ["post"] * 3 + ["pre"]),
+    ({"norm": "mix", "norm.alpha": 0.5, "norm.first": "deepnorm"}, ["deepnorm"] * 2 + ["pre"] * 2),
+    (
+        {"norm": "mix", "norm.first_layers": 1, "norm.first": "hybrid", "norm.second": "subln"},
+        ["hybrid"] + ["subln"] * 3,
+    ),
+    ({"norm": "mix", "norm.alpha": 0.25, "norm.first": "b2t", "norm.second": "admin"}, ["b2t"] + ["admin"] * 3),
+    (
+        {"norm": {"kind": "mix", "alpha": 0.8, "first": {"kind": "mix", "first_layers": 2, "first": "deepnorm"}}},
+        ["deepnorm"] * 2 + ["pre"] * 2,
+    ),
+    (
+        {
+            "norm.kind": "by_depth",
+            "norm.ranges": {
+                "last": {"placement": "sandwich"},
+                "first": {"until": 0.25, "placement": "peri"},
+                "middle": {"until": 0.75, "placement": {"kind": "mix", "alpha": 0.5, "second": "lns"}},
+            },
+        },
+        ["peri", "post", "lns", "sandwich"],
+    ),
+]
+SCHEMES = {
+    **{kind: ({"norm": kind}, [kind] * DEPTH) for kind in placements},
+    "group": ({"norm": "group"}, ["pre"] * DEPTH),
+    "mix": ({"norm": "mix"}, ["post", "pre", "pre", "pre"]),
+    "by_depth": ({"norm": "by_depth"}, ["post", "pre", "pre", "pre"]),
+    **{f"mix-{i}": case for i, case in enumerate(MIXES)},
+}
+every_family = pytest.mark.parametrize("family", models)
 
-# ---------------------------------------------------------------------------------- the formulas, nth counted from 1
+
+def perturbed(model):
+    """With every parameter moved, so that no gain is 1 and no bias 0."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1 * torch.randn(p.shape, generator=generator, dtype=torch.float64))
+    return model
 
 
-def pre(x, f, norms, nth, L):
-    return x + f(norms[0](x))
+def distance(a, b):
+    """The largest difference, relative to the largest value where that is above 1."""
+    return ((a - b).abs().max() / b.abs().max().clamp(min=1)).item()
 
 
-def post(x, f, norms, nth, L):
-    return norms[0](x + f(x))
+def rule_of(kinds):
+    """One formula for a layer, from each layer's placement."""
+    for kind in kinds:
+        if kind not in reference.LAYERS:
+            pytest.fail(f"write the formula of {kind} into LAYERS of tests/norms/reference.py")
 
-
-def deepnorm(x, f, norms, nth, L):
-    return norms[0](pow(2 * L, 1 / 4) * x + f(x))
-
-
-def lns(x, f, norms, nth, L):
-    return x + f(norms[0](x) / pow(nth, 1 / 2))
-
-
-def mixed(first, second, count):
-    def rule(x, f, norms, nth, L):
-        return (first if nth <= count else second)(x, f, norms, nth, L)
+    def rule(x, attn, mlp, n, s, nth, L):
+        return reference.LAYERS[kinds[nth - 1]](x, attn, mlp, n, s, nth, L)
 
     return rule
 
 
-FORMULAS = {"pre": pre, "post": post, "deepnorm": deepnorm, "lns": lns, "mix": mixed(post, pre, DEPTH // 4)}
-VARIANTS = [
-    ({"norm": "mix", "norm.alpha": 0.5}, mixed(post, pre, 3)),
-    ({"norm": "mix", "norm.alpha": 0}, pre),
-    ({"norm": "mix", "norm.alpha": 1}, post),
-    ({"norm": "mix", "norm.first_layers": 0}, pre),
-    ({"norm": "mix", "norm.first_layers": 2}, mixed(post, pre, 2)),
-    ({"norm": "mix", "norm.first_layers": DEPTH}, post),
-    ({"norm": "mix", "norm.alpha": 0.5, "norm.first": "deepnorm"}, mixed(deepnorm, pre, 3)),
-    ({"norm": "mix", "norm.alpha": 0.5, "norm.second": "lns"}, mixed(post, lns, 3)),
-    ({"norm": "mix", "norm.first_layers": 4, "norm.first": "lns", "norm.second": "deepnorm"}, mixed(lns, deepnorm, 4)),
-    (
-        {"norm": {"kind": "mix", "alpha": 0.8, "first": {"kind": "mix", "first_layers": 2, "first": "deepnorm"}}},
-        mixed(deepnorm, pre, 2),
-    ),
-]
-CASES = [pytest.param({"norm": kind}, FORMULAS.get(kind), id=kind) for kind in placements] + [
-    pytest.param(settings, rule, id=f"mix-{i}") for i, (settings, rule) in enumerate(VARIANTS)
-]
+def expected(experiment, model, inputs, kinds):
+    """The logits by the formulas."""
+    layer = experiment.norm.layer
+    if layer.kind not in reference.NORMS:
+        pytest.fail(f"write the formula of {layer.kind} into NORMS of tests/norms/reference.py")
+    weights = reference.Weights(model.named_parameters(), layer.kind, layer.model_dump())
+    forward = reference.MODELS[experiment.model.kind]
+    embedded, final = kinds[0] == "peri", experiment.norm.final_norm
+    return forward(inputs, weights, DEPTH, HEADS, kinds, rule_of(kinds), embedded, final)
 
 
-def rmsnorm(x, p):
-    return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * p["weight"]
+@pytest.mark.parametrize("layer", norm_layers)
+@pytest.mark.parametrize("scheme", SCHEMES)
+@every_family
+def test_outputs_and_gradients_equal_the_formula(tiny, family, scheme, layer):
+    if not sensible(family, layer):
+        pytest.skip("refused by the configuration, see test_combinations_without_sense_are_refused")
+    settings, kinds = SCHEMES[scheme]
+    if scheme != "group":
+        half = {"norm.layer.p": 0.5} if layer == "prmsnorm" else {}  # a sixteenth of these few features would be one
+        settings = {**settings, "norm.layer": layer, **half}
+    experiment, model, inputs = tiny(family, {**settings, "model.layers": DEPTH, "model.heads": HEADS})
+    perturbed(model)
+    outputs = model(inputs), expected(experiment, model, inputs, kinds)
+    assert distance(*outputs) < 1e-10
+    weight = torch.randn(outputs[0].shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    ours, theirs = (torch.autograd.grad((y * weight).sum(), list(model.parameters())) for y in outputs)
+    for (name, _), a, b in zip(model.named_parameters(), ours, theirs, strict=True):
+        assert distance(a, b) < 1e-10, name
+        assert a.abs().max() > 0, name
 
 
-def layernorm(x, p):
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / (centred.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * p["weight"] + p["bias"]
-
-
-NORMS = {"rmsnorm": rmsnorm, "layernorm": layernorm}
-
-
-class Toy(nn.Module):
-    """tanh(x W): a sublayer of which neither the scale nor the shift of the input can be pulled out."""
-
-    def __init__(self, seed):
-        super().__init__()
-        self.weight = nn.Parameter(
-            torch.randn(DIM, DIM, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) / DIM**0.5
-        )
-
-    def forward(self, x, *_):
-        return torch.tanh(x @ self.weight)
-
-
-class Bare(nn.Module):
-    """The wiring of one layer without a model family."""
-
-    def __init__(self, norm, index):
-        super().__init__()
-        site = Site(index, DEPTH, lambda: norm.layer.build(DIM))
-        self.attn_residual, self.mlp_residual = norm.wire(site)
-
-    def forward(self, x):
-        x = self.attn_residual(x, self.attn)
-        return self.mlp_residual(x, self.mlp)
-
-
-def layers_of(stack, settings):
-    """The layers of the wiring alone or of a model family, with toys for sublayers and random norm weights."""
-    family = "llama" if stack == "wiring" else stack
-    sizes = {"model": {"kind": family, "hidden": DIM, "layers": DEPTH, "heads": 2}}
-    experiment = Experiment.from_mapping(sizes, settings)
-    if stack == "wiring":
-        layers = [Bare(experiment.norm, i) for i in range(DEPTH)]
-    else:
-        shape = (8,) if experiment.model.task == "language_modeling" else (1, 8, 8)
-        model = experiment.model.build(experiment.norm, experiment.init, 5, shape)
-        layers = next(
-            list(m) for m in model.modules() if isinstance(m, nn.ModuleList | nn.Sequential) and len(m) == DEPTH
-        )
-    generator = torch.Generator().manual_seed(3)
-    for i, layer in enumerate(layers):
-        layer.attn, layer.mlp = Toy(10 * i), Toy(10 * i + 1)
-        layer.double()
+@every_family
+def test_the_placements_can_be_told_apart(tiny, family):
+    """What the test above rests on: no two placements give the same outputs, but for those that are the same."""
+    outputs = {}
+    for kind in placements:
+        _, model, inputs = tiny(family, {"norm": kind, "model.layers": DEPTH, "init.std": 0.3})
         with torch.no_grad():
-            for residual in (layer.attn_residual, layer.mlp_residual):
-                for p in residual.parameters():
-                    p.add_(0.3 * torch.randn(p.shape, generator=generator, dtype=torch.float64))
-    return layers
+            for name, p in model.named_parameters():
+                if name.endswith(("scale", "omega")):
+                    p.copy_(torch.linspace(0.3, 0.9, len(p)))
+        outputs[kind] = model(inputs)
+    for a, b in itertools.combinations(outputs, 2):
+        same = {a, b} == {"mix", "by_depth"}
+        assert ((outputs[a] - outputs[b]).abs().max() < 1e-3) == same, (a, b)
 
 
-def forward(stack, layers, x):
-    for layer in layers:
-        x = layer(x, None) if stack == "llama" else layer(x)
-    return x
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"norm.layer": "batchnorm"}, r"norm\.layer\.kind: statistics over batch and tokens see the future"),
+        ({"norm": "group", "norm.layer.groups": 3}, r"norm\.layer\.groups: must divide the 16 features .*given: 3"),
+        ({"norm": "hybrid", "norm.layer": {"kind": "groupnorm", "groups": 16}}, "must divide the 8 features"),
+        ({"norm": "subln", "norm.layer": {"kind": "groupnorm", "groups": 16}, "model.mlp": 40}, "must divide the 40"),
+        (
+            {"model": {"kind": "vit", "hidden": 16, "heads": 2}, "init": "scaled_embedding"},
+            "no token embedding to scale",
+        ),
+        ({"norm": {"kind": "mix", "first_layers": 9}}, r"norm\.first_layers: the model has 4 layers"),
+        (
+            {"norm": {"kind": "by_depth", "ranges": {"a": {"placement": {"kind": "mix", "first_layers": 9}}}}},
+            r"norm\.ranges\.a\.placement\.first_layers: the model has 4 layers",
+        ),
+        (
+            {"norm": {"kind": "by_depth", "ranges": {"a": {"placement": "pre", "until": 0.5}}}},
+            "the last range must end at 1",
+        ),
+        (
+            {"norm": {"kind": "by_depth", "ranges": {"a": {"placement": "pre"}, "b": {"placement": "post"}}}},
+            "two ranges end at the same place",
+        ),
+        (
+            {"norm": {"kind": "by_depth", "ranges": {"a": {"placement": {"kind": "pre", "final_norm": False}}}}},
+            "set final_norm on norm itself",
+        ),
+    ],
+)
+def test_combinations_without_sense_are_refused(settings, message):
+    with pytest.raises(ConfigError, match=message):
+        Experiment.from_mapping({"model": {"hidden": DIM, "layers": DEPTH, "heads": HEADS}}, settings)
 
 
-def norms_of(residual, layer_kind):
-    """The norms of a residual as functions of our own with its parameters."""
-    if layer_kind not in NORMS:
-        pytest.fail(f"write the formula of {layer_kind} into NORMS")
-    parts = [dict(m.named_parameters(recurse=False)) for m in residual.modules()]
-    return [lambda x, p=p: NORMS[layer_kind](x, p) for p in parts if p]
+@every_family
+def test_by_depth_generalises_mix(tiny, family):
+    for alpha in (0.25, 0.5, 1.0):
+        ranges = {
+            "shallow": {"until": alpha, "placement": "post"},
+            **({"deep": {"placement": "pre"}} if alpha < 1 else {}),
+        }
+        _, general, inputs = tiny(family, {"norm": {"kind": "by_depth", "ranges": ranges}, "model.layers": DEPTH})
+        _, special, _ = tiny(family, {"norm": "mix", "norm.alpha": alpha, "model.layers": DEPTH})
+        assert torch.equal(general(inputs), special(inputs))
 
 
-def reference(layers, rule, layer_kind, x):
-    for nth, layer in enumerate(layers, start=1):
-        for residual, toy in ((layer.attn_residual, layer.attn), (layer.mlp_residual, layer.mlp)):
-            x = rule(x, lambda h, w=toy.weight: torch.tanh(h @ w), norms_of(residual, layer_kind), nth, len(layers))
-    return x
-
-
-@pytest.mark.parametrize("layer_kind", norm_layers)
-@pytest.mark.parametrize("stack", ["wiring", *models])
-@pytest.mark.parametrize(("settings", "rule"), CASES)
-def test_outputs_and_gradients_equal_the_formula(settings, rule, stack, layer_kind):
-    if rule is None:
-        pytest.fail(f"write the formula of {settings['norm']} into FORMULAS")
-    layers = layers_of(stack, {**settings, "norm.layer": layer_kind})
-    x = torch.randn(2, 5, DIM, generator=torch.Generator().manual_seed(4), dtype=torch.float64).requires_grad_()
-    weight = torch.randn(2, 5, DIM, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    outputs = forward(stack, layers, x), reference(layers, rule, layer_kind, x)
-    torch.testing.assert_close(*outputs, atol=1e-10, rtol=1e-10)
-    variables = [x, *(p for layer in layers for p in layer.parameters())]
-    assert len(variables) >= 1 + DEPTH * 4  # input, two sublayers and at least two norms a layer
-    ours, theirs = (torch.autograd.grad((y * weight).sum(), variables) for y in outputs)
-    for a, b in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(a, b, atol=1e-10, rtol=1e-10)
-
-
-@pytest.mark.parametrize("pair", itertools.combinations(sorted(FORMULAS), 2), ids="-".join)
-def test_the_formulas_can_be_told_apart(pair):
-    """What the test above rests on: with these toys, no two placements agree to 1e-10."""
-    layers = layers_of("wiring", {})
-    x = torch.randn(2, 5, DIM, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
-    one, other = (reference(layers, FORMULAS[kind], "rmsnorm", x) for kind in pair)
-    assert (one - other).abs().max() > 0.01
+def test_a_boundary_of_by_depth_can_be_searched():
+    base = Experiment.from_mapping({"norm": "by_depth"})
+    moved = Experiment.from_mapping(base.to_tree(), {"norm.ranges.shallow.until": 0.5})
+    assert [moved.norm.at(i, 4).kind for i in range(4)] == ["post", "post", "pre", "pre"]
+    assert Experiment.from_mapping(moved.to_tree()) == moved
 
 
 # ---------------------------------------------------------------------------------------------------- Mix-LN
@@ -260,7 +267,7 @@ def test_any_placement_can_be_mixed(tiny, family, kind):
 
 def scaled_by(kind, index, depth, f):
     """What a residual of `kind` with the identity for a norm makes of ones."""
-    residual, _ = placements[kind]().wire(Site(index, depth, nn.Identity))
+    residual, _ = placements[kind]().wire(Site(index, depth, 1, nn.Identity))
     return residual(torch.ones(1, dtype=torch.float64), f).item()
 
 

@@ -1,0 +1,165 @@
+"""Placements that change with the depth: Mix-LN, and any placement on any range of layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_serializer, field_validator, model_validator
+from torch import Tensor, nn
+
+from ablate.norms.placement import Placement, Problems, Site, Stack, placements
+from ablate.norms.placements import Post, Pre
+from ablate.registry import Config
+
+_SHARED = ("layer", "final_norm")
+
+
+def _only_own(**parts: Placement) -> None:
+    """Raises ValueError where a part sets what holds for all layers."""
+    for name, part in parts.items():
+        if shared := sorted(part.model_fields_set & set(_SHARED)):
+            raise ValueError(f"set {', '.join(shared)} on norm itself, not on {name}")
+
+
+def _own_fields(placement: Placement) -> dict[str, Any]:
+    return placement.model_dump(mode="json", exclude=set(_SHARED))
+
+
+def floor_of(share: float, depth: int) -> int:
+    """`floor(share * depth)`, as exact arithmetic has it: 0.29 * 100 is 28.999999999999996."""
+    return math.floor(share * depth + 1e-9)
+
+
+class Depthwise(Placement):
+    """A placement made of others, each for a range of layers."""
+
+    def parts(self, depth: int) -> list[tuple[str, int, Placement]]:
+        """(field, first layer after its range, placement), in the order of the layers."""
+        raise NotImplementedError
+
+    def at(self, index: int, depth: int) -> Placement:
+        return next(part for _, end, part in self.parts(depth) if index < end).at(index, depth)
+
+    def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
+        return self.at(site.index, site.depth).wire(site)
+
+    def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
+        for part in {part.kind: part for _, _, part in self.parts(1)}.values():
+            part.prepare(model, first_inputs)
+
+    def own_problems(self, stack: Stack) -> Problems:
+        return [
+            ((*name.split("."), *path), text, given)
+            for name, _, part in self.parts(stack.depth)
+            for path, text, given in part.own_problems(stack)
+        ]
+
+
+@placements.register
+class Mix(Depthwise):
+    """Mix-LN: the first `floor(alpha * L)` layers take one placement (Post-LN), the others another (Pre-LN)."""
+
+    kind: Literal["mix"] = "mix"
+    alpha: float | None = Field(None, ge=0, le=1)
+    """The share of the layers that take `first`: 0 is `second` everywhere, 1 is `first` everywhere. 0.25 if not
+    given."""
+    first_layers: int | None = Field(None, ge=0)
+    """The number of the layers that take `first`, instead of `alpha` (floor(0.33 * 24) = 7, while a third is 8)."""
+    first: Annotated[Placement, placements] = Post()
+    """The placement of the shallow layers. `layer` and `final_norm` belong to `norm` itself and hold for both."""
+    second: Annotated[Placement, placements] = Pre()
+    """The placement of the deep layers."""
+    rule = "first floor(alpha L) layers N(x + f(x)), then x + f(N(x))"
+    source = "Li et al. 2024, arXiv 2412.13795"
+    diagram = "layers 1 ... floor(alpha L)      x ─┬─ f ─ + ─ N ─►\n" + (
+        "                                    └─────┘\n"
+        "layers floor(alpha L) + 1 ... L  x ─┬─ N ─ f ─ + ─►\n"
+        "                                    └─────────┘"
+    )
+    initialisation = "that of each layer's placement"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _default_alpha(cls, data: Any) -> Any:
+        if isinstance(data, dict) and data.get("alpha") is None and data.get("first_layers") is None:
+            return {**data, "alpha": 0.25}
+        return data
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Mix:
+        if self.alpha is not None and self.first_layers is not None:
+            raise ValueError("give either alpha or first_layers, not both")
+        _only_own(first=self.first, second=self.second)
+        return self
+
+    @field_serializer("first", "second")
+    def _fields(self, placement: Placement) -> dict[str, Any]:
+        return _own_fields(placement)
+
+    def switch(self, depth: int) -> int:
+        """The number of layers, of `depth`, that take `first`."""
+        if self.first_layers is not None:
+            return self.first_layers
+        assert self.alpha is not None
+        return floor_of(self.alpha, depth)
+
+    def parts(self, depth: int) -> list[tuple[str, int, Placement]]:
+        return [("first", self.switch(depth), self.first), ("second", depth, self.second)]
+
+    def own_problems(self, stack: Stack) -> Problems:
+        found = super().own_problems(stack)
+        if self.first_layers is not None and self.first_layers > stack.depth:
+            found.append((("first_layers",), f"the model has {stack.depth} layers", self.first_layers))
+        return found
+
+
+class LayerRange(Config):
+    """Neighbouring layers of one placement. A range begins where the one before it ends."""
+
+    placement: Annotated[Placement, placements]
+    """Their placement. `layer` and `final_norm` belong to `norm` itself and hold for all ranges."""
+    until: float = Field(1.0, ge=0, le=1)
+    """Where the range ends, as a share of the layers: after layer `floor(until * L)`."""
+
+    @model_validator(mode="after")
+    def _own(self) -> LayerRange:
+        _only_own(placement=self.placement)
+        return self
+
+    @field_serializer("placement")
+    def _fields(self, placement: Placement) -> dict[str, Any]:
+        return _own_fields(placement)
+
+
+@placements.register
+class ByDepth(Depthwise):
+    """Any placement on any range of layers; Mix-LN is the case of two."""
+
+    kind: Literal["by_depth"] = "by_depth"
+    ranges: dict[str, LayerRange] = {
+        "shallow": LayerRange(placement=Post(), until=0.25),
+        "deep": LayerRange(placement=Pre()),
+    }
+    """Name -> range. What comes first is decided by `until`, not by the order here; the last ends at 1."""
+    rule = "each range of layers its own"
+    source = "a generalisation of Li et al. 2024, arXiv 2412.13795"
+    diagram = "layers 1 ... floor(until_1 L)                   the first range's placement\n" + (
+        "layers floor(until_1 L) + 1 ... floor(until_2 L)  the second's, and so on"
+    )
+    initialisation = "that of each layer's placement"
+
+    @field_validator("ranges")
+    @classmethod
+    def _cover(cls, ranges: dict[str, LayerRange]) -> dict[str, LayerRange]:
+        ends = sorted(part.until for part in ranges.values())
+        if not ends or ends[-1] != 1:
+            raise ValueError("the last range must end at 1")
+        if len(set(ends)) < len(ends):
+            raise ValueError("two ranges end at the same place")
+        return ranges
+
+    def parts(self, depth: int) -> list[tuple[str, int, Placement]]:
+        ordered = sorted(self.ranges.items(), key=lambda item: item[1].until)
+        return [(f"ranges.{name}.placement", floor_of(r.until, depth), r.placement) for name, r in ordered]

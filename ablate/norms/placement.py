@@ -1,0 +1,123 @@
+"""What a placement is: the factory of a layer's residual wiring, and what it may ask of a model besides.
+
+A block of either model family is two lines, whatever the placement,
+
+    x = self.attn_residual(x, self.attn)
+    x = self.mlp_residual(x, self.mlp)
+
+and a placement builds those two modules: `wire(site)`. To add one, write one class in `placements.py` (or in a file of
+your own): a `kind`, its fields, its rule, and `residual`, which wires one sublayer. In rules, `N` is the norm layer
+(`norm.layer`), `f` a sublayer (attention, then MLP), `L` the number of layers and `l` a layer's index counted from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from torch import Tensor, nn
+
+from ablate.norms.layers import NormLayer, RMSNorm, norm_layers
+from ablate.registry import Kind, Registry
+
+Problems = list[tuple[tuple[str, ...], str, Any]]
+"""What is wrong with a configuration: (path, message, given)."""
+
+
+@dataclass(frozen=True)
+class Stack:
+    """What a configuration has to know of the model that it is for."""
+
+    depth: int
+    """Number L of layers."""
+    hidden: int
+    """Width d of the hidden state."""
+    mlp: int
+    """Width of the MLP."""
+    head_dim: int
+    """Width of one attention head."""
+    causal: bool
+    """Whether a token must not see later ones."""
+    token_embedding: bool
+    """Whether the input is looked up in an embedding matrix."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a layer stands, and what its wiring is built of."""
+
+    index: int
+    """From 0."""
+    depth: int
+    """Number of layers."""
+    dim: int
+    """Width of the hidden state."""
+    norm: Callable[[], nn.Module]
+    """Builds one norm layer on the hidden state."""
+    drop: Callable[[], nn.Module] = nn.Identity
+    """Builds the stochastic depth of a branch that is added to the stream."""
+
+
+class Placement(Kind):
+    """A placement. Fields given here are common to all placements and stay when `norm.kind` changes."""
+
+    kind: str
+    layer: Annotated[NormLayer, norm_layers] = RMSNorm()
+    """The norm layer. Where it is not given, the model's own: RMSNorm for LLaMA, LayerNorm for ViT."""
+    final_norm: bool = True
+    """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
+    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
+
+    rule: ClassVar[str]
+    """The sublayer rule in one line, as `ablate list placements` prints it."""
+    source: ClassVar[str]
+    """The paper that the rule is from."""
+    diagram: ClassVar[str]
+    """One sublayer, or where attention and MLP differ one layer, drawn in text."""
+    initialisation: ClassVar[str] = "that of init"
+    """What it does to the initial weights, in words."""
+    caveats: ClassVar[str] = ""
+    """What to know before it is compared with others."""
+    embedding_norm: ClassVar[bool] = False
+    """Whether a norm follows the embedding."""
+    inner_norm: ClassVar[bool] = False
+    """Whether a norm precedes the output projections of attention and MLP."""
+    qkv_norm: ClassVar[bool] = False
+    """Whether norms follow the query, key and value projections, on each head."""
+
+    def residual(self, site: Site) -> nn.Module:
+        """The wiring of one sublayer: a module called with (x, f, *arguments of f)."""
+        raise NotImplementedError
+
+    def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
+        """The wiring of a layer's attention and MLP. A placement that ties the two together overrides this; what the
+        first returns is what the second is given, so it may be more than one tensor."""
+        return self.residual(site), self.residual(site)
+
+    def at(self, index: int, depth: int) -> Placement:
+        """The placement of one layer: this one, unless it depends on the depth."""
+        return self
+
+    def gains(self, depth: int) -> dict[str, float]:
+        """Xavier gain by projection (q, k, v, o, gate, up, down) where the placement brings its own initialisation."""
+        return {}
+
+    def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
+        """Sets what starts from the inputs of the first batch, before the first update; nothing, unless overridden."""
+
+    def problems(self, stack: Stack) -> Problems:
+        """What is wrong with the placement and its norm layer in a model."""
+        layers = [self.at(index, stack.depth) for index in range(stack.depth)]
+        widths = {stack.hidden}
+        widths |= {stack.mlp for placed in layers if placed.inner_norm}
+        widths |= {stack.head_dim for placed in layers if placed.qkv_norm}
+        found = {item[:2]: item for width in sorted(widths) for item in self.layer.problems(width, stack.causal)}
+        return [(("layer", *path), text, given) for path, text, given in found.values()] + self.own_problems(stack)
+
+    def own_problems(self, stack: Stack) -> Problems:
+        """What is wrong with the fields that the placement adds."""
+        return []
+
+
+placements: Registry[Placement] = Registry("placement", Placement, default="pre")

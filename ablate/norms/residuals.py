@@ -1,0 +1,122 @@
+"""The wiring of residual connections: modules called with (x, f, *arguments of f), where f is a sublayer.
+
+Each builds its norms from the `site` and puts stochastic depth, `site.drop()`, on the whole branch that is added to the
+stream: behind a norm of the sublayer's output, which would undo its scaling. Formulas leave it out. Factors that are
+not learned are Python floats: a buffer is lost when a model built on the meta device is materialised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ablate.norms.placement import Site
+
+Sublayer = Callable[..., Tensor]
+
+
+class PlainResidual(nn.Module):
+    """`x + f(x)`."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.drop = site.drop()
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        return x + self.drop(f(x, *args))
+
+
+class PreResidual(nn.Module):
+    """`x + f(scale * N(x))`."""
+
+    def __init__(self, site: Site, scale: float = 1.0) -> None:
+        super().__init__()
+        self.norm, self.drop, self.scale = site.norm(), site.drop(), scale
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        h = self.norm(x)
+        return x + self.drop(f(h if self.scale == 1.0 else h * self.scale, *args))
+
+
+class PostResidual(nn.Module):
+    """`N(alpha * x + f(x))`."""
+
+    def __init__(self, site: Site, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.norm, self.drop, self.alpha = site.norm(), site.drop(), alpha
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        y = self.drop(f(x, *args))
+        return self.norm(x + y if self.alpha == 1.0 else self.alpha * x + y)
+
+
+class InputPostResidual(nn.Module):
+    """`alpha * h + f(h)` with `h = N(x)`: a post-norm whose norm stands at the input of the next sublayer."""
+
+    def __init__(self, site: Site, alpha: float = 1.0) -> None:
+        super().__init__()
+        self.norm, self.drop, self.alpha = site.norm(), site.drop(), alpha
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        h = self.norm(x)
+        return (h if self.alpha == 1.0 else self.alpha * h) + self.drop(f(h, *args))
+
+
+class SandwichResidual(nn.Module):
+    """`x + after(f(before(x)))`."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.before, self.after, self.drop = site.norm(), site.norm(), site.drop()
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        return x + self.drop(self.after(f(self.before(x), *args)))
+
+
+class OutputNormResidual(nn.Module):
+    """`x + N(f(x))`."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.norm, self.drop = site.norm(), site.drop()
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        return x + self.drop(self.norm(f(x, *args)))
+
+
+class ScaledResidual(nn.Module):
+    """`x + scale * f(N(x))` with a learnable `scale` of `size` values, all of them `initial` at the start."""
+
+    def __init__(self, site: Site, size: int, initial: float) -> None:
+        super().__init__()
+        self.norm, self.drop = site.norm(), site.drop()
+        self.scale = nn.Parameter(torch.full((size,), initial))
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
+        return x + self.drop(self.scale * f(self.norm(x), *args))
+
+
+class BottomResidual(nn.Module):
+    """The attention of a B2T layer: `(N(x + f(x)), x)`."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.norm, self.drop = site.norm(), site.drop()
+
+    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> tuple[Tensor, Tensor]:
+        return self.norm(x + self.drop(f(x, *args))), x
+
+
+class TopResidual(nn.Module):
+    """The MLP of a B2T layer: `N(x + a + f(a))` of what the attention returned, (a, x)."""
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self.norm, self.drop = site.norm(), site.drop()
+
+    def forward(self, pair: tuple[Tensor, Tensor], f: Sublayer, *args: Any) -> Tensor:
+        a, x = pair
+        return self.norm(x + a + self.drop(f(a, *args)))

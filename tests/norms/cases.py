@@ -1,0 +1,43 @@
+"""What the tests of norms and models are parametrised over."""
+
+from ablate.models import models
+from ablate.norms import initializations, norm_layers, placements
+
+
+def sensible(family, layer):
+    """Whether a model family can have a norm layer; the others are refused by the configuration."""
+    return layer != "batchnorm" or models[family].task != "language_modeling"
+
+
+COMBINATIONS = [
+    (family, kind, layer)
+    for family in models
+    for kind in placements
+    for layer in norm_layers
+    if sensible(family, layer)
+]
+"""(family, placement, norm layer)."""
+
+
+INITS = [
+    (family, init)
+    for family in models
+    for init in initializations
+    if init != "scaled_embedding" or models[family].task == "language_modeling"
+]
+"""(family, initialisation)."""
+
+
+def settings_of(kind, layer, **more):
+    """Settings in which every part of a placement shows: a mix has layers of both kinds, pRMSNorm several features,
+    and the weights are large."""
+    settings = {"norm": kind, "norm.layer": layer, "init.std": 0.3}
+    if kind == "mix":
+        settings["norm.alpha"] = 0.5
+    if kind == "by_depth":
+        settings["norm.ranges"] = {"shallow": {"until": 0.5, "placement": "post"}, "deep": {"placement": "pre"}}
+    if layer == "prmsnorm":
+        settings["norm.layer.p"] = 0.5
+    if layer == "groupnorm":
+        settings["norm.layer.groups"] = 2
+    return settings | more
