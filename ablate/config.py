@@ -318,7 +318,11 @@ def _kinds_with(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]
 def json_schema(cls: type[Config] = Experiment) -> dict[str, Any]:
     """The JSON schema of a configuration file, for editors."""
     schema = cls.model_json_schema()
-    schema.setdefault("$defs", {}).update({r.slug: r.json_schema() for r in Registry.all.values()})
+    definitions = schema.setdefault("$defs", {})
+    for registry in Registry.all.values():
+        definitions[registry.slug] = part = registry.json_schema()
+        for kind in part["anyOf"]:  # a kind's own definitions are looked up at the top
+            definitions.update(kind.pop("$defs", {}))
     return _refer(schema)
 
 

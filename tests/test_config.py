@@ -36,9 +36,10 @@ def some_of_each():
     for part, registry in PARTS.items():
         for name in registry.names:
             kind = registry.expand(name)["kind"]
-            family = {"model": "vit"} if getattr(registry[kind], "task", "") == "image_classification" else {}
+            vision = name == "batchnorm" or getattr(registry[kind], "task", "") == "image_classification"
+            family = {"model": "vit"} if vision else {}
             needed = {f"{part}.{f}": "x" for f, i in registry[kind].model_fields.items() if i.is_required()}
-            settings = {**(family if part == "data" else {}), part: name}
+            settings = {**(family if part != "model" else {}), part: name}
             if part != "model":
                 settings |= needed
             yield pytest.param(settings, id=f"{part}={name}")
@@ -48,6 +49,7 @@ EVERYTHING = [
     *some_of_each(),
     {"norm": "mix", "norm.alpha": 0.5, "norm.first": "deepnorm", "norm.second": "lns", "norm.final_norm": False},
     {"norm": "mix", "norm.first_layers": 2},
+    {"norm": {"kind": "by_depth", "ranges": {"a": {"until": 0.5, "placement": "lns"}, "b": {"placement": "mix"}}}},
     {"model": "vit-tiny", "norm": "mix", "norm.layer": {"kind": "layernorm", "bias": False, "eps": 1e-12}},
     {"trainer": {"gradient_clip_val": 1, "precision": "bf16-mixed", "compile": True, "val_check_interval": 7}},
     {"model": {"kv_heads": 2, "vocab_size": 99, "rope_base": 5e5}, "optimizer": {"betas": [0.5, 0.6], "lr": 1e-30}},

@@ -14,8 +14,8 @@ from ablate.norms.residuals import Sublayer
 
 
 class AdminResidual(nn.Module):
-    """`N(omega * x + f(x))` with a learnable vector `omega`, [dim]. It starts at a given value; where that is None, it is
-    to be measured by `profile`."""
+    """`N(omega * x + f(x))` with a learnable vector `omega`, [dim], that starts at a given value; where that is None,
+    `profile` measures it."""
 
     def __init__(self, site: Site, omega: float | None) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Admin(Placement):
     source = "Liu et al. 2020, arXiv 2004.08249"
     diagram = "x ─┬─ f ─────── + ─ N ─►\n   └─ * omega ─┘"
     initialisation = (
-        "that of init; omega_1 = 1 and omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
+        "that of init; omega_1 = 1, omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
     )
     caveats = "The profile is taken once, before the first update; a continued run has it in its checkpoint."
 
