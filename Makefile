@@ -5,7 +5,7 @@ PORT ?= 5000
 BIN := .venv/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format ui clean
+.PHONY: help setup demo test lint format docs ui clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -39,6 +39,9 @@ lint: $(BIN)/.dev ## check format, style and types
 format: $(BIN)/.dev ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(BIN)/.installed ## write docs/norms.md from the registry
+	$(BIN)/python -m ablate.reference > docs/norms.md
 
 ui: $(BIN)/.installed ## the MLflow UI on mlruns/, on loopback
 	$(BIN)/ablate ui --port $(PORT)

@@ -75,7 +75,7 @@ class Admin(Placement):
     the authors' later package."""
     rule = "N(omega * x + f(x)), omega learnable [d]"
     source = "Liu et al. 2020, arXiv 2004.08249"
-    diagram = "x ─┬─ f ─────── + ─ N ─►\n   └─ * omega ─┘"
+    diagram = "x ─┬─ f ─────── + ─ N ─►\n   └─ * omega ──┘"
     initialisation = (
         "that of init; omega_1 = 1, omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
     )

@@ -74,9 +74,9 @@ class Mix(Depthwise):
     rule = "first floor(alpha L) layers N(x + f(x)), then x + f(N(x))"
     source = "Li et al. 2024, arXiv 2412.13795"
     diagram = "layers 1 ... floor(alpha L)      x ─┬─ f ─ + ─ N ─►\n" + (
-        "                                    └─────┘\n"
+        "                                    └──────┘\n"
         "layers floor(alpha L) + 1 ... L  x ─┬─ N ─ f ─ + ─►\n"
-        "                                    └─────────┘"
+        "                                    └──────────┘"
     )
     initialisation = "that of each layer's placement"
 

@@ -29,7 +29,7 @@ class Pre(Placement):
     kind: Literal["pre"] = "pre"
     rule = "x + f(N(x))"
     source = "Xiong et al. 2020, arXiv 2002.04745"
-    diagram = "x ─┬─ N ─ f ─ + ─►\n   └─────────┘"
+    diagram = "x ─┬─ N ─ f ─ + ─►\n   └──────────┘"
     caveats = "The variance of the stream grows with depth, so deep layers change it little."
 
     def residual(self, site: Site) -> nn.Module:
@@ -46,7 +46,7 @@ class Post(Placement):
     kind: Literal["post"] = "post"
     rule = "N(x + f(x))"
     source = "Vaswani et al. 2017, arXiv 1706.03762"
-    diagram = "x ─┬─ f ─ + ─ N ─►\n   └─────┘"
+    diagram = "x ─┬─ f ─ + ─ N ─►\n   └──────┘"
     caveats = "Hard to train deep without a long warm-up. With the final norm on, two norms stand in a row at the top."
 
     def residual(self, site: Site) -> nn.Module:
@@ -63,7 +63,7 @@ class DeepNorm(Placement):
     kind: Literal["deepnorm"] = "deepnorm"
     rule = "N((2L)^(1/4) x + f(x))"
     source = "Wang et al. 2022, arXiv 2203.00555"
-    diagram = "x ─┬─ f ────────── + ─ N ─►\n   └─ * (2L)^(1/4) ─┘"
+    diagram = "x ─┬─ f ─────────── + ─ N ─►\n   └─ * (2L)^(1/4) ─┘"
     initialisation = "Xavier normal, gain (8L)^(-1/4) for v, o, gate, up and down, 1 for q and k"
     caveats = (
         "Its gain shrinks the weights: a published baseline with (8L)^(+1/4) is not DeepNorm. Its authors' code has no "
@@ -85,7 +85,7 @@ class MiniMax(Placement):
     kind: Literal["minimax"] = "minimax"
     rule = "(2L)^(1/4) h + f(h), h = N(x)"
     source = "MiniMax 2025, arXiv 2501.08313"
-    diagram = "x ─ N ─┬─ f ────────── + ─►\n       └─ * (2L)^(1/4) ─┘"
+    diagram = "x ─ N ─┬─ f ─────────── + ─►\n       └─ * (2L)^(1/4) ─┘"
     caveats = "With the final norm it is DeepNorm's forward on a normed embedding; without it the last norm is missing."
 
     def residual(self, site: Site) -> nn.Module:
@@ -100,7 +100,7 @@ class LayerNormScaling(Placement):
     kind: Literal["lns"] = "lns"
     rule = "x + f(N(x) / sqrt(l))"
     source = "Sun et al. 2025, arXiv 2502.05795"
-    diagram = "x ─┬─ N ─ * 1/sqrt(l) ─ f ─ + ─►\n   └───────────────────────┘"
+    diagram = "x ─┬─ N ─ * 1/sqrt(l) ─ f ─ + ─►\n   └────────────────────────┘"
     caveats = "Its authors advise against combining it with a scaled initialisation."
 
     def residual(self, site: Site) -> nn.Module:
@@ -114,7 +114,7 @@ class Sandwich(Placement):
     kind: Literal["sandwich"] = "sandwich"
     rule = "x + N2(f(N1(x)))"
     source = "Ding et al. 2021, arXiv 2105.13290"
-    diagram = "x ─┬─ N1 ─ f ─ N2 ─ + ─►\n   └───────────────┘"
+    diagram = "x ─┬─ N1 ─ f ─ N2 ─ + ─►\n   └────────────────┘"
 
     def residual(self, site: Site) -> nn.Module:
         return SandwichResidual(site)
@@ -127,7 +127,7 @@ class Peri(Sandwich):
     kind: Literal["peri"] = "peri"  # type: ignore[assignment]
     rule = "x + N2(f(N1(x))), with the embedding normed"
     source = "Kim et al. 2025, arXiv 2502.02732"
-    diagram = "embedding ─ N ─►  x ─┬─ N1 ─ f ─ N2 ─ + ─►\n                     └───────────────┘"
+    diagram = "embedding ─ N ─►  x ─┬─ N1 ─ f ─ N2 ─ + ─►\n                     └────────────────┘"
     caveats = "The final norm is a part of it: keep norm.final_norm on."
     embedding_norm = True
 
@@ -139,7 +139,7 @@ class OLMo2(Placement):
     kind: Literal["olmo2"] = "olmo2"
     rule = "x + N(f(x))"
     source = "OLMo 2 2025, arXiv 2501.00656"
-    diagram = "x ─┬─ f ─ N ─ + ─►\n   └─────────┘"
+    diagram = "x ─┬─ f ─ N ─ + ─►\n   └──────────┘"
     caveats = "OLMo 2 also norms queries and keys, which is not a part of this placement."
 
     def residual(self, site: Site) -> nn.Module:
@@ -155,7 +155,7 @@ class LayerScale(Placement):
     """What every value of the vectors starts at. None: 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond."""
     rule = "x + s * f(N(x)), s learnable [d]"
     source = "Touvron et al. 2021, arXiv 2103.17239"
-    diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └───────────────┘"
+    diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
     initialisation = "that of init; the vectors at 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond"
 
     def residual(self, site: Site) -> nn.Module:
@@ -172,7 +172,7 @@ class ResidualScalar(Placement):
     """What the numbers start at."""
     rule = "x + s f(N(x)), s a learnable number"
     source = "after Bachlechner et al. 2020, arXiv 2003.04887"
-    diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └───────────────┘"
+    diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
     initialisation = "that of init; the numbers at 1e-3"
     caveats = "ReZero itself starts at 0 and has no norm: norm.initial=0 norm.layer=none."
 
@@ -189,7 +189,7 @@ class SubLN(Pre):
     kind: Literal["subln"] = "subln"  # type: ignore[assignment]
     rule = "x + W_out N2(g(N1(x))), f = W_out g"
     source = "Wang et al. 2022, arXiv 2210.06423"
-    diagram = "x ─┬─ N1 ─ g ─ N2 ─ W_out ─ + ─►\n   └───────────────────────┘"
+    diagram = "x ─┬─ N1 ─ g ─ N2 ─ W_out ─ + ─►\n   └────────────────────────┘"
     initialisation = "Xavier normal, gain sqrt(ln 2L) for v, o, gate, up and down, 1 for q and k"
     caveats = ""
     inner_norm = True
@@ -207,7 +207,9 @@ class B2T(Placement):
     rule = "a = N1(x + attn(x)), then N2(x + a + mlp(a))"
     source = "Takase et al. 2022, arXiv 2206.00330"
     diagram = (
-        "x ─┬─┬─ attn ─ + ─ N1 ─┬─ mlp ─ + ─ N2 ─►\n   │ └────────┘      └───────┤\n   └─────────────────────────┘"
+        "x ─┬─┬─ attn ─ + ─ N1 ─┬─ mlp ─ + ─ N2 ─►\n"
+        "   │ └─────────┘       └────────┤\n"
+        "   └────────────────────────────┘"
     )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
@@ -222,7 +224,7 @@ class Hybrid(Placement):
     kind: Literal["hybrid"] = "hybrid"
     rule = "y = x + attn(x) with normed q, k, v; then h + mlp(h), h = N(y)"
     source = "Zhuo et al. 2025, arXiv 2503.04598"
-    diagram = "x ─┬─ attn (N on q, k, v) ─ + ─ N ─┬─ mlp ─ + ─►\n   └────────────────────────┘     └───────┘"
+    diagram = "x ─┬─ attn (N on q, k, v) ─ + ─ N ─┬─ mlp ─ + ─►\n   └────────────────────────┘      └────────┘"
     caveats = "HybridNorm*, whose first layer is Pre-LN, is another scheme."
     qkv_norm = True
 
