@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate import plugins
 from ablate.printing import table
 
 if TYPE_CHECKING:
@@ -15,8 +17,13 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def catalogue(what: str) -> list[Row]:
-    """The rows of one list: placements, norms, models, data or sweeps; all rows have the same columns."""
+def catalogue(what: str, files: Sequence[str] = ()) -> list[Row]:
+    """The rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. What the plugin
+    `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be loaded."""
+    if files:
+        import ablate.config  # noqa: F401 - fills every registry, so that what the files add can be told
+
+    plugins.load(files)
     return {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}[what]()
 
 
@@ -41,15 +48,20 @@ def _first_sentence(item: object) -> str:
 def _placements() -> list[Row]:
     from ablate.norms import placements
 
-    return [
-        {"placement": kind, "rule": placements[kind].rule, "source": placements[kind].source} for kind in placements
-    ]
+    rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
+    for name, fields in placements.presets.items():
+        chosen, layer = placements[fields["kind"]], fields["layer"]["kind"]
+        rows.append({"placement": name, "rule": f"{chosen.rule}, N {layer}", "source": chosen.source})
+    return rows
 
 
 def _norms() -> list[Row]:
     from ablate.norms import norm_layers
 
-    return [{"norm layer": kind, "what it is": _first_sentence(norm_layers[kind])} for kind in norm_layers]
+    return [
+        {"norm layer": kind, "formula": norm_layers[kind].formula, "source": norm_layers[kind].source}
+        for kind in norm_layers
+    ]
 
 
 def _data() -> list[Row]:

@@ -26,6 +26,7 @@ examples:
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
 """
 _OVERRIDES = "key=value: a dotted path of the configuration and a YAML value, such as optimizer.lr=1e-3"
+_PLUGINS = "Python files with kinds of your own, such as plugins=my_norm.py"
 
 
 def parser() -> argparse.ArgumentParser:
@@ -73,12 +74,14 @@ def parser() -> argparse.ArgumentParser:
     known = verb("list", "what there is to choose from", "ablate list placements")
     choices = ["placements", "norms", "models", "data", "sweeps"]
     known.add_argument("what", choices=choices, metavar=f"{{{','.join(choices)}}}")
+    known.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=_PLUGINS)
     known.add_argument("--json", action="store_true", help="print as JSON")
 
     resolved = verb("config", "print the resolved configuration as YAML", "ablate config model=llama-71m norm=lns")
     resolved.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=_OVERRIDES)
 
     schema = verb("schema", "print the JSON schema of the configuration, for editors", "ablate schema > ablate.json")
+    schema.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=_PLUGINS)
     schema.add_argument("--sweep", action="store_true", help="of a sweep file instead of an experiment")
     return top
 
@@ -128,7 +131,11 @@ def _port(text: str) -> int:
 def _console(stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, soft_wrap=True, highlight=False)
+    class Pipe(Console):
+        def on_broken_pipe(self) -> None:  # rich would exit with 1, which means failed trials here
+            raise BrokenPipeError
+
+    return Pipe(stderr=stderr, soft_wrap=True, highlight=False)
 
 
 # ---------------------------------------------------------------------------------------------------- the verbs
@@ -174,11 +181,12 @@ def _sweep(given: argparse.Namespace) -> int:
         print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
         return 130
     from ablate.reporting.report import report
+    from ablate.words import plural
 
     render(report(record.title, storage=given.storage), console)
     failed = record.counts()["failed"]
     if failed:
-        print(f"{failed} trials failed. The same command tries them again:\n  {command}", file=sys.stderr)
+        print(f"{plural(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -215,12 +223,25 @@ def _ui(given: argparse.Namespace) -> int:
 def _list(given: argparse.Namespace) -> int:
     from ablate.catalogue import catalogue, render
 
-    found = catalogue(given.what)
+    found = catalogue(given.what, _plugins(given.words))
     if given.json:
         print(json.dumps(found, indent=2))
     else:
         render(found, _console())
     return 0
+
+
+def _plugins(words: Sequence[str]) -> list[str]:
+    """The files of `plugins=FILE.py` words, the only ones that a verb without a configuration takes."""
+    from ablate.errors import ConfigError, Problem
+    from ablate.plugins import named
+    from ablate.reading import parse_overrides
+
+    overrides = parse_overrides(words)
+    if unknown := [key for key in overrides if key != "plugins"]:
+        problems = [Problem(key, "unknown key. Accepted: plugins", overrides[key]) for key in unknown]
+        raise ConfigError(problems, "the command line")
+    return [str(file) for file in named(overrides.get("plugins"))]
 
 
 def _config(given: argparse.Namespace) -> int:
@@ -234,7 +255,9 @@ def _config(given: argparse.Namespace) -> int:
 
 def _schema(given: argparse.Namespace) -> int:
     from ablate.config import Experiment, json_schema
+    from ablate.plugins import load
     from ablate.sweeping.spec import Sweep
 
+    load(_plugins(given.words), source="the command line")
     print(json.dumps(json_schema(Sweep if given.sweep else Experiment), indent=2))
     return 0

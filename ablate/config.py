@@ -13,7 +13,9 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from ablate import plugins
 from ablate.data import DataConfig, data_kinds
+from ablate.data.text import Names
 from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
@@ -44,12 +46,15 @@ class Experiment(Config):
     """How long, in what batches, in what precision."""
     seed: int = Field(0, ge=0)
     """What the initial weights, the order of the data and any random depth depend on. Not the validation split."""
+    plugins: Names = ()
+    """Python files of one's own, relative to the current directory, whose kinds can be used like any other."""
 
     @model_validator(mode="before")
     @classmethod
     def _family_defaults(cls, data: Any) -> Any:
         if not isinstance(data, Mapping):
             return data
+        load_plugins(data)
         family = models.kind_of(merge(cls, {}, data).get("model", {}))
         return merge(cls, merge(cls, {}, family.defaults if family else {}), data)
 
@@ -106,6 +111,7 @@ class Experiment(Config):
 
 def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
     """An instance of the configuration class `cls` from `mappings`, later ones over earlier."""
+    load_plugins(*mappings, source=source)
     tree: Tree = {}
     for mapping in mappings:
         tree = merge(cls, tree, mapping)
@@ -113,6 +119,11 @@ def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
         return cls.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(problems_of(cls, tree, error), source) from None
+
+
+def load_plugins(*mappings: Mapping[str, Any], source: str = "the configuration") -> None:
+    """Loads the `plugins` of all `mappings`, before a kind of theirs is looked up. Raises ConfigError."""
+    plugins.load(plugins.named(*(mapping.get("plugins") for mapping in mappings)), source=source)
 
 
 # ---------------------------------------------------------------------------------------------------- merging
@@ -139,7 +150,7 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
 
     Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
     keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer:
-    rmsnorm}` leaves `{kind: post, layer: rmsnorm}`.
+    rmsnorm}` leaves `{kind: post, layer: rmsnorm}`. Plugins add up.
     """
     result = _copy(tree)
     paths = [
@@ -148,6 +159,8 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
     ]
     for path, value in sorted(paths, key=lambda item: (len(item[0]), _registry(cls, result, item[0]) is None)):
         _assign(cls, result, path, value)
+    if tree.get("plugins") and update.get("plugins"):
+        result["plugins"] = plugins.named(tree["plugins"], update["plugins"])
     return result
 
 
@@ -317,6 +330,7 @@ def _kinds_with(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]
 
 def json_schema(cls: type[Config] = Experiment) -> dict[str, Any]:
     """The JSON schema of a configuration file, for editors."""
+    plugins.load()
     schema = cls.model_json_schema()
     definitions = schema.setdefault("$defs", {})
     for registry in Registry.all.values():

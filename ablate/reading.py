@@ -69,14 +69,23 @@ def read_yaml(file: Path) -> dict[str, Any]:
     except FileNotFoundError:
         near = did_you_mean(file.name, (f.name for f in file.parent.glob("*.yaml"))) if file.parent.is_dir() else ""
         raise ConfigError([Problem("", f"there is no file {file}.{near}")], str(file)) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError([Problem("", f"cannot be read: {error}")], str(file)) from None
+    except UnicodeDecodeError as error:
+        line = text_before(file, error.start).count(b"\n") + 1
+        raise ConfigError([Problem(f"{file}:{line}", "is not UTF-8; convert it first")], str(file)) from None
+    except OSError as error:
+        raise ConfigError([Problem("", f"cannot be read: {error.strerror or error}")], str(file)) from None
     tree = parse_yaml(text, str(file))
     if tree is None:
         return {}
     if not isinstance(tree, dict):
         raise ConfigError([Problem("", f"expected key: value lines, found {type(tree).__name__}")], str(file))
     return tree
+
+
+def text_before(file: Path, position: int) -> bytes:
+    """The bytes of a file before `position`."""
+    with file.open("rb") as opened:
+        return opened.read(position)
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ lets a kind from a user's own file appear in YAML, on the command line and in th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import (
@@ -103,6 +104,11 @@ class Registry(Generic[T]):
         """Gives a set of `fields` of one kind a name of its own, accepted wherever a kind is."""
         self._presets[name] = {"kind": kind, **fields}
 
+    def forget(self, module: str) -> None:
+        """Takes out the kinds of the classes in `module`, and their presets: it is loaded anew, or it failed."""
+        self._kinds = {kind: cls for kind, cls in self._kinds.items() if cls.__module__ != module}
+        self._presets = {name: fields for name, fields in self._presets.items() if fields["kind"] in self._kinds}
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)
 
@@ -129,7 +135,7 @@ class Registry(Generic[T]):
 
     def expand(self, value: str) -> dict[str, Any]:
         """The mapping that a plain string stands for. An unknown name is kept as the kind, for validation to report."""
-        return dict(self._presets.get(value, {"kind": value}))
+        return deepcopy(self._presets.get(value, {"kind": value}))
 
     def kind_of(self, value: Any) -> type[T] | None:
         """The class that a not yet validated `value` asks for, or None where it asks for nothing known."""

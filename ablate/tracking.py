@@ -153,6 +153,8 @@ def creation_lock(uri: str) -> Iterator[None]:
         return
     from filelock import FileLock
 
+    if not file.parent.is_dir():  # the lock would make it
+        raise StoreError(f"The database {redacted(uri)} cannot be made: there is no folder {file.parent}.")
     with FileLock(f"{file}.lock"):
         if not file.exists():
             with contextlib.closing(sqlite3.connect(file)) as database:
@@ -197,6 +199,14 @@ def experiment_id(name: str) -> str:
                 if found is None:
                     raise
         return found.experiment_id
+
+
+def find_run(experiment: str, tags: Mapping[str, str]) -> str | None:
+    """The id of the newest run in `experiment` that has all `tags`; None where there is none."""
+    wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+    with patience(tracking_uri()):
+        found = client().search_runs([experiment_id(experiment)], wanted, order_by=["attributes.start_time DESC"])
+    return str(found[0].info.run_id) if found else None
 
 
 # ---------------------------------------------------------------------------------------------------- runs

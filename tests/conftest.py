@@ -7,7 +7,7 @@ from contextlib import closing
 import pytest
 import torch
 
-from ablate import tracking
+from ablate import plugins, tracking
 from ablate.config import Experiment
 from ablate.registry import Registry
 
@@ -23,11 +23,12 @@ SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of o
 
 @pytest.fixture
 def registries(monkeypatch):
-    """All registries by name. What a test registers is forgotten after it."""
+    """All registries by name. What a test or a plugin that it loads registers is forgotten after it."""
     for registry in Registry.all.values():
         monkeypatch.setattr(registry, "_kinds", dict(registry._kinds))
         monkeypatch.setattr(registry, "_presets", dict(registry._presets))
     monkeypatch.setattr(Registry, "all", dict(Registry.all))
+    monkeypatch.setattr(plugins, "_files", {})
     return Registry.all
 
 

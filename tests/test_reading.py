@@ -106,7 +106,7 @@ def test_a_mistake_in_yaml_is_told_with_its_place(text, message):
         (b"norm: [1\n", r"bad\.yaml:2:1: expected"),
         (b"- a\n", "expected key: value lines, found list"),
         (b"5\n", "expected key: value lines, found int"),
-        (b"norm: \xff\n", "cannot be read"),
+        (b"norm: \xff\n", "is not UTF-8"),
     ],
 )
 def test_a_file_that_is_no_configuration(tmp_path, content, message):

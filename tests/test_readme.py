@@ -24,7 +24,10 @@ def block(language):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_are_understood(command):
+def test_commands_are_understood(command, registries, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (tmp_path / "my_norm.py").write_text(re.search(r"```python\n(.*?)```", contributing, flags=re.DOTALL).group(1))
     words = shlex.split(command.partition(" > ")[0], comments=True)
     given = parser().parse_args(words[1:])
     if given.verb in ("train", "config") and not getattr(given, "resume", None):

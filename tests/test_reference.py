@@ -20,6 +20,9 @@ def test_everything_is_on_it():
     for kind in [*placements.names, *norm_layers.names, *initializations.names]:
         assert f"### {kind}\n" in text
     for cls in (placements[kind] for kind in placements):
+        assert cls.rule
+        assert cls.source
+        assert cls.diagram
         assert all(words in text for words in (cls.rule, cls.source, cls.diagram, cls.initialisation, cls.caveats))
 
 

@@ -32,9 +32,9 @@ class Initialization(Kind):
     std: float | None = Field(None, gt=0)
     """Standard deviation that the kind starts from. None: 0.02, and for small_scaled sqrt(2 / (5d))."""
 
-    formula: ClassVar[str]
+    formula: ClassVar[str] = ""
     """The standard deviations in one line."""
-    source: ClassVar[str]
+    source: ClassVar[str] = ""
     """The paper or model that it is from."""
 
     def base_std(self, stack: Stack) -> float:

@@ -21,9 +21,9 @@ class NormLayer(Kind):
 
     kind: str
 
-    formula: ClassVar[str]
+    formula: ClassVar[str] = ""
     """What it computes in one line, of a token's features x."""
-    source: ClassVar[str]
+    source: ClassVar[str] = ""
     """The paper that it is from."""
     caveats: ClassVar[str] = ""
     """What to know before it is compared with others."""

@@ -69,11 +69,11 @@ class Placement(Kind):
     """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
     Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
 
-    rule: ClassVar[str]
+    rule: ClassVar[str] = ""
     """The sublayer rule in one line, as `ablate list placements` prints it."""
-    source: ClassVar[str]
+    source: ClassVar[str] = ""
     """The paper that the rule is from."""
-    diagram: ClassVar[str]
+    diagram: ClassVar[str] = ""
     """One sublayer, or where attention and MLP differ one layer, drawn in text."""
     initialisation: ClassVar[str] = "that of init"
     """What it does to the initial weights, in words."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate import provenance, tracking
+from ablate import plugins, provenance, tracking
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import generations, spec_of, study_name, title_of
 from ablate.sweeping.trials import ArmTrials
+from ablate.sweeping.worker import cores
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -32,13 +33,15 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
         if spec.objective.metric not in known:
             message = f"unknown metric. Accepted: {', '.join(known)}"
             raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
-        if base.data not in corpora:
-            corpora[base.data] = base.data.load(tracking.cache_folder())
+        searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
+        for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
+            if data not in corpora:
+                corpora[data] = data.load(tracking.cache_folder())
     return corpora
 
 
 def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
-    """The generation to go on with. Raises SweepError where its sweep file was another one."""
+    """The generation to go on with. Raises SweepError where its sweep file or a plugin was another one."""
     import optuna
 
     known = generations(storage).get(spec.name, [])
@@ -48,15 +51,17 @@ def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
         return known[-1] + 1
     prefix = f"{spec.name}@{known[-1]}/"
     name = next(n for n in optuna.get_all_study_names(storage) if n.startswith(prefix))
-    refuse_changes(spec_of(optuna.load_study(study_name=name, storage=storage)), spec, known[-1])
+    study = optuna.load_study(study_name=name, storage=storage)
+    refuse_changes(spec_of(study), spec, known[-1], study.user_attrs.get("plugins", {}))
     return known[-1]
 
 
-def refuse_changes(before: Sweep, now: Sweep, generation: int) -> None:
-    """Raises SweepError where a generation that was started as `before` cannot go on as `now`."""
-    if changes := differences(before, now):
+def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Mapping[str, str]) -> None:
+    """Raises SweepError where a generation that was started as `before`, with plugins of those SHA-256, cannot go on as
+    `now`."""
+    if changes := differences(before, now) + changed_plugins(now, plugin_hashes):
         raise SweepError(
-            f"{now.name} was started with another sweep file. What changed:\n"
+            f"{now.name} was started with another sweep file or plugin. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
             + "\nPut it back, give the sweep another name, or start anew with --fresh (the old trials are kept as "
             f"{title_of(now.name, generation)}, a report can still be made of them)."
@@ -85,6 +90,12 @@ def differences(before: Sweep, now: Sweep) -> list[str]:
     ]
 
 
+def changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
+    """'file: SHA-256 old -> new' for each plugin of `spec` that is not as it was `before`."""
+    now = plugins.hashes(spec.plugin_files)
+    return [f"{f}: SHA-256 {before[f]} -> {now[f]}" for f in now if before.get(f, now[f]) != now[f]]
+
+
 def open_arms(
     spec: Sweep, storage: BaseStorage, generation: int, corpora: Mapping[DataConfig, Corpus]
 ) -> list[ArmTrials]:
@@ -100,9 +111,20 @@ def open_arms(
             load_if_exists=True,
         )
         study.set_user_attr("spec", spec.to_tree())
+        study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
         study.set_user_attr("validation_items", len(corpora[spec.base(arm).data].val))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
     return arms
+
+
+def threads_for(arms: list[ArmTrials], workers: int) -> int:
+    """Threads of each trial: its share of the cores, or as many as the earlier trials of the sweep computed on. Losses
+    depend on it in their last digits, and near divergence in their first."""
+    known = next((t for arm in arms if (t := arm.study.user_attrs.get("threads"))), None)
+    threads = int(known or max(1, cores() // workers))
+    for arm in arms:
+        arm.study.set_user_attr("threads", threads)
+    return threads
 
 
 def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
@@ -112,8 +134,10 @@ def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
         return str(known)
     tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, **provenance.environment()}
     tracker = tracking.Tracker.start(title, arm, tags)
-    tracker.params(spec.base(arm).flat())
+    tracker.params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
     tracker.text(spec.to_yaml(), "sweep.yaml")
+    for name, text in plugins.copies(spec.plugin_files).items():
+        tracker.text(text, name)
     study.set_user_attr("parent", tracker.run_id)
     study.set_user_attr("tracking_uri", tracking.tracking_uri())
     return tracker.run_id

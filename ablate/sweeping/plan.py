@@ -60,7 +60,7 @@ def _finished(spec: Sweep, storage: str | None) -> dict[str, int]:
     if spec.name not in known_sweeps(storage_url(storage)):
         return {}
     record = read_sweep(spec.name, storage)
-    refuse_changes(record.spec, spec, record.generation)
+    refuse_changes(record.spec, spec, record.generation, record.plugins)
     return {arm: sum(n for s, n in record.counts(arm).items() if s in FINISHED) for arm in record.trials}
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ablate import tracking
-from ablate.errors import StoreError
+from ablate import plugins, tracking
+from ablate.errors import StoreError, SweepError
 from ablate.sweeping.display import Display, Running
-from ablate.sweeping.opening import check, generation_of, open_arms
+from ablate.sweeping.opening import changed_plugins, check, generation_of, open_arms, threads_for
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
     SweepRecord,
@@ -29,7 +29,7 @@ from ablate.sweeping.study import (
 from ablate.sweeping.trials import ArmTrials, end_run
 from ablate.sweeping.worker import cores, signals, start, start_server
 from ablate.training.train import Place
-from ablate.words import setting
+from ablate.words import plural, setting
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -60,17 +60,19 @@ def sweep(
     before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
     """
     url = storage_url(storage)
-    tracking.client()
     corpora = check(spec)
     tracking.store()
+    tracking.client()
     opened = open_storage(url)
     with storage_errors(url):
         generation = generation_of(spec, opened, fresh)
         arms = open_arms(spec, opened, generation, corpora)
         again = sum(arm.recover() for arm in arms)
         runner = _Runner(spec, title_of(spec.name, generation), arms, workers, console or Console())
+        if runner.threads != max(1, cores() // workers):
+            runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
         if again:
-            runner.display.note(f"{again} trials of an earlier session are tried again.")
+            runner.display.note(f"{plural(again, 'trial')} of an earlier session put up for another try.")
         runner.run()
     return read_sweep(title_of(spec.name, generation) if generation > 1 else spec.name, url)
 
@@ -90,8 +92,9 @@ class _Job:
 class _Runner:
     def __init__(self, spec: Sweep, title: str, arms: list[ArmTrials], workers: int, console: Console) -> None:
         self.spec, self.title, self.arms, self.workers = spec, title, arms, workers
-        self.threads = max(1, cores() // workers)
+        self.threads = threads_for(arms, workers)
         self.jobs: dict[Connection, _Job] = {}
+        self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
         total = sum(arm.target for arm in arms)
         done = total - sum(max(0, arm.open()) for arm in arms)
@@ -127,12 +130,19 @@ class _Runner:
         return min(open_arms, key=lambda arm: arm.started() / arm.target, default=None)
 
     def _start(self, context: ForkServerContext, arm: ArmTrials) -> None:
+        if changes := changed_plugins(self.spec, self.plugins):
+            raise SweepError(
+                f"A plugin was changed while {self.title} runs:\n  {', '.join(changes)}\n"
+                "Put it back and run the same command again, or start anew with --fresh."
+            )
         trial = arm.ask()
         experiment = self.spec.at(arm.arm, trial.params)
-        run_id = trial.user_attrs.get("run_id")
         number = number_of(trial)
         name = f"{arm.arm} #{number}"
         tags = {"ablate.sweep": self.title, "ablate.arm": arm.arm, "ablate.trial": str(number)}
+        run_id = trial.user_attrs.get("run_id")
+        if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
+            run_id = tracking.find_run(self.title, tags)
         place = Place(self.title, name, arm.parent, {"ablate.role": "trial", **tags}, run_id)
         try:
             process, connection = start(context, experiment.to_tree(), place, self.threads)
@@ -153,9 +163,10 @@ class _Runner:
             self._died(job)
             return
         if kind == "started":
-            job.run_id, step = content
+            job.run_id, made, validations = content
             job.trial.set_user_attr("run_id", job.run_id)
-            self.display.goes_on(id(job.connection), step)
+            job.arm.report_missing(job.trial, validations)
+            self.display.goes_on(id(job.connection), made)
         elif kind == "progress":
             self.display.progress(id(job.connection), *content)
         elif kind == "validation":

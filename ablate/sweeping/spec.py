@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
 
-from ablate.config import Experiment, Tree, leaves, merge, problems_of
+from ablate import plugins
+from ablate.config import Experiment, Tree, leaves, load_plugins, merge, problems_of
+from ablate.data.text import Names
 from ablate.errors import ConfigError, Problem
 from ablate.reading import read_yaml
 from ablate.registry import Config
@@ -89,6 +91,8 @@ class Sweep(Config):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
     """Names the studies and the MLflow experiment."""
+    plugins: Names = ()
+    """Python files of one's own, relative to the current directory, whose kinds can be used like any other."""
     experiment: dict[str, Any] = {}
     """The base experiment: what the arms share."""
     arms: dict[str, Arm] = {}
@@ -119,6 +123,7 @@ class Sweep(Config):
         own = {k: v for k, v in (overrides or {}).items() if k.partition(".")[0] in _OVERRIDABLE}
         inner = {k.removeprefix("experiment."): v for k, v in (overrides or {}).items() if k not in own}
         base = tree.get("experiment")
+        load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
         if inner and (base is None or isinstance(base, Mapping)):
             tree = {**tree, "experiment": merge(Experiment, merge(Experiment, {}, base or {}), inner)}
         for part in _OVERRIDABLE:
@@ -130,6 +135,7 @@ class Sweep(Config):
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:
         """The sweep of nested mappings, checked together with the experiments that it leads to."""
+        load_plugins(tree, source=source)
         try:
             sweep = cls.model_validate(dict(tree))
         except ValidationError as error:
@@ -159,11 +165,21 @@ class Sweep(Config):
 
     def base(self, arm: str) -> Experiment:
         """The experiment of `arm` at the first values of its search space."""
-        return self.at(arm, {path: values[0] for path, values in self._corners(arm).items()})
+        return self.at(arm, {path: values[0] for path, values in self.corners(arm).items()})
 
     def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
         """The experiment of `arm` at the point `params` of its search space."""
-        return Experiment.from_mapping(self.experiment, self.all_arms[arm].settings, params)
+        return Experiment.from_mapping(*self._layers(arm), params)
+
+    @property
+    def plugin_files(self) -> tuple[str, ...]:
+        """The plugins of the sweep, of its base experiment and of all arms."""
+        layers = [layer for arm in self.all_arms for layer in self._layers(arm)]
+        return tuple(plugins.named(*(layer.get("plugins") for layer in layers)))
+
+    def _layers(self, arm: str) -> tuple[Mapping[str, Any], ...]:
+        """What the experiments of `arm` have in common, later over earlier."""
+        return {"plugins": self.plugins}, self.experiment, self.all_arms[arm].settings
 
     def trials(self, arm: str) -> int:
         """How many finished trials `arm` is to have: the budget, or every cell of a smaller grid."""
@@ -172,7 +188,8 @@ class Sweep(Config):
             return min(self.budget.trials or count, count)
         return self.budget.trials or DEFAULT_TRIALS
 
-    def _corners(self, arm: str) -> dict[str, list[Choice]]:
+    def corners(self, arm: str) -> dict[str, list[Choice]]:
+        """Dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""
         return {path: e.ends() if isinstance(e, Range) else list(e) for path, e in self.space(arm).items()}
 
     def _problems(self) -> Iterator[Problem]:
@@ -180,7 +197,7 @@ class Sweep(Config):
         for arm in self.all_arms:
             where = f"arms.{arm}." if self.arms else ""
             settings = self.all_arms[arm].settings
-            base = build_problems(self.experiment, settings)
+            base = build_problems(*self._layers(arm))
             yield from (Problem(self._origin(arm, p.path), p.message, p.given) for p in base)
             if base:
                 continue
@@ -201,11 +218,11 @@ class Sweep(Config):
 
     def _problems_of_each(self, arm: str, where: str) -> Iterator[Problem]:
         """What is wrong with each searched path on its own."""
-        for path, values in self._corners(arm).items():
+        for path, values in self.corners(arm).items():
             place = f"{where}search.{path}" if path in self.all_arms[arm].search else f"search.{path}"
             told = set()
             for value in values:
-                for p in build_problems(self.experiment, self.all_arms[arm].settings, {path: value}):
+                for p in build_problems(*self._layers(arm), {path: value}):
                     text = p.message if p.path == path else f"{p.path}: {p.message}"
                     if text not in told:
                         told.add(text)
@@ -213,12 +230,12 @@ class Sweep(Config):
 
     def _problems_together(self, arm: str, where: str) -> Iterator[Problem]:
         """The first combination of searched values, each fine on its own, that makes no experiment."""
-        corners = self._corners(arm)
+        corners = self.corners(arm)
         if math.prod(len(values) for values in corners.values()) > COMBINATIONS:
             corners = {path: list(dict.fromkeys([values[0], values[-1]])) for path, values in corners.items()}
         for values in itertools.islice(itertools.product(*corners.values()), COMBINATIONS):
             point = dict(zip(corners, values, strict=True))
-            if problems := build_problems(self.experiment, self.all_arms[arm].settings, point):
+            if problems := build_problems(*self._layers(arm), point):
                 at = ", ".join(f"{path}={value}" for path, value in point.items())
                 hint = "What is searched for one kind only belongs into an arm of its own."
                 yield Problem(f"{where}search", f"at {at}: {problems[0]} {hint}")
@@ -231,7 +248,7 @@ class Sweep(Config):
         return f"arms.{arm}.{path}" if given else f"experiment.{path}"
 
 
-_OVERRIDABLE = ("name", "objective", "budget", "sampler", "pruner")
+_OVERRIDABLE = ("name", "plugins", "objective", "budget", "sampler", "pruner")
 
 
 def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:

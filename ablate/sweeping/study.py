@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from ablate.errors import StoreError, SweepError, did_you_mean
 from ablate.sweeping.spec import Sweep
 from ablate.tracking import creation_lock, redacted, shortened, sqlite_file, store_path
@@ -96,6 +98,8 @@ class SweepRecord:
     """Arm -> its parent run in MLflow."""
     validation_items: int | None = None
     """Sequences or images of the smallest validation set; None where that is not known."""
+    plugins: dict[str, str] = field(default_factory=dict)
+    """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
 
     @property
     def title(self) -> str:
@@ -171,7 +175,8 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
     prefix = f"{name}@{generation}/"
     arms = [full.removeprefix(prefix) for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
     studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
-    spec = spec_of(next(iter(studies.values())))
+    first = next(iter(studies.values()))
+    spec = spec_of(first)
     ordered = [arm for arm in spec.all_arms if arm in studies]
     items = [n for study in studies.values() if (n := study.user_attrs.get("validation_items"))]
     return SweepRecord(
@@ -181,12 +186,18 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
         {arm: records(studies[arm], arm) for arm in ordered},
         {arm: studies[arm].user_attrs["parent"] for arm in ordered if "parent" in studies[arm].user_attrs},
         min(items, default=None),
+        first.user_attrs.get("plugins", {}),
     )
 
 
 def spec_of(study: Study) -> Sweep:
-    """The sweep file that a study was last continued with."""
-    return Sweep.model_validate(study.user_attrs["spec"])
+    """The sweep file that a study was last continued with. Its plugins are loaded only where the sampler or the pruner
+    is theirs: what a sweep found can be read without them."""
+    tree = study.user_attrs["spec"]
+    try:
+        return Sweep.model_validate(tree)
+    except ValidationError:
+        return Sweep.from_tree(tree, f"the stored sweep {study.study_name}")
 
 
 def records(study: Study, arm: str) -> list[TrialRecord]:

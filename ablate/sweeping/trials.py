@@ -88,6 +88,13 @@ class ArmTrials:
             trial.report(value, int(step))
         return trial
 
+    def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
+        """Reports those validations of a trial that a sweep that was killed has not heard of."""
+        known = self._frozen(trial.number).intermediate_values
+        for step, metrics in validations.items():
+            if step not in known:
+                trial.report(metrics[self.spec.objective.metric], step)
+
     def _next_cell(self) -> dict[str, Any]:
         taken = [r.params for r in records(self.study, self.arm)]  # failed ones too: the next session tries those
         return next(cell for cell in cells(self.spec.space(self.arm)) if cell not in taken)

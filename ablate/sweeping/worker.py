@@ -1,7 +1,8 @@
 """One trial in one process: forked from a server that has everything imported, it trains and talks through a pipe.
 
 Messages to the sweep:
-    ("started", run_id, updates made before)    ("progress", updates, loss)    ("validation", updates, metrics)
+    ("started", run_id, updates made before, their validations)
+    ("progress", updates, loss)    ("validation", updates, metrics)
     ("done", result)    ("failed", reason, traceback)    ("away", message: a disk is full or a server is gone)
 and from it: "go" or "prune" in answer to a validation, "stop" at any time. A sweep that is gone counts as "stop".
 """
@@ -56,16 +57,20 @@ def start(
 ) -> tuple[ForkServerProcess, Connection]:
     """Starts a trial: its process, and our end of the pipe."""
     ours, theirs = context.Pipe()
-    process = context.Process(target=work, args=(theirs, experiment, place, threads, dict(os.environ)), daemon=False)
+    here = (os.getcwd(), dict(os.environ))
+    process = context.Process(target=work, args=(theirs, experiment, place, threads, *here), daemon=False)
     with _no_main():
         process.start()
     theirs.close()
     return process, ours
 
 
-def work(connection: Connection, experiment: Tree, place: Place, threads: int, environment: Mapping[str, str]) -> None:
-    """The life of a trial's process."""
+def work(
+    connection: Connection, experiment: Tree, place: Place, threads: int, folder: str, environment: Mapping[str, str]
+) -> None:
+    """The life of a trial's process, in the current directory and the environment of the sweep."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which asks us to stop
+    os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
     import torch
 
@@ -102,7 +107,7 @@ def work(connection: Connection, experiment: Tree, place: Place, threads: int, e
         return answer != "prune"
 
     hooks = Hooks(
-        started=lambda run_id, text, step: send("started", run_id, step),
+        started=lambda run_id, text, before: send("started", run_id, before.updates, dict(before.validations)),
         progress=lambda step, loss: send("progress", step, loss),
         decide=decide,
         asked_to_stop=asked_to_stop,

@@ -118,18 +118,28 @@ class Validations(Callback):
 
     def __init__(self, curves: Curves, decide: Callable[[int, Mapping[str, float]], bool] | None = None) -> None:
         self.curves, self.decide = curves, decide
-        self.step = -1
-        self.metrics: dict[str, float] = {}
+        self.history: dict[int, dict[str, float]] = {}
+        """Updates -> metrics."""
+
+    @property
+    def step(self) -> int:
+        """Updates before the last validation; -1 before the first."""
+        return max(self.history, default=-1)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Those of the last validation."""
+        return self.history.get(self.step, {})
 
     def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "metrics": self.metrics}
+        return {"history": self.history}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.step, self.metrics = state_dict["step"], state_dict["metrics"]
+        self.history = dict(state_dict["history"])
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)
-        self.step, self.metrics = trainer.global_step, dict(pl_module.val_metrics)
+        self.history[trainer.global_step] = dict(pl_module.val_metrics)
         self.curves.record(trainer, pl_module, self.metrics)
         if not math.isfinite(self.metrics["val/loss"]):
             raise Stop("diverged", f"validation loss {self.metrics['val/loss']} at update {self.step}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,24 @@ from ablate.tracking import Tracker
 CHECKPOINT = "last.ckpt"
 
 
-def updates_in(file: Path) -> int | None:
-    """The updates after which a checkpoint was written; None where there is none that can be read. A damaged one is set
+@dataclass(frozen=True)
+class Earlier:
+    """How far a run has got."""
+
+    updates: int = 0
+    """Optimizer updates made."""
+    validations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
+    """Updates -> metrics of the validation after them."""
+
+
+def earlier_in(file: Path) -> Earlier | None:
+    """How far the run had got that wrote a checkpoint; None where there is none that can be read. A damaged one is set
     aside, so that training starts anew."""
     if not file.exists():
         return None
     try:
-        return int(torch.load(file, map_location="cpu", weights_only=True)["global_step"])
+        content = torch.load(file, map_location="cpu", weights_only=True)
+        return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"])
     except Exception as error:
         aside = file.with_suffix(".damaged")
         os.replace(file, aside)

@@ -13,6 +13,8 @@ from ablate.training.train import Hooks, Place, Result, run_name, train
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.training.checkpoints import Earlier
+
 
 def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
     """Trains with a progress bar on `console` (or a line per validation where that is no terminal).
@@ -28,11 +30,11 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     task = bar.add_task("train", total=experiment.trainer.max_steps, loss="")
     total = experiment.trainer.max_steps
 
-    def started(run: str, text: str, step: int) -> None:
+    def started(run: str, text: str, before: Earlier) -> None:
         console.print(f"run {run}: {text}", markup=False)
-        if step:
-            console.print(f"goes on at update {step}/{total}", markup=False)
-            bar.update(task, completed=step)
+        if before.updates:
+            console.print(f"goes on at update {before.updates}/{total}", markup=False)
+            bar.update(task, completed=before.updates)
 
     def progress(step: int, loss: float) -> None:
         bar.update(task, completed=step, loss=f"loss {loss:.4f}")

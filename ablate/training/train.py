@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import yaml
 
-from ablate import provenance, tracking
+from ablate import plugins, provenance, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, DataError
 from ablate.training.speed import Speed, choose_speed
@@ -22,6 +22,7 @@ from ablate.training.trainer import build_trainer
 
 if TYPE_CHECKING:
     from ablate.data import Corpus
+    from ablate.training.checkpoints import Earlier
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ class Place:
 class Hooks:
     """What a caller hears of a run while it goes, and may say."""
 
-    started: Callable[[str, str, int], None] | None = None
-    """Given the run's id, a line that describes the run, and the updates it made earlier, before the next update."""
+    started: Callable[[str, str, Earlier], None] | None = None
+    """Given the run's id, a line that describes the run, and how far it got earlier, before the next update."""
     progress: Callable[[int, float], None] | None = None
     """Given the number of updates and the training loss, every `log_every_n_steps`."""
     decide: Callable[[int, Mapping[str, float]], bool] | None = None
@@ -113,7 +114,7 @@ def discard_checkpoint(run_id: str) -> None:
 
 def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     """The experiment of an earlier run, from its stored configuration. Raises AblateError if there is no such run, it
-    is finished, or anything is to be changed: it would not be the same run."""
+    is finished, or anything is to be changed, a plugin included: it would not be the same run."""
     if overrides:
         raise AblateError(f"A resumed run keeps its configuration; leave out {', '.join(overrides)}.")
     from mlflow.exceptions import MlflowException
@@ -127,7 +128,19 @@ def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     status = run.data.tags.get("ablate.status", "")
     if status in ("completed", "diverged", "pruned"):
         raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
-    return Experiment.from_mapping(yaml.safe_load(text), source=f"run {run_id}")
+    experiment = Experiment.from_mapping(yaml.safe_load(text), source=f"run {run_id}")
+    before = run.data.tags.get("ablate.plugins", "")
+    if _plugin_tag(experiment) != before:
+        raise AblateError(
+            f"A plugin has changed since run {run_id} began (then {before}, now {_plugin_tag(experiment)}). "
+            "Put it back: the run keeps a copy beside its config.yaml."
+        )
+    return experiment
+
+
+def _plugin_tag(experiment: Experiment) -> str:
+    """The plugin files and what was in them."""
+    return ", ".join(f"{file} {sha256}" for file, sha256 in plugins.hashes(experiment.plugins).items())
 
 
 def run_name(experiment: Experiment) -> str:
@@ -142,6 +155,8 @@ def _open_run(experiment: Experiment, place: Place, corpus: Corpus, speed: Speed
         return tracking.Tracker.resume(place.run_id)
     tags = {
         **provenance.environment(),
+        **{f"version.{package}": version for package, version in plugins.installed().items()},
+        **({"ablate.plugins": _plugin_tag(experiment)} if experiment.plugins else {}),
         **place.tags,
         "ablate.status": "running",
         "ablate.seed": experiment.seed,
@@ -155,6 +170,8 @@ def _open_run(experiment: Experiment, place: Place, corpus: Corpus, speed: Speed
     tracker = tracking.Tracker.start(place.experiment, place.name or run_name(experiment), tags, place.parent)
     tracker.params(experiment.flat())
     tracker.text(experiment.to_yaml(), "config.yaml")
+    for name, text in plugins.copies(experiment.plugins).items():
+        tracker.text(text, name)
     return tracker
 
 
@@ -164,7 +181,7 @@ def _fit(
     """(status, reason, updates, metrics of the last validation, facts)."""
     from ablate.tasks import tasks
     from ablate.training.callbacks import Curves, Interrupt, Stop, Validations
-    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, updates_in
+    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, Earlier, earlier_in
     from ablate.training.loaders import Loaders
 
     random.seed(experiment.seed)
@@ -185,14 +202,14 @@ def _fit(
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
     facts = {"ablate.parameters": task.model.parameter_count(), "ablate.checkpoint": str(folder / CHECKPOINT)}
     resume = folder / CHECKPOINT
-    made = updates_in(resume)
+    before = earlier_in(resume)
     if hooks.started:
         text = f"{task.model.parameter_count():,} parameters; {corpus.description}; {speed.why}"
-        hooks.started(tracker.run_id, text, made or 0)
+        hooks.started(tracker.run_id, text, before or Earlier())
     loaders = Loaders(experiment, corpus)
     status, reason = "completed", ""
     try:
-        trainer.fit(task, loaders, ckpt_path=None if made is None else str(resume), weights_only=True)
+        trainer.fit(task, loaders, ckpt_path=None if before is None else str(resume), weights_only=True)
         if validations.step < experiment.trainer.max_steps:
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:

@@ -21,6 +21,17 @@ from ablate.sweeping.study import open_storage, owner, read_sweep, records, stor
 from ablate.sweeping.trials import ArmTrials
 
 SILENT = Console(quiet=True)
+BROKEN = """
+from typing import Literal
+from ablate.norms import NormLayer, norm_layers
+
+@norm_layers.register
+class Broken(NormLayer):
+    kind: Literal["broken"] = "broken"
+
+    def build(self, dim):
+        raise RuntimeError("it breaks")
+"""
 
 
 def spec_tree(settings, **more):
@@ -83,6 +94,18 @@ def test_the_same_command_again_runs_nothing_and_a_larger_budget_continues(store
     assert table(more)["pre"][:2] == table(first)["pre"]
 
 
+def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
+    """Sums over another number of threads are rounded elsewhere."""
+    for module in ("run", "opening"):
+        monkeypatch.setattr(f"ablate.sweeping.{module}.cores", lambda: 4)
+    shown = Console(file=io.StringIO(), width=200)
+    for trials, workers in ((1, 4), (2, 1)):
+        record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
+    tags = [tracking.client().get_run(t.run_id).data.tags for t in record.trials["all"]]
+    assert [tag["ablate.threads"] for tag in tags] == ["1", "1"]
+    assert shown.file.getvalue().count("Each trial computes on 1 thread, as those before it did.") == 1
+
+
 def test_arms_get_the_same_first_points_and_take_turns(store, spec):
     record = run_sweep(spec(), workers=1)
     rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in record.trials.items()}
@@ -105,19 +128,30 @@ def test_a_grid_runs_each_cell_once_however_often_it_is_continued(store, spec):
     assert run_sweep(spec(**grid, budget={"trials": 99})) == whole
 
 
-def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec):
-    failing = {"arms": {}, "sampler": "grid", "search": {"data.seq_len": [32, 10_000_000]}}
+def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registries):
+    (store / "broken.py").write_text(BROKEN)
+    failing = {
+        "arms": {},
+        "sampler": "grid",
+        "plugins": [str(store / "broken.py")],
+        "search": {"norm.layer.kind": ["rmsnorm", "broken"]},
+    }
     record = run_sweep(spec(**failing), workers=1)
     good, bad = record.trials["all"]
     assert (good.status, bad.status) == ("completed", "failed")
-    assert bad.reason.startswith("DataError: ")
-    assert "topics has" in bad.reason
+    assert bad.reason == "RuntimeError: it breaks"
     assert (store / "failures" / "small-all-1.txt").read_text().startswith("Traceback")
     again = run_sweep(spec(**failing), workers=1)
     assert [t.status for t in again.trials["all"]] == ["completed", "failed"]
     study = optuna.load_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
     assert len(study.trials) == 3  # it was tried again
     assert again.trials["all"][1].number == bad.number
+
+
+def test_searched_data_is_looked_at_before_the_first_trial(store, spec):
+    with pytest.raises(DataError, match="topics has"):
+        run_sweep(spec(search={"data.seq_len": [32, 10_000_000]}))
+    assert not (store / "optuna.db").exists()
 
 
 def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed_sweep(store, spec, monkeypatch):
@@ -152,6 +186,31 @@ def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, spec):
     assert read_sweep("small").counts()["failed"] == 0
     (store / "runs").unlink()
     assert table(run_sweep(spec())) == table(plain)
+
+
+def test_what_a_killed_sweep_did_not_hear_is_made_up_for(store, spec, monkeypatch):
+    """Its workers ran on for a moment: the run that they started and their validations are in MLflow, not in Optuna."""
+    plain = run_sweep(spec(name="plain"), workers=1)
+    hear = run._Runner._hear
+
+    def deaf(self, job):
+        hear(self, job)
+        if len(job.trial.study.trials[job.trial.number].intermediate_values) == 2:
+            self.stopping = 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run._Runner, "_hear", deaf)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(spec(), workers=1)
+    study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
+    waiting = study.trials[-1]
+    assert waiting.state.name == "WAITING"
+    for key in ("run_id", "curve"):
+        study._storage.set_trial_user_attr(waiting._trial_id, key, None if key == "run_id" else {})
+    assert table(run_sweep(spec(), workers=1)) == table(plain)
+    experiment = tracking.client().get_experiment_by_name("small").experiment_id
+    runs = tracking.client().search_runs([experiment], "tags.`ablate.role` = 'trial'")
+    assert sorted(r.info.run_name for r in runs) == ["mix #0", "mix #1", "pre #0", "pre #1"]
 
 
 def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkeypatch):
@@ -237,7 +296,7 @@ def test_what_would_fail_every_trial_is_said_before_the_first(store, spec, tiny_
     missing = {**tiny_settings, "data": {"kind": "text", "files": str(tmp_path / "none.txt")}}
     with pytest.raises(DataError, match=r"none\.txt"):
         run_sweep(spec(experiment=missing))
-    with pytest.raises(StoreError, match="cannot be used"):
+    with pytest.raises(StoreError, match="cannot be made: there is no folder"):
         run_sweep(spec(), storage=f"sqlite:///{store / 'mlflow.db'}/all.db")
 
 
