@@ -1,12 +1,17 @@
 """Tokens and images per second of one training step, as ratios to a peer in a plain loop, alternating in one run.
 
-    python benchmarks/step.py                       # LLaMA at both vocabularies and ViT-Tiny, eager and fast
+    python benchmarks/step.py                       # every case, eager and fast
     python benchmarks/step.py --only llama-512 --pairs 20
+    python benchmarks/step.py --only wiring-256 wiring-64 --modes eager --pairs 60 --segment 1
 
 LLaMA against `transformers`' LlamaForCausalLM and ViT-Tiny against timm's `vit_tiny_patch16_224`, both in a plain
 float32 loop with fused AdamW. Ours runs as a trial does: through `ablate.train`, in Lightning, with metrics logged to
 MLflow. After every few of our updates the peer makes as many; a ratio is the peer's time over ours, so above 1 is
 faster than the peer.
+
+The wiring cases measure what it costs that a placement builds the residual connections: our LLaMA of width 256, or 64
+as in the demo, against the same model with blocks in which Pre-LN is hard-coded. Both run in the same plain loop, from
+the same weights, in turns; the placement is always `pre`, and mode auto is eager.
 """
 
 from __future__ import annotations
@@ -23,14 +28,19 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
+from timing import Pairs, alternating, between, positive, seconds
 from torch import Tensor, nn
 
 from ablate import Experiment
 from ablate.data import BatchDataset, Corpus, DataConfig, data_kinds
+from ablate.models.llama import Block, LlamaModel
+from ablate.norms.layers import RMSNormModule
 
 SEQ, BATCH = 256, 8
 IMAGES = 16  # in a batch of 224 x 224
 SIZE = {"hidden": 256, "mlp": 688, "layers": 6, "heads": 4}
+DEMO = {"hidden": 64, "mlp": 172, "layers": 6, "heads": 2}
+SKIP = 3  # updates of each side that are not timed: warm-up, compilation
 
 
 class Tokens(BatchDataset):
@@ -108,32 +118,39 @@ def vit_peer() -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
     return model, lambda images, labels: F.cross_entropy(model(images), labels)
 
 
+class PreBlock(nn.Module):
+    """A layer in which Pre-LN is hard-coded, of the attention and MLP of one of ours."""
+
+    def __init__(self, block: Block, hidden: int) -> None:
+        super().__init__()
+        self.attn, self.mlp = block.attn, block.mlp
+        self.attn_norm, self.mlp_norm = RMSNormModule(hidden, 1e-6), RMSNormModule(hidden, 1e-6)
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        x = x + self.attn(self.attn_norm(x), table)
+        x = x + self.mlp(self.mlp_norm(x))
+        return x
+
+
 class Alternate:
     """Called after each of our updates; after every `segment` of them lets the peer make as many, and times both."""
 
-    def __init__(self, peer: Callable[[], None], segment: int, skip: int) -> None:
-        self.peer, self.segment, self.skip = peer, segment, skip
+    def __init__(self, peer: Callable[[], None], segment: int) -> None:
+        self.peer, self.segment = peer, segment
         self.updates = 0
-        self.ours: list[float] = []
-        self.theirs: list[float] = []
+        self.pairs = Pairs()
         self._since = 0.0
 
     def __call__(self) -> bool:
         self.updates += 1
-        if self.updates <= self.skip:  # warm-up, compilation
+        if self.updates <= SKIP:
             self.peer()
-        elif (self.updates - self.skip) % self.segment == 0:
-            self.ours.append(time.perf_counter() - self._since)
-            start = time.perf_counter()
-            for _ in range(self.segment):
-                self.peer()
-            self.theirs.append(time.perf_counter() - start)
-        if self.updates <= self.skip or (self.updates - self.skip) % self.segment == 0:
+        elif (self.updates - SKIP) % self.segment == 0:
+            self.pairs.ours.append(time.perf_counter() - self._since)
+            self.pairs.theirs.append(seconds(self.peer, self.segment))
+        if self.updates <= SKIP or (self.updates - SKIP) % self.segment == 0:
             self._since = time.perf_counter()
         return False
-
-    def ratios(self) -> list[float]:
-        return [theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)]
 
 
 def peer_step(
@@ -152,15 +169,55 @@ def peer_step(
     return step
 
 
-def measure(case: str, mode: str, pairs: int, segment: int, norm: str) -> Alternate:
+def wiring(case: str, mode: str, pairs: int, segment: int) -> Pairs:
+    """Our LLaMA with the placement `pre`, and the same with hard-coded blocks."""
+    size = SIZE if case == "wiring-256" else DEMO
+    data = Tokens(512)
+    experiment = Experiment.from_mapping({"model": {"kind": "llama", **size}, "norm.kind": "pre"})
+
+    def model(hard_coded: bool) -> nn.Module:
+        torch.manual_seed(0)
+        built = experiment.model.build(experiment.norm, experiment.init, 512, (SEQ,))
+        assert isinstance(built, LlamaModel)
+        if hard_coded:
+            built.layers = nn.ModuleList(
+                PreBlock(block, built.config.hidden) for block in built.layers if isinstance(block, Block)
+            )
+        return built
+
+    models = [model(hard_coded) for hard_coded in (False, True)]
+    inputs = data.__getitems__(range(2))[0]
+    if not torch.equal(models[0](inputs), models[1](inputs)):
+        raise SystemExit("the two models compute different things; bring PreBlock up to date")
+    ours, theirs = (peer_step(m, token_loss(m, mode), data, BATCH) for m in models)
+    return alternating(ours, theirs, pairs, segment, skip=SKIP)
+
+
+def token_loss(model: nn.Module, mode: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """The cross-entropy of a language model in a plain loop, in the arithmetic of `mode`."""
+    settings = MODES[mode]
+    forward = torch.compile(model) if settings.get("compile") else model
+    bf16 = settings.get("precision") == "bf16-mixed"
+
+    def loss(tokens: Tensor, targets: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            logits = forward(tokens)
+        return F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+
+    return loss
+
+
+def measure(case: str, mode: str, pairs: int, segment: int, norm: str) -> Pairs:
     """Runs one case and mode; see `CASES` and `MODES`."""
     from ablate.training.train import Hooks, train
 
+    if case.startswith("wiring"):
+        return wiring(case, mode, pairs, segment)
     torch.manual_seed(0)
     family, _, vocabulary = case.partition("-")
-    skip = 3
-    trainer = {"max_steps": skip + pairs * segment, "batch_size": BATCH if family == "llama" else IMAGES, **MODES[mode]}
-    settings = {"norm.kind": norm, "trainer": {**trainer, "val_check_interval": trainer["max_steps"]}}
+    steps = SKIP + pairs * segment + 1  # nothing is asked after the last update
+    trainer = {"max_steps": steps, "batch_size": BATCH if family == "llama" else IMAGES, **MODES[mode]}
+    settings = {"norm.kind": norm, "trainer": {**trainer, "val_check_interval": steps}}
     if family == "llama":
         settings |= {
             "model": {"kind": "llama", **SIZE},
@@ -170,13 +227,13 @@ def measure(case: str, mode: str, pairs: int, segment: int, norm: str) -> Altern
     else:
         settings |= {"model": "vit-tiny", "data": {"kind": "random_images"}}
         step = peer_step(*vit_peer(), Images(), IMAGES)
-    alternate = Alternate(step, segment, skip)
+    alternate = Alternate(step, segment)
     train(Experiment.from_mapping(settings), hooks=Hooks(asked_to_stop=alternate))
-    return alternate
+    return alternate.pairs
 
 
-CASES = ("llama-512", "llama-32000", "vit-tiny")
-MODES = {
+CASES = ("llama-512", "llama-32000", "vit-tiny", "wiring-256", "wiring-64")
+MODES: dict[str, dict[str, object]] = {
     "eager": {"precision": "32-true", "compile": False},
     "bf16": {"precision": "bf16-mixed", "compile": False},
     "compiled": {"precision": "32-true", "compile": True},
@@ -189,26 +246,27 @@ def main() -> int:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     top.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     top.add_argument("--modes", nargs="+", choices=list(MODES), default=["eager", "fast"])
-    top.add_argument("--pairs", type=int, default=12, help="timed segments of each side")
-    top.add_argument("--segment", type=int, default=4, help="updates in a segment")
-    top.add_argument("--norm", default="pre", help="placement of our model")
-    top.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    top.add_argument("--pairs", type=positive, default=12, help="timed segments of each side")
+    top.add_argument("--segment", type=positive, default=4, help="updates in a segment")
+    top.add_argument("--norm", default="pre", help="placement of our model, except in the wiring cases")
+    top.add_argument("--threads", type=positive, default=os.cpu_count() or 1)
     given = top.parse_args()
     torch.set_num_threads(given.threads)
     print(f"threads {given.threads}; {given.pairs} pairs of {given.segment} updates; ratio = peer's time / ours")
-    print(f"{'case':14}{'mode':10}{'ratio':>7}  {'quartiles':16}{'range':16}{'ours/s':>10}")
+    columns = ("mode", 10), ("ratio", 8), ("quartiles", 18), ("95 % of median", 18), ("range", 18)
+    print(f"{'case':14}" + "".join(f"{name:{width}}" for name, width in columns) + f"{'ours/s':>9}")
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ABLATE_STORE"] = folder
         os.environ.pop("MLFLOW_TRACKING_URI", None)
         for case in given.only:
             for mode in given.modes:
                 found = measure(case, mode, given.pairs, given.segment, given.norm)
-                ratios = sorted(found.ratios())
-                low, middle, high = statistics.quantiles(ratios, n=4)
-                items = given.segment * (BATCH * SEQ if case.startswith("llama") else IMAGES)
+                spread = found.spread()
+                items = given.segment * (IMAGES if case == "vit-tiny" else BATCH * SEQ)
                 rate = items / statistics.median(found.ours)
-                quartiles, span = f"{low:.2f} ... {high:.2f}", f"{ratios[0]:.2f} ... {ratios[-1]:.2f}"
-                print(f"{case:14}{mode:10}{middle:7.3f}  {quartiles:16}{span:16}{rate:10,.0f}", flush=True)
+                pairs = (spread.quartiles, spread.interval, spread.range)
+                ranges = "".join(f"{between(pair, 3):18}" for pair in pairs)
+                print(f"{case:14}{mode:10}{spread.median:<8.3f}{ranges}{rate:9,.0f}", flush=True)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator
 from typing import Any
 
@@ -99,6 +100,12 @@ def finished_of(record: SweepRecord, arm: str) -> int:
     """How many trials of `arm` are results: completed, pruned or diverged."""
     counts = record.counts(arm)
     return sum(counts[status] for status in FINISHED)
+
+
+def seconds_of(record: SweepRecord, arm: str) -> float | None:
+    """The median wall-clock seconds of the completed trials of `arm`, which made all updates; None without one."""
+    found = [t.seconds for t in record.trials[arm] if t.status == "completed" and t.seconds is not None]
+    return statistics.median(found) if found else None
 
 
 def seeds_of(record: SweepRecord) -> set[Any]:

@@ -54,6 +54,7 @@ class Report(Contents):
             "searched": list(record.spec.space(arm)),
             "best": told,
             "spread": _finite(findings.spread(record, arm)),
+            "median_seconds": findings.seconds_of(record, arm),
             "importance": self.importance[arm],
             "importance_n": finished(record, arm),
         }

@@ -29,7 +29,7 @@ def render(report: Contents, console: Console) -> None:
     objective = record.spec.objective
     _title(console, f"{record.title}: {objective.metric}, {objective.direction}")
     _fit(console, lambda level: _best_table(record, level))
-    _say(console, _rare(record))
+    _say(console, "time: the median of the completed trials. " + _rare(record))
     _title(console, f"All {plural(sum(map(len, record.trials.values())), 'trial')}")
     _fit(console, lambda level: _trial_table(record, level))
     _reasons(console, record)
@@ -65,7 +65,7 @@ def _best_table(record: SweepRecord, level: int) -> Table:
     others = list(dict.fromkeys(m for trial in best.values() if trial for m in sorted(trial.metrics) if m != metric))
     counts = {arm: record.counts(arm) for arm in record.trials}
     rare = [s for s in ("pruned", "diverged", "failed") if any(c[s] for c in counts.values())]
-    header = ["arm", "finished", metric, *others]
+    header = ["arm", "finished", metric, *others, "time"]
     rows = []
     for arm, trial in best.items():
         done = f"{findings.finished_of(record, arm)}/{record.target(arm)}"
@@ -74,8 +74,11 @@ def _best_table(record: SweepRecord, level: int) -> Table:
             if trial
             else ["-"] * (1 + len(others))
         )
+        time = duration(findings.seconds_of(record, arm))
         odd = [str(counts[arm][s]) for s in rare]
-        rows.append([arm, done, *values, *_params(record, trial, level), *(["/".join(odd)] if level and odd else odd)])
+        rows.append(
+            [arm, done, *values, time, *_params(record, trial, level), *(["/".join(odd)] if level and odd else odd)]
+        )
     return _table(
         [*header, *_param_header(record, level), *(["/".join(rare)] if level and rare else rare)], rows, level
     )

@@ -1,0 +1,87 @@
+"""Two things timed against each other, alternating in one run, and what their ratio's spread is."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Where the ratios of the pairs lie."""
+
+    median: float
+    quartiles: tuple[float, float]
+    interval: tuple[float, float]
+    """Of 95 % for the median, from the ranks of the ratios; their range where there are fewer than six."""
+    range: tuple[float, float]
+
+    @classmethod
+    def of(cls, ratios: list[float]) -> Spread:
+        ordered, n = sorted(ratios), len(ratios)
+        low, middle, high = statistics.quantiles(ordered, n=4, method="inclusive") if n > 1 else ordered * 3
+        rank = max(0, math.floor(n / 2 - 0.98 * n**0.5))  # the normal approximation of the binomial
+        return cls(middle, (low, high), (ordered[rank], ordered[-1 - rank]), (ordered[0], ordered[-1]))
+
+
+@dataclass
+class Pairs:
+    """Seconds of our segments, and of the peer's beside them."""
+
+    ours: list[float] = field(default_factory=list)
+    theirs: list[float] = field(default_factory=list)
+
+    def ratios(self) -> list[float]:
+        """The peer's time over ours, of each pair: above 1 ours is faster."""
+        return [theirs / ours for ours, theirs in zip(self.ours, self.theirs, strict=True)]
+
+    def spread(self) -> Spread:
+        return Spread.of(self.ratios())
+
+
+def nothing() -> None:
+    """The CPU is done when a call returns."""
+
+
+def seconds(run: Run, times: int, synchronize: Run = nothing) -> float:
+    """Seconds that `times` calls take. `synchronize` waits for the device."""
+    synchronize()
+    start = time.perf_counter()
+    for _ in range(times):
+        run()
+    synchronize()
+    return time.perf_counter() - start
+
+
+def alternating(ours: Run, theirs: Run, pairs: int, segment: int, skip: int = 3, synchronize: Run = nothing) -> Pairs:
+    """Times `pairs` segments of each side, after `skip` calls of each. Who goes first changes from pair to pair."""
+    found = Pairs()
+    for run in (ours, theirs):
+        seconds(run, skip, synchronize)
+    for pair in range(pairs):
+        sides = [(ours, found.ours), (theirs, found.theirs)]
+        for run, times in sides if pair % 2 == 0 else reversed(sides):
+            times.append(seconds(run, segment, synchronize))
+    return found
+
+
+def between(pair: tuple[float, float], digits: int = 2) -> str:
+    """Two numbers as `1.01 ... 1.05`."""
+    return f"{pair[0]:.{digits}f} ... {pair[1]:.{digits}f}"
+
+
+def positive(text: str) -> int:
+    """A whole number above 0, from the command line."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return value
