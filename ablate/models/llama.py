@@ -50,7 +50,7 @@ class Llama(ModelConfig):
 
     def stack(self) -> Stack:
         head_dim = self.hidden // self.heads
-        return Stack(self.layers, self.hidden, self.mlp, head_dim, causal=True, token_embedding=True)
+        return Stack(self.layers, self.hidden, self.mlp, head_dim, causal=True, token_embedding=not self.tie_embeddings)
 
     def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
         found = super().problems()
@@ -144,6 +144,17 @@ class Block(nn.Module):
         return x
 
 
+class EmbeddingScale(nn.Module):
+    """`scale * x` with one learnable number, [1]."""
+
+    def __init__(self, initial: float) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((1,), initial))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * x
+
+
 class LlamaModel(Model):
     """Token ids [batch, seq] -> logits [batch, seq, vocab_size]."""
 
@@ -152,6 +163,8 @@ class LlamaModel(Model):
         new_norm = norm_factory(norm, config.hidden)
         self.config = config
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden)
+        scaled = norm.layer.scaled_embedding
+        self.embed_scale = EmbeddingScale(config.hidden**0.5) if scaled else nn.Identity()
         self.embed_norm = new_norm() if norm.at(0, config.layers).embedding_norm else nn.Identity()
         self.rotary = Rotary(config.hidden // config.heads, config.rope_base)
         self.layers = nn.ModuleList(Block(config, norm, i) for i in range(config.layers))
@@ -162,7 +175,7 @@ class LlamaModel(Model):
         initialize(self.projections(), init, norm, config.stack())
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = self.embed_norm(self.embed_tokens(tokens))
+        x = self.embed_norm(self.embed_scale(self.embed_tokens(tokens)))
         table = self.rotary(tokens.shape[1], tokens.device)
         for layer in self.layers:
             x = layer(x, table)

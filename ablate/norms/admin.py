@@ -28,7 +28,7 @@ class AdminResidual(nn.Module):
 
 @torch.no_grad()
 def profile(model: nn.Module, inputs: Tensor) -> None:
-    """Sets the omegas that are to be measured in `model` from one pass, in which it neither trains nor drops anything.
+    """Sets the omegas that are to be measured in `model` from one pass, in which it neither learns nor drops anything.
 
     The omega of the i-th is the square root of the variance of what has been added up before it: of the input of the
     first, and of every earlier sublayer's output. The first one's is 1.
@@ -53,12 +53,17 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
     handles = [residual.register_forward_pre_hook(before) for residual in residuals]
     for residual in residuals:
         handles.append(residual.norm.register_forward_pre_hook(lambda _, args, r=residual: inside(r, args[0])))
-    training = model.training
-    model.eval()
+    training, buffers = model.training, [(buffer, buffer.clone()) for buffer in model.buffers()]
+    model.train()  # with the statistics that training will see
+    for module in model.modules():
+        if "drop" in type(module).__name__.lower():
+            module.eval()
     try:
         model(inputs)
     finally:
         model.train(training)
+        for buffer, before_it in buffers:  # the running averages of BatchNorm
+            buffer.copy_(before_it)
         for handle in handles:
             handle.remove()
 
@@ -79,7 +84,11 @@ class Admin(Placement):
     initialisation = (
         "that of init; omega_1 = 1, omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
     )
-    caveats = "The profile is taken once, before the first update; a continued run has it in its checkpoint."
+    caveats = (
+        "Measured once, before the first update; a continued run has it in its checkpoint. With a small "
+        "embedding, as init: normal has it, all omegas but the first start small. In a mix the sum begins at "
+        "the first layer of Admin and counts the layers of Admin alone."
+    )
 
     def residual(self, site: Site) -> nn.Module:
         sublayers = 2 * site.depth

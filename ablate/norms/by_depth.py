@@ -46,7 +46,7 @@ class Depthwise(Placement):
         return self.at(site.index, site.depth).wire(site)
 
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
-        for part in {part.kind: part for _, _, part in self.parts(1)}.values():
+        for _, _, part in self.parts(1):
             part.prepare(model, first_inputs)
 
     def own_problems(self, stack: Stack) -> Problems:
@@ -142,7 +142,8 @@ class ByDepth(Depthwise):
         "shallow": LayerRange(placement=Post(), until=0.25),
         "deep": LayerRange(placement=Pre()),
     }
-    """Name -> range. What comes first is decided by `until`, not by the order here; the last ends at 1."""
+    """Name -> range. What comes first is decided by `until`, not by the order here; the last ends at 1. Ranges that are
+    given take the place of these."""
     rule = "each range of layers its own"
     source = "a generalisation of Li et al. 2024, arXiv 2412.13795"
     diagram = "layers 1 ... floor(until_1 L)                   the first range's placement\n" + (

@@ -93,17 +93,21 @@ class SmallScaled(Scaled):
 @initializations.register
 class ScaledEmbedding(Scaled):
     """Scaled, with an embedding as large as small_scaled's times sqrt(d), so that the first norm does not amplify its
-    gradient."""
+    gradient. Where the paper draws the other matrices as small_scaled does, give `std`: sqrt(2 / (5d))."""
 
     kind: Literal["scaled_embedding"] = "scaled_embedding"  # type: ignore[assignment]
     formula = "as scaled; sqrt(2/5) for the embedding"
-    source = "Takase et al. 2023, arXiv 2312.16903"
+    source = "after Takase et al. 2023, arXiv 2312.16903"
 
     def std_of(self, projection: Projection, stack: Stack) -> float:
         return (2 / 5) ** 0.5 if projection.role == "embedding" else super().std_of(projection, stack)
 
     def problems(self, stack: Stack) -> Problems:
-        return [] if stack.token_embedding else [(("kind",), "the model has no token embedding to scale", self.kind)]
+        return (
+            []
+            if stack.token_embedding
+            else [(("kind",), "the model has no token embedding of its own to scale", self.kind)]
+        )
 
 
 def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, stack: Stack) -> None:

@@ -27,6 +27,9 @@ class NormLayer(Kind):
     """The paper that it is from."""
     caveats: ClassVar[str] = ""
     """What to know before it is compared with others."""
+    scaled_embedding: ClassVar[bool] = False
+    """Whether a learnable number, sqrt(d) at the start, multiplies the token embedding: a layer that does not re-scale
+    needs it."""
 
     def build(self, dim: int) -> nn.Module:
         """The module: [..., dim] -> [..., dim], same dtype out as in."""
@@ -188,7 +191,7 @@ class PartialRMSNorm(NormLayer):
     caveats = "Not faster than RMSNorm where that has a fused kernel; the estimate is noisy where p d is small."
 
     def build(self, dim: int) -> nn.Module:
-        k = math.ceil(self.p * dim - 1e-9)
+        k = max(1, math.ceil(self.p * dim - 1e-9))
         return RMSNormModule(dim, self.eps) if k == dim else PartialRMSNormModule(dim, k, self.eps)
 
 
@@ -226,8 +229,8 @@ class BatchNorm(NormLayer):
     formula = "(x - mean_batch(x)) / sqrt(var_batch(x) + eps) * g + b"
     source = "Ioffe and Szegedy 2015, arXiv 1502.03167"
     caveats = (
-        "Vision only: in a causal model it would see the future. Depends on the batch size; parts of an accumulated "
-        "batch are normed each on their own."
+        "Vision only: in a causal model it would see the future. Depends on the batch size; parts of an "
+        "accumulated batch are normed each on their own."
     )
 
     def build(self, dim: int) -> nn.Module:
@@ -243,15 +246,20 @@ class BatchNorm(NormLayer):
 
 @norm_layers.register
 class DynamicTanh(NormLayer):
-    """DyT: an elementwise tanh with a learnable slope in place of a normalisation."""
+    """DyT: an elementwise tanh with a learnable slope in place of a normalisation. In a language model a learnable
+    number, sqrt(d) at the start, multiplies the embedding, as in its paper."""
 
     kind: Literal["dyt"] = "dyt"
     alpha: float = Field(0.5, gt=0)
-    """Initial slope. Its authors take 0.5 and, for wide language models, less, with more before attention than
-    elsewhere."""
+    """Initial slope. Its authors take 0.5 in ViT; in language models 1 at small widths, less at large ones, and more
+    before attention than elsewhere."""
     formula = "tanh(alpha x) * g + b"
     source = "Zhu et al. 2025, arXiv 2503.10622"
-    caveats = "No statistic of x: it bounds the features, it does not normalise them."
+    caveats = (
+        "No statistic of x: a stream that grows saturates it, and no gradient passes. Sensitive to alpha, the "
+        "width and the learning rate."
+    )
+    scaled_embedding = True
 
     def build(self, dim: int) -> nn.Module:
         return DynamicTanhModule(dim, self.alpha)

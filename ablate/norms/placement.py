@@ -40,7 +40,7 @@ class Stack:
     causal: bool
     """Whether a token must not see later ones."""
     token_embedding: bool
-    """Whether the input is looked up in an embedding matrix."""
+    """Whether the input is looked up in an embedding matrix that is not the head's as well."""
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ class DeepNorm(Placement):
     diagram = "x ─┬─ f ─────────── + ─ N ─►\n   └─ * (2L)^(1/4) ─┘"
     initialisation = "Xavier normal, gain (8L)^(-1/4) for v, o, gate, up and down, 1 for q and k"
     caveats = (
-        "Its gain shrinks the weights: a published baseline with (8L)^(+1/4) is not DeepNorm. Its authors' code has no "
-        "final norm: norm.final_norm=false."
+        "Its gain shrinks the weights: a published baseline with (8L)^(+1/4) is not DeepNorm. Its authors' "
+        "code has no final norm: norm.final_norm=false."
     )
 
     def residual(self, site: Site) -> nn.Module:
@@ -128,7 +128,10 @@ class Peri(Sandwich):
     rule = "x + N2(f(N1(x))), with the embedding normed"
     source = "Kim et al. 2025, arXiv 2502.02732"
     diagram = "embedding ─ N ─►  x ─┬─ N1 ─ f ─ N2 ─ + ─►\n                     └────────────────┘"
-    caveats = "The final norm is a part of it: keep norm.final_norm on."
+    caveats = (
+        "The final norm is a part of it: keep norm.final_norm on. In a mix the embedding is normed only where "
+        "it holds the first layer."
+    )
     embedding_norm = True
 
 
@@ -174,7 +177,10 @@ class ResidualScalar(Placement):
     source = "after Bachlechner et al. 2020, arXiv 2003.04887"
     diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
     initialisation = "that of init; the numbers at 1e-3"
-    caveats = "ReZero itself starts at 0 and has no norm: norm.initial=0 norm.layer=none."
+    caveats = (
+        "ReZero itself starts at 0, has no norm (norm.initial=0 norm.layer=none) and shares one number "
+        "between attention and MLP."
+    )
 
     def residual(self, site: Site) -> nn.Module:
         return ScaledResidual(site, 1, self.initial)

@@ -175,6 +175,7 @@ def llama(tokens, w, layers, heads, kinds, rule, embedding_norm, final_norm):
     """Logits. `kinds`: each layer's placement; `rule`: one layer's formula."""
     x = F.one_hot(tokens, w["embed_tokens.weight"].shape[0]).to(w["embed_tokens.weight"].dtype)
     x = x @ w["embed_tokens.weight"]
+    x = w["embed_scale.scale"] * x if w.kind == "dyt" else x
     x = w.norm("embed_norm")(x) if embedding_norm else x
     batch, seq, d = x.shape
     size = d // heads

@@ -78,6 +78,28 @@ def test_in_a_mix_only_the_layers_of_admin_are_profiled(tiny):
     assert not second.eq(1).any()
 
 
+def test_batchnorm_is_profiled_with_the_batch_and_keeps_its_averages(tiny):
+    experiment, model, inputs = tiny("vit", {"norm": "admin", "norm.layer": "batchnorm", "init.std": 0.3})
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    expected = profiled_by_hand(experiment, model, inputs)  # the reference norms by the batch
+    experiment.norm.prepare(model, lambda: inputs)
+    assert [omega.unique().item() for omega in omegas(model)] == pytest.approx(expected, rel=1e-9)
+    assert before
+    assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+
+
+def test_every_part_of_a_mix_of_mixes_is_profiled(tiny):
+    admins = {"kind": "mix", "alpha": 0.5, "first": "admin", "second": "admin"}
+    ranges = {"a": {"placement": admins, "until": 0.5}, "b": {"placement": {"kind": "mix", "first": "pre"}}}
+    settings = {"norm": {"kind": "by_depth", "ranges": ranges}, "model.layers": 4}
+    experiment, model, inputs = tiny("llama", settings)
+    experiment.norm.prepare(model, lambda: inputs)
+    first, *rest = omegas(model)
+    assert first.eq(1).all()
+    assert len(rest) == 3
+    assert not any(omega.eq(1).any() for omega in rest)
+
+
 @pytest.mark.parametrize("depth", [2, 6, 24])
 def test_the_closed_form(tiny, depth):
     settings = {"norm": {"kind": "admin", "start": "closed_form"}, "model.layers": depth}

@@ -157,7 +157,9 @@ def test_all_features_of_prmsnorm_are_rmsnorm(dtype):
     assert torch.equal(whole(x), build("rmsnorm", dtype)[1](x))
 
 
-@pytest.mark.parametrize(("dim", "p", "k"), [(768, 0.0625, 48), (24, 0.0625, 2), (100, 0.29, 29), (16, 0.01, 1)])
+@pytest.mark.parametrize(
+    ("dim", "p", "k"), [(768, 0.0625, 48), (24, 0.0625, 2), (100, 0.29, 29), (16, 0.01, 1), (16, 1e-11, 1)]
+)
 def test_prmsnorm_takes_the_ceiling(dim, p, k):
     x = torch.randn(2, dim, dtype=torch.float64)
     module = norm_layers["prmsnorm"](p=p, eps=1e-30).build(dim).double()

@@ -136,8 +136,9 @@ def test_the_placements_can_be_told_apart(tiny, family):
         ({"norm": "subln", "norm.layer": {"kind": "groupnorm", "groups": 16}, "model.mlp": 40}, "must divide the 40"),
         (
             {"model": {"kind": "vit", "hidden": 16, "heads": 2}, "init": "scaled_embedding"},
-            "no token embedding to scale",
+            "no token embedding of its own",
         ),
+        ({"init": "scaled_embedding", "model.tie_embeddings": True}, "no token embedding of its own"),
         ({"norm": {"kind": "mix", "first_layers": 9}}, r"norm\.first_layers: the model has 4 layers"),
         (
             {"norm": {"kind": "by_depth", "ranges": {"a": {"placement": {"kind": "mix", "first_layers": 9}}}}},
