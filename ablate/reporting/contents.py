@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ablate.reporting import findings
+from ablate.reporting import confirmation, findings
 from ablate.sweeping.study import SweepRecord
 
 
@@ -29,5 +29,10 @@ class Contents:
 
     @property
     def verdict(self) -> str:
-        """The best value of each arm and how little one seed proves."""
-        return findings.verdict(self.record)
+        """What the fresh seeds show; without them, the best value of each arm and how little one seed proves."""
+        return confirmation.verdict(self.record, self.confirmed) or findings.verdict(self.record)
+
+    @property
+    def confirmed(self) -> dict[str, confirmation.Confirmed]:
+        """Arm -> how it did on fresh seeds."""
+        return confirmation.confirmations(self.record)

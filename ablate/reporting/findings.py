@@ -124,6 +124,10 @@ def _unfinished(record: SweepRecord) -> Iterator[str]:
     parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
     if parts:
         yield f"The sweep is not finished: {listed(parts)} trials. Run `ablate sweep` again to continue."
+    seeds = {arm: sum(t.status in FINISHED for t in record.confirmed.get(arm, ())) for arm in record.trials}
+    if any(n < record.spec.confirm.seeds for n in seeds.values()):
+        told = listed(f"{arm} {n}" for arm, n in seeds.items())
+        yield f"The confirmation is not finished: of {plural(record.spec.confirm.seeds, 'fresh seed')} {told} are done."
 
 
 def _unequal(record: SweepRecord) -> Iterator[str]:

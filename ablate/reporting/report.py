@@ -12,7 +12,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.errors import StoreError
-from ablate.reporting import findings, tables
+from ablate.reporting import confirmation, findings, tables
 from ablate.reporting.contents import Contents
 from ablate.reporting.figures import draw
 from ablate.reporting.importance import finished, importance
@@ -55,6 +55,7 @@ class Report(Contents):
             "best": told,
             "spread": _finite(findings.spread(record, arm)),
             "median_seconds": findings.seconds_of(record, arm),
+            "confirmed": confirmation.to_dict(self.confirmed[arm]) if arm in self.confirmed else None,
             "importance": self.importance[arm],
             "importance_n": finished(record, arm),
         }

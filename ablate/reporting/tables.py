@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.reporting import findings
+from ablate.reporting import confirmation, findings
 from ablate.reporting.contents import Contents
 from ablate.reporting.importance import MINIMUM, finished
 from ablate.reporting.words import searched, short_names
@@ -28,6 +28,10 @@ def render(report: Contents, console: Console) -> None:
     record = report.record
     objective = record.spec.objective
     _title(console, f"{record.title}: {objective.metric}, {objective.direction}")
+    if report.confirmed:
+        _title(console, "The best settings of each arm on fresh seeds: mean +- 95 % interval")
+        _fit(console, lambda level: _confirmed_table(report, level))
+        _title(console, "The search, which flatters its best")
     _fit(console, lambda level: _best_table(record, level))
     _say(console, "time: the median of the completed trials. " + _rare(record))
     _title(console, f"All {plural(sum(map(len, record.trials.values())), 'trial')}")
@@ -82,6 +86,23 @@ def _best_table(record: SweepRecord, level: int) -> Table:
     return _table(
         [*header, *_param_header(record, level), *(["/".join(rare)] if level and rare else rare)], rows, level
     )
+
+
+def _confirmed_table(report: Contents, level: int) -> Table:
+    record, rows = report.record, []
+    baseline = record.spec.compared_with
+    for arm, found in report.confirmed.items():
+        d = found.difference
+        row = [arm, f"{found.estimate.n if found.estimate else 0}/{found.target}"]
+        row += [confirmation.spoken(found.estimate) if found.estimate else "-", str(found.diverged)]
+        row += [confirmation.spoken(d.estimate, sign=True) if d else "-"]
+        row += [
+            f"{d.adjusted_p:.2g}" if d and d.adjusted_p is not None else "-",
+            *_params(record, record.best(arm), level),
+        ]
+        rows.append(row)
+    header = ["arm", "n", record.spec.objective.metric, "diverged", f"less {baseline}", "p (Holm)"]
+    return _table([*header, *_param_header(record, level)], rows, level)
 
 
 def _trial_table(record: SweepRecord, level: int) -> Table:

@@ -49,6 +49,12 @@ def metric_label(metric: str, spec: Sweep) -> str:
     return f"{metric} ({units[metric]})" if metric in units else metric
 
 
+def unit(spec: Sweep) -> str:
+    """What the objective counts, in a sentence."""
+    metric = spec.objective.metric
+    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(metric, metric)
+
+
 def task(spec: Sweep) -> str:
     """What the models are trained for, or '' where the sweep's experiments cannot be built (a plugin is missing)."""
     try:

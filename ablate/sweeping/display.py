@@ -17,18 +17,13 @@ from ablate.words import duration
 class Running:
     """A trial that is being trained."""
 
-    arm: str
-    number: int
+    title: str
+    """Arm and number."""
     params: str
     max_steps: int
     step: int = 0
     loss: float | None = None
     since: float = field(default_factory=time.monotonic)
-
-    @property
-    def title(self) -> str:
-        """Arm and number."""
-        return f"{self.arm} #{self.number}"
 
 
 class Display:

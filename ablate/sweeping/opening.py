@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ablate import plugins, provenance, tracking
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import generations, spec_of, study_name, title_of
-from ablate.sweeping.trials import ArmTrials
+from ablate.sweeping.study import confirmation_name, generations, spec_of, study_name, title_of
+from ablate.sweeping.trials import ArmTrials, Confirmation
 from ablate.sweeping.worker import cores
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus, DataConfig
 
-_CHANGEABLE = ("budget",)  # parts of a sweep file that may change while its studies go on
+_CHANGEABLE = ("budget", "confirm", "baseline")  # parts of a sweep file that may change while its studies go on
 
 
 def check(spec: Sweep) -> dict[DataConfig, Corpus]:
@@ -115,6 +115,22 @@ def open_arms(
         study.set_user_attr("validation_items", len(corpora[spec.base(arm).data].val))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
     return arms
+
+
+def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:
+    """The confirmation of the best trial of an arm, created where it is missing; None where no trial completed."""
+    import optuna
+
+    best = arm.best()
+    if best is None:
+        return None
+    study = optuna.create_study(
+        storage=storage,
+        study_name=confirmation_name(arm.study.study_name, best),
+        direction=arm.spec.objective.direction,
+        load_if_exists=True,
+    )
+    return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
 
 
 def threads_for(arms: list[ArmTrials], workers: int) -> int:

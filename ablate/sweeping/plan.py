@@ -25,7 +25,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
     """
     corpora = check(spec)
-    done = {} if fresh else _finished(spec, storage)
+    done, confirmed = ({}, {}) if fresh else _finished(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
     corpus = corpora[base.data]
     per_item, unit = (corpus.shape[0], "tokens") if base.data.task == "language_modeling" else (1, "images")
@@ -39,6 +39,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         config = spec.base(arm).trainer
         left = max(0, spec.trials(arm) - done.get(arm, 0))
         cost = config.max_steps * config.batch_size * per_item
+        left += max(0, spec.confirm.seeds - confirmed.get(arm, 0))
         trials, items = trials + left, items + left * cost
         searched = ", ".join(f"{path} {_shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done[arm]} done)" if done.get(arm) else ""
@@ -46,6 +47,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
             f"arm {arm}: {spec.trials(arm)} trials{already} of {config.max_steps} updates = {cost:,} {unit} each"
         )
         lines.append(f"    searches {searched}")
+    if spec.confirm.seeds:
+        lines.append(f"then the best of each arm on the fresh seeds {', '.join(map(str, spec.fresh_seeds()))}")
     seconds = _seconds_per_trial(base, corpus, workers)
     total = "not estimated: the model does not fit the memory of this machine"
     if seconds is not None:
@@ -55,13 +58,18 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     return "\n".join(lines)
 
 
-def _finished(spec: Sweep, storage: str | None) -> dict[str, int]:
-    """Arm -> trials that are done already. Raises SweepError where the sweep was started with another file."""
+def _finished(spec: Sweep, storage: str | None) -> tuple[dict[str, int], dict[str, int]]:
+    """Arm -> trials that are done, and arm -> seeds that are confirmed. Raises SweepError where the sweep was started
+    another file."""
     if spec.name not in known_sweeps(storage_url(storage)):
-        return {}
+        return {}, {}
     record = read_sweep(spec.name, storage)
     refuse_changes(record.spec, spec, record.generation, record.plugins)
-    return {arm: sum(n for s, n in record.counts(arm).items() if s in FINISHED) for arm in record.trials}
+    done, confirmed = (
+        {arm: sum(t.status in FINISHED for t in trials) for arm, trials in found.items()}
+        for found in (record.trials, record.confirmed)
+    )
+    return done, confirmed
 
 
 def _shown(entry: Range | object) -> str:

@@ -14,7 +14,7 @@ from rich.console import Console
 from ablate import plugins, tracking
 from ablate.errors import StoreError, SweepError
 from ablate.sweeping.display import Display, Running
-from ablate.sweeping.opening import changed_plugins, check, generation_of, open_arms, threads_for
+from ablate.sweeping.opening import changed_plugins, check, generation_of, open_arms, open_confirmation, threads_for
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
     SweepRecord,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
     from optuna import Trial
+    from optuna.storages import BaseStorage
 
 PATIENCE = 8.0  # seconds that a worker is given to write its checkpoint after Ctrl-C
 
@@ -68,7 +69,7 @@ def sweep(
         generation = generation_of(spec, opened, fresh)
         arms = open_arms(spec, opened, generation, corpora)
         again = sum(arm.recover() for arm in arms)
-        runner = _Runner(spec, title_of(spec.name, generation), arms, workers, console or Console())
+        runner = _Runner(spec, title_of(spec.name, generation), arms, opened, workers, console or Console())
         if runner.threads != max(1, cores() // workers):
             runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
         if again:
@@ -90,20 +91,24 @@ class _Job:
 
 
 class _Runner:
-    def __init__(self, spec: Sweep, title: str, arms: list[ArmTrials], workers: int, console: Console) -> None:
-        self.spec, self.title, self.arms, self.workers = spec, title, arms, workers
+    def __init__(
+        self, spec: Sweep, title: str, arms: list[ArmTrials], storage: BaseStorage, workers: int, console: Console
+    ) -> None:
+        self.spec, self.title, self.arms, self.storage, self.workers = spec, title, arms, storage, workers
+        self.confirmations: list[ArmTrials] | None = None
         self.threads = threads_for(arms, workers)
         self.jobs: dict[Connection, _Job] = {}
         self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
         total = sum(arm.target for arm in arms)
         done = total - sum(max(0, arm.open()) for arm in arms)
+        total += spec.confirm.seeds * len(arms)
         self.display = Display(console, spec.objective.metric, total, done, workers)
         self._show_best()
 
     def run(self) -> None:
         """Starts and follows trials until every arm has its budget, or Ctrl-C."""
-        if not any(arm.open() > 0 for arm in self.arms):
+        if self._next_arm() is None:
             self._close_parents()
             return
         warnings.filterwarnings("ignore", module="optuna")
@@ -125,9 +130,25 @@ class _Runner:
         self._close_parents()
 
     def _next_arm(self) -> ArmTrials | None:
-        """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
+        """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly. An arm is
+        confirmed when all arms are tuned."""
         open_arms = [arm for arm in self.arms if arm.open() > 0]
+        if not open_arms and not any(job.arm in self.arms for job in self.jobs.values()):
+            open_arms = [arm for arm in self._confirmations() if arm.open() > 0]
         return min(open_arms, key=lambda arm: arm.started() / arm.target, default=None)
+
+    def _confirmations(self) -> list[ArmTrials]:
+        """The confirmations of all arms, opened when they are asked for first: what is best is known then."""
+        if self.confirmations is None:
+            self.confirmations = []
+            for arm in self.arms if self.spec.confirm.seeds else ():
+                if confirmation := open_confirmation(arm, self.storage):
+                    confirmation.recover()
+                    self.confirmations.append(confirmation)
+                    self.display.done += confirmation.started()
+                else:
+                    self.display.total -= self.spec.confirm.seeds
+        return self.confirmations
 
     def _start(self, context: ForkServerContext, arm: ArmTrials) -> None:
         if changes := changed_plugins(self.spec, self.plugins):
@@ -136,14 +157,14 @@ class _Runner:
                 "Put it back and run the same command again, or start anew with --fresh."
             )
         trial = arm.ask()
-        experiment = self.spec.at(arm.arm, trial.params)
-        number = number_of(trial)
-        name = f"{arm.arm} #{number}"
-        tags = {"ablate.sweep": self.title, "ablate.arm": arm.arm, "ablate.trial": str(number)}
+        experiment = arm.experiment(trial)
+        name = arm.label(trial)
+        tags = {"ablate.role": arm.role, "ablate.sweep": self.title, "ablate.arm": arm.arm}
+        tags["ablate.trial"] = str(number_of(trial))
         run_id = trial.user_attrs.get("run_id")
         if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
             run_id = tracking.find_run(self.title, tags)
-        place = Place(self.title, name, arm.parent, {"ablate.role": "trial", **tags}, run_id)
+        place = Place(self.title, name, arm.parent, tags, run_id)
         try:
             process, connection = start(context, experiment.to_tree(), place, self.threads)
         except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
@@ -153,7 +174,7 @@ class _Runner:
             raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
         self.jobs[connection] = _Job(arm, trial, process, connection, run_id)
         shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
-        self.display.started(id(connection), Running(arm.arm, number, shown, experiment.trainer.max_steps))
+        self.display.started(id(connection), Running(name, shown, experiment.trainer.max_steps))
 
     def _hear(self, job: _Job) -> None:
         """One message of a trial."""
@@ -191,7 +212,8 @@ class _Runner:
         elif kind == "failed":
             reason, trace = content
             job.arm.failed(job.trial, reason)
-            file = tracking.subfolder("failures") / f"{self.title}-{job.arm.arm}-{number_of(job.trial)}.txt"
+            name = job.arm.label(job.trial).replace("#", "").replace(" ", "-")
+            file = tracking.subfolder("failures") / f"{self.title}-{name}.txt"
             file.write_text(trace, encoding="utf-8")
             self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
 

@@ -86,6 +86,13 @@ class Budget(Config):
     None: every cell of a grid, else 10."""
 
 
+class Confirm(Config):
+    """Whether the best settings of each arm are trained again: the best of a search is flattered by the search."""
+
+    seeds: int = Field(0, ge=0)
+    """Fresh seeds on which they are trained, the same for every arm. 0: none; 5 give intervals worth reading."""
+
+
 class Sweep(Config):
     """A sweep. Every arm gets the same budget, the same data in the same order and the same seed."""
 
@@ -107,6 +114,17 @@ class Sweep(Config):
     """Where the next trial is taken from."""
     pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)
     """When a trial is stopped early."""
+
+    confirm: Confirm = Confirm()
+    """Fresh seeds for the best settings of each arm."""
+    baseline: str | None = None
+    """The arm that the others are compared with once they are confirmed. None: the first."""
+
+    @model_validator(mode="after")
+    def _has_baseline(self) -> Sweep:
+        if self.baseline is not None and self.baseline not in self.all_arms:
+            raise ValueError(f"baseline is not an arm, given {self.baseline!r}. Accepted: {', '.join(self.all_arms)}")
+        return self
 
     @field_validator("arms")
     @classmethod
@@ -170,6 +188,17 @@ class Sweep(Config):
     def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
         """The experiment of `arm` at the point `params` of its search space."""
         return Experiment.from_mapping(*self._layers(arm), params)
+
+    @property
+    def compared_with(self) -> str:
+        """The arm that the others are compared with."""
+        return self.baseline or next(iter(self.all_arms))
+
+    def fresh_seeds(self) -> list[int]:
+        """The seeds of the confirmation: the first above all that any arm is tuned on."""
+        tuned = [self.base(arm).seed for arm in self.all_arms]
+        tuned += [int(v) for arm in self.all_arms for v in self.corners(arm).get("seed", []) if isinstance(v, int)]
+        return [max(tuned) + 1 + i for i in range(self.confirm.seeds)]
 
     @property
     def plugin_files(self) -> tuple[str, ...]:
@@ -248,7 +277,7 @@ class Sweep(Config):
         return f"arms.{arm}.{path}" if given else f"experiment.{path}"
 
 
-_OVERRIDABLE = ("name", "plugins", "objective", "budget", "sampler", "pruner")
+_OVERRIDABLE = ("name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline")
 
 
 def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:

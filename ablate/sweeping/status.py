@@ -28,6 +28,8 @@ def statuses(title: str | None = None, storage: str | None = None) -> list[dict[
                     "arm": arm,
                     "target": sweep.target(arm),
                     **sweep.counts(arm),
+                    "confirmed": sum(t.status in FINISHED for t in sweep.confirmed.get(arm, ())),
+                    "confirm_target": sweep.spec.confirm.seeds,
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,
                     "params": best.params if best else {},
@@ -46,6 +48,8 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
     for row in rows:
         finished = sum(row[status] for status in FINISHED)
         counts = ", ".join(f"{row[status]} {status}" for status in STATUSES if row[status])
+        if row["confirm_target"]:
+            counts += f"; {row['confirmed']}/{row['confirm_target']} seeds confirmed"
         best = "" if row["best"] is None else f"{row['metric']} {number(row['best'])}"
         at = ", ".join(f"{path.rpartition('.')[2]}={setting(value)}" for path, value in row["params"].items())
         told.append([row["sweep"], row["arm"], f"{finished}/{row['target']}", counts, best, at])

@@ -98,6 +98,8 @@ class SweepRecord:
     """Arm -> its parent run in MLflow."""
     validation_items: int | None = None
     """Sequences or images of the smallest validation set; None where that is not known."""
+    confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
+    """Arm -> the trainings of its best settings on fresh seeds; `params` holds the seed."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
 
@@ -137,6 +139,11 @@ def study_name(name: str, generation: int, arm: str) -> str:
     return f"{name}@{generation}/{arm}"
 
 
+def confirmation_name(study: str, best: TrialRecord) -> str:
+    """The name of the study that confirms the trial `best` of the arm of `study`."""
+    return f"{study}/confirm-{best.number}"
+
+
 def known_sweeps(url: str) -> dict[str, list[int]]:
     """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
     file = sqlite_file(url)
@@ -173,19 +180,27 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
     generation = int(wanted) if wanted else known[name][-1]
     storage = open_storage(url)
     prefix = f"{name}@{generation}/"
-    arms = [full.removeprefix(prefix) for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
+    full_names = [full for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
+    arms = [arm for full in full_names if "/" not in (arm := full.removeprefix(prefix))]
     studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
     first = next(iter(studies.values()))
     spec = spec_of(first)
     ordered = [arm for arm in spec.all_arms if arm in studies]
     items = [n for study in studies.values() if (n := study.user_attrs.get("validation_items"))]
+    trials = {arm: records(studies[arm], arm) for arm in ordered}
+    confirmed = {}
+    for arm in ordered:
+        best = best_of(trials[arm], spec.objective.direction)
+        if best and (full := confirmation_name(prefix + arm, best)) in full_names:
+            confirmed[arm] = records(optuna.load_study(study_name=full, storage=storage), arm)
     return SweepRecord(
         name,
         generation,
         spec,
-        {arm: records(studies[arm], arm) for arm in ordered},
+        trials,
         {arm: studies[arm].user_attrs["parent"] for arm in ordered if "parent" in studies[arm].user_attrs},
         min(items, default=None),
+        confirmed,
         first.user_attrs.get("plugins", {}),
     )
 

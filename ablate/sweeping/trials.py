@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.sweeping.search import cells, distributions
+from ablate.sweeping.search import NoPruner, Range, cells, distributions
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
     FINISHED,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.trial import FrozenTrial
 
+    from ablate.config import Experiment
+
 DEATHS = 3  # a trial whose process dies this often counts as failed
 
 
@@ -42,12 +44,23 @@ class ArmTrials:
 
     def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
         self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
-        self.space = distributions(spec.space(arm))
         self.target = spec.trials(arm)
         self.failed_now = 0  # failures of this session; they are tried again by the next, not by this one
         base = spec.base(arm)
         steps = base.trainer.max_steps
         study.pruner = spec.pruner.build(steps, base.schedule.warmup(steps))
+
+    # ------------------------------------------------------------------ what a trial is
+
+    role = "trial"  # the tag `ablate.role` of its run
+
+    def label(self, trial: Trial) -> str:
+        """What a trial is called, in MLflow and on the screen."""
+        return f"{self.arm} #{number_of(trial)}"
+
+    def experiment(self, trial: Trial) -> Experiment:
+        """What a trial trains."""
+        return self.spec.at(self.arm, trial.params)
 
     # ------------------------------------------------------------------ which comes next
 
@@ -77,16 +90,21 @@ class ArmTrials:
         """The next trial, owned by this process: one put up for another try, or a new point."""
         frozen = self.study.get_trials(deepcopy=False)
         number = sum("continues" not in trial.user_attrs for trial in frozen)
-        self.study.sampler = self.spec.sampler.build(number)
-        if self.spec.sampler.kind == "grid" and not any(trial.state.name == "WAITING" for trial in frozen):
-            self.study.enqueue_trial(self._next_cell())
-        trial = self.study.ask(self.space)
+        waiting = any(trial.state.name == "WAITING" for trial in frozen)
+        trial = self._propose(number, waiting)
         trial.set_user_attr("owner", owner())
         if "continues" not in trial.user_attrs:
             trial.set_user_attr("number", number)
         for step, value in trial.user_attrs.get("curve", {}).items():
             trial.report(value, int(step))
         return trial
+
+    def _propose(self, number: int, waiting: bool) -> Trial:
+        """The trial that is `waiting`, or else the new one of that number."""
+        self.study.sampler = self.spec.sampler.build(number)
+        if self.spec.sampler.kind == "grid" and not waiting:
+            self.study.enqueue_trial(self._next_cell())
+        return self.study.ask(distributions(self.spec.space(self.arm)))
 
     def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
         """Reports those validations of a trial that a sweep that was killed has not heard of."""
@@ -173,6 +191,35 @@ class ArmTrials:
         for r in records(self.study, self.arm):
             if r.status in FINISHED and r.run_id and not (best and r.number == best.number):
                 discard_checkpoint(r.run_id)
+
+
+class Confirmation(ArmTrials):
+    """The best settings of an arm on fresh seeds: no search, no pruning, and no better than it is.
+
+    Args:
+        best: the trial that is trained again.
+        other arguments: as for the arm.
+    """
+
+    role = "confirmation"
+
+    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str, best: TrialRecord) -> None:
+        super().__init__(study, spec, arm, parent)
+        self.confirmed, self.seeds = best, spec.fresh_seeds()
+        self.target = len(self.seeds)
+        study.pruner = NoPruner().build(0, 0)
+
+    def label(self, trial: Trial) -> str:
+        return f"{self.arm} seed {trial.params['seed']}"
+
+    def experiment(self, trial: Trial) -> Experiment:
+        return self.spec.at(self.arm, {**self.confirmed.params, **trial.params})
+
+    def _propose(self, number: int, waiting: bool) -> Trial:
+        if not waiting:
+            taken = [r.params["seed"] for r in records(self.study, self.arm)]
+            self.study.enqueue_trial({"seed": next(seed for seed in self.seeds if seed not in taken)})
+        return self.study.ask(distributions({"seed": Range(low=0, high=2**32 - 1)}))
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

@@ -106,6 +106,56 @@ def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch
     assert shown.file.getvalue().count("Each trial computes on 1 thread, as those before it did.") == 1
 
 
+def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
+    """After all arms are tuned, at the best settings, on the same seeds for every arm, none of them tuned on."""
+    searched = run_sweep(spec())
+    assert searched.confirmed == {}
+    record = run_sweep(spec(confirm={"seeds": 2}))  # the target may be raised
+    assert record.trials == searched.trials
+    for arm, trials in record.confirmed.items():
+        assert sorted(t.params["seed"] for t in trials) == [1, 2]
+        assert len({t.value for t in trials}) == 2
+        for trial in trials:
+            found = tracking.client().get_run(trial.run_id).data
+            assert found.tags["ablate.role"] == "confirmation"
+            assert found.tags["mlflow.parentRunId"] == record.parents[arm]
+            assert found.params["seed"] == str(trial.params["seed"])
+            best = record.best(arm).params
+            assert {path: float(found.params[path]) for path in best} == pytest.approx(best)
+    assert run_sweep(spec(confirm={"seeds": 2})) == record
+    more = run_sweep(spec(confirm={"seeds": 3}))
+    assert [len(trials) for trials in more.confirmed.values()] == [3, 3]
+    assert {arm: trials[:2] for arm, trials in more.confirmed.items()} == record.confirmed
+
+
+def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
+    settings = {"arms": {"pre": {"norm": "pre"}}, "budget": {"trials": 1}, "confirm": {"seeds": 2}}
+    plain = run_sweep(spec(name="plain", **settings), workers=1)
+    hear = run._Runner._hear
+
+    def stop(self, job):
+        hear(self, job)
+        if job.arm.role == "confirmation" and job.trial.study.trials[job.trial.number].intermediate_values:
+            self.stopping = 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run._Runner, "_hear", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(spec(**settings), workers=1)
+    assert read_sweep("small").confirmed["pre"][0].status == "interrupted"
+    record = run_sweep(spec(**settings), workers=1)
+    assert [(t.params, t.value, t.curve) for t in record.confirmed["pre"]] == [
+        (t.params, t.value, t.curve) for t in plain.confirmed["pre"]
+    ]
+
+
+def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):
+    assert spec(confirm={"seeds": 2}).fresh_seeds() == [1, 2]
+    assert spec(confirm={"seeds": 2}, search={"seed": [3, 7]}, sampler="grid").fresh_seeds() == [8, 9]
+    with pytest.raises(ConfigError, match=r"baseline is not an arm, given 'none'\. Accepted: pre, mix"):
+        spec(baseline="none")
+
+
 def test_arms_get_the_same_first_points_and_take_turns(store, spec):
     record = run_sweep(spec(), workers=1)
     rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in record.trials.items()}

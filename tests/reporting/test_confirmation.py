@@ -1,0 +1,63 @@
+"""What is said of confirmed arms: the numbers are the statistics', the sentence claims no more than they show."""
+
+import dataclasses
+import json
+
+import pytest
+
+from ablate.reporting import confirmation
+from ablate.reporting.statistics import difference, estimate, holm
+from ablate.sweeping.spec import Confirm
+
+PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}
+MIX = {8: 2.05, 9: 2.10, 10: 2.06, 11: 2.12, 12: 2.07}
+POST = {8: 2.30, 9: 2.00, 11: 2.10}
+
+
+@pytest.fixture
+def confirmed(record):
+    """The synthetic sweep with fresh seeds; two of Post-LN's diverged."""
+
+    def trials(arm, values):
+        first = record.trials[arm][0]
+        return [
+            dataclasses.replace(
+                first, params={"seed": seed}, value=values.get(seed), status="completed" if seed in values else "diverged"
+            )
+            for seed in PRE
+        ]
+
+    spec = record.spec.model_copy(update={"confirm": Confirm(seeds=5)})
+    arms = {"pre": PRE, "post": POST, "mix": MIX}
+    return dataclasses.replace(record, spec=spec, confirmed={arm: trials(arm, v) for arm, v in arms.items()})
+
+
+def test_the_numbers_are_those_of_the_statistics(confirmed):
+    found = confirmation.confirmations(confirmed)
+    assert found["pre"].difference is None
+    assert found["mix"].estimate == estimate(list(MIX.values()))
+    assert (found["post"].estimate.n, found["post"].diverged, found["post"].target) == (3, 2, 5)
+    expected = holm({"mix": difference(MIX, PRE), "post": difference(POST, PRE)})
+    assert found["mix"].difference == expected["mix"]
+    assert found["post"].difference == expected["post"]
+    assert found["mix"].params == confirmed.best("mix").params
+    json.dumps([confirmation.to_dict(c) for c in found.values()])
+
+
+def test_the_verdict_claims_what_is_shown(confirmed):
+    text = confirmation.verdict(confirmed, confirmation.confirmations(confirmed))
+    assert "mix beats pre by 0.0460 +- 0.0068 nats (n = 5, p = 9.6e-05)." in text
+    assert "post and pre: no difference that 3 seeds can show; n >= " in text
+    assert "p is corrected for 2 comparisons (Holm)." in text
+
+
+def test_another_baseline_and_direction_turn_the_words(confirmed):
+    objective = confirmed.spec.objective.model_copy(update={"direction": "maximize"})
+    spec = confirmed.spec.model_copy(update={"baseline": "mix", "objective": objective})
+    turned = dataclasses.replace(confirmed, spec=spec)
+    assert "pre beats mix by 0.0460" in confirmation.verdict(turned, confirmation.confirmations(turned))
+
+
+def test_without_fresh_seeds_nothing_is_claimed(record):
+    assert confirmation.confirmations(record) == {}
+    assert confirmation.verdict(record, {}) == ""
