@@ -52,9 +52,9 @@ def confirmations(record: SweepRecord) -> dict[str, Confirmed]:
 
 
 def spoken(found: Estimate, sign: bool = False) -> str:
-    """'2.1533 +- 0.0121', to the interval's digits; the mean alone where there is no interval."""
+    """'2.1533 +- 0.0121'; the mean alone where there is no interval."""
     mean = f"{found.mean:+.4f}" if sign else number(found.mean)
-    return mean if found.half_width is None else f"{mean} +- {number(found.half_width)}"
+    return mean if found.half_width is None else f"{mean} +- {found.half_width:.4f}"
 
 
 def verdict(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> str:
@@ -70,7 +70,7 @@ def verdict(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> str:
         size, n = abs(d.estimate.mean), d.estimate.n
         if d.shown:
             word = "beats" if d.estimate.mean * better > 0 else "is worse than"
-            amount = f"{number(size)} +- {number(d.estimate.half_width)} {unit(record.spec)}"
+            amount = f"{number(size)} +- {d.estimate.half_width:.4f} {unit(record.spec)}"
             text = f"{arm} {word} {baseline} by {amount} (n = {n}, p = {d.adjusted_p:.2g})"
         else:
             text = f"{arm} and {baseline}: no difference that {plural(n, 'seed')} can show"

@@ -59,7 +59,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
 
 
 def _finished(spec: Sweep, storage: str | None) -> tuple[dict[str, int], dict[str, int]]:
-    """Arm -> trials that are done, and arm -> seeds that are confirmed. Raises SweepError where the sweep was started
+    """Arm -> trials that are done, and arm -> confirmed seeds. Raises SweepError where the sweep was started with
     another file."""
     if spec.name not in known_sweeps(storage_url(storage)):
         return {}, {}
