@@ -46,12 +46,13 @@ def _first_sentence(item: object) -> str:
 
 
 def _placements() -> list[Row]:
+    from ablate.config import leaves
     from ablate.norms import placements
 
     rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
     for name, fields in placements.presets.items():
-        chosen, layer = placements[fields["kind"]], fields["layer"]["kind"]
-        rows.append({"placement": name, "rule": f"{chosen.rule}, N {layer}", "source": chosen.source})
+        settings = ", ".join(f"{path}={value}" for path, value in leaves(fields))
+        rows.append({"placement": name, "rule": settings, "source": placements[fields["kind"]].source})
     return rows
 
 

@@ -111,9 +111,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader, such as head, has gone
+    except BrokenPipeError:  # the reader, such as head, has gone: nothing to tell, unless work was cut short
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 141 if given.verb in ("train", "sweep") else 0
 
 
 def _positive(text: str) -> int:
@@ -184,7 +184,7 @@ def _sweep(given: argparse.Namespace) -> int:
     from ablate.words import plural
 
     render(report(record.title, storage=given.storage), console)
-    failed = record.counts()["failed"]
+    failed = record.failed()
     if failed:
         print(f"{plural(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
     return 1 if failed else 0

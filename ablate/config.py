@@ -15,12 +15,11 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ablate import plugins
 from ablate.data import DataConfig, data_kinds
-from ablate.data.text import Names
 from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.reading import read_yaml
-from ablate.registry import Config, Kind, Registry
+from ablate.registry import Config, Kind, Names, Registry
 from ablate.training.optim import OptimizerConfig, ScheduleConfig, optimizers, schedules
 from ablate.training.trainer import TrainerConfig
 

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     GetCoreSchemaHandler,
     ValidationError,
@@ -57,6 +58,14 @@ class Config(BaseModel):
             if isinstance(value, float) and value.is_integer() and "int_type" in kinds:
                 return validate(int(value))
             raise
+
+
+def _as_tuple(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]
+"""The type of a field that takes one name or several."""
 
 
 class Kind(Config):

@@ -278,3 +278,15 @@ def test_a_search_space_with_a_path_that_does_not_exist(ablate, tmp_path):
 def test_a_sweep_file_with_a_mistake_in_yaml(ablate, tmp_path):
     (tmp_path / "s.yaml").write_text("name: [s\n")
     refused(ablate("sweep", "s.yaml"), "s.yaml:2:1: expected ',' or ']'")
+
+
+@pytest.mark.parametrize(("verb", "status"), [("status", 0), ("sweep", 141)])
+def test_a_reader_that_has_gone_is_no_failed_trial(verb, status, monkeypatch):
+    """Nothing is lost where it only looked; a sweep was cut short."""
+
+    def gone(given):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(f"ablate.cli._{verb}", gone)
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    assert main([verb, *(["any.yaml"] if verb == "sweep" else [])]) == status

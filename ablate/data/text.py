@@ -7,11 +7,11 @@ import importlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from ablate.data.base import Corpus, DataConfig, data_kinds, split
 from ablate.data.documents import READERS, Piece, read_documents
@@ -20,6 +20,7 @@ from ablate.data.tokenizers import Tokenizer, load_tokenizer
 from ablate.data.tokens import Tokens, cached_tokens
 from ablate.data.windows import Windows
 from ablate.errors import DataError
+from ablate.registry import Names
 
 
 @data_kinds.register
@@ -52,13 +53,6 @@ class Topics(DataConfig):
             bytes_per_token=1.0,
             description=f"topics: {len(stream):,} bytes, {_windows(train, val, self.seq_len)}",
         )
-
-
-def _as_tuple(value: Any) -> Any:
-    return value if isinstance(value, (list, tuple)) else (value,)
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]
 
 
 @data_kinds.register

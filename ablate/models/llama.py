@@ -163,8 +163,8 @@ class LlamaModel(Model):
         new_norm = norm_factory(norm, config.hidden)
         self.config = config
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden)
-        scaled = norm.layer.scaled_embedding
-        self.embed_scale = EmbeddingScale(config.hidden**0.5) if scaled else nn.Identity()
+        scales = norm.layer.scales_embedding
+        self.embed_scale = EmbeddingScale(config.hidden**0.5) if scales else nn.Identity()
         self.embed_norm = new_norm() if norm.at(0, config.layers).embedding_norm else nn.Identity()
         self.rotary = Rotary(config.hidden // config.heads, config.rope_base)
         self.layers = nn.ModuleList(Block(config, norm, i) for i in range(config.layers))

@@ -27,7 +27,7 @@ class NormLayer(Kind):
     """The paper that it is from."""
     caveats: ClassVar[str] = ""
     """What to know before it is compared with others."""
-    scaled_embedding: ClassVar[bool] = False
+    scales_embedding: ClassVar[bool] = False
     """Whether a learnable number, sqrt(d) at the start, multiplies the token embedding: a layer that does not re-scale
     needs it."""
 
@@ -259,7 +259,7 @@ class DynamicTanh(NormLayer):
         "No statistic of x: a stream that grows saturates it, and no gradient passes. Sensitive to alpha, the "
         "width and the learning rate."
     )
-    scaled_embedding = True
+    scales_embedding = True
 
     def build(self, dim: int) -> nn.Module:
         return DynamicTanhModule(dim, self.alpha)

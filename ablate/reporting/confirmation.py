@@ -78,7 +78,12 @@ def verdict(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> str:
             if needed:
                 text += f"; n >= {needed} would be needed for one of {size:.2g} {unit(record.spec)}"
         sentences.append(f"{text}.")
-    text = "On fresh seeds, at its best settings: " + " ".join(sentences)
+    sentences += [
+        f"{arm} diverged on {c.diverged} of {plural(c.target, 'seed')}, which its figures leave out."
+        for arm, c in confirmed.items()
+        if c.diverged
+    ]
+    text = "On fresh seeds, each at its best settings: " + " ".join(sentences)
     return f"{text} p is corrected for {plural(tests, 'comparison')} (Holm)." if tests > 1 else text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Contents:
         """What the fresh seeds show; without them, the best value of each arm and how little one seed proves."""
         return confirmation.verdict(self.record, self.confirmed) or findings.verdict(self.record)
 
-    @property
+    @cached_property
     def confirmed(self) -> dict[str, confirmation.Confirmed]:
         """Arm -> how it did on fresh seeds."""
         return confirmation.confirmations(self.record)

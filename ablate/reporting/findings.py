@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.reporting.ends import at_the_end
 from ablate.reporting.words import searched, short_names, task
-from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeping.study import SweepRecord, TrialRecord, finished
 from ablate.words import listed, number, plural, settings
 
 FEW_ITEMS = 100  # validation items below which the report warns
@@ -97,9 +97,8 @@ def completed(record: SweepRecord, arm: str) -> list[TrialRecord]:
 
 
 def finished_of(record: SweepRecord, arm: str) -> int:
-    """How many trials of `arm` are results: completed, pruned or diverged."""
-    counts = record.counts(arm)
-    return sum(counts[status] for status in FINISHED)
+    """How many trials of `arm` are results."""
+    return finished(record.trials[arm])
 
 
 def seconds_of(record: SweepRecord, arm: str) -> float | None:
@@ -124,7 +123,7 @@ def _unfinished(record: SweepRecord) -> Iterator[str]:
     parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
     if parts:
         yield f"The sweep is not finished: {listed(parts)} trials. Run `ablate sweep` again to continue."
-    seeds = {arm: sum(t.status in FINISHED for t in record.confirmed.get(arm, ())) for arm in record.trials}
+    seeds = {arm: finished(record.confirmed.get(arm, ())) for arm in record.trials}
     if any(n < record.spec.confirm.seeds for n in seeds.values()):
         told = listed(f"{arm} {n}" for arm, n in seeds.items())
         yield f"The confirmation is not finished: of {plural(record.spec.confirm.seeds, 'fresh seed')} {told} are done."
@@ -139,9 +138,9 @@ def _unequal(record: SweepRecord) -> Iterator[str]:
 
 def _failures(record: SweepRecord) -> Iterator[str]:
     for arm in record.trials:
-        failed = [t for t in record.trials[arm] if t.status == "failed"]
-        if failed:
-            yield f"{plural(len(failed), 'trial')} of {arm} failed, left out of all comparisons."
+        for what, trials in (("trial", record.trials[arm]), ("fresh seed", record.confirmed.get(arm, ()))):
+            if failed := [t for t in trials if t.status == "failed"]:
+                yield f"{plural(len(failed), what)} of {arm} failed, left out of all comparisons."
 
 
 def _few_items(record: SweepRecord) -> Iterator[str]:

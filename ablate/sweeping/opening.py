@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ablate import plugins, provenance, tracking
+from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import confirmation_name, generations, spec_of, study_name, title_of
 from ablate.sweeping.trials import ArmTrials, Confirmation
-from ablate.sweeping.worker import cores
+from ablate.sweeping.worker import share
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -69,17 +70,9 @@ def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Ma
 
 
 def differences(before: Sweep, now: Sweep) -> list[str]:
-    """'path: old -> new' for each setting in which two sweeps differ, the budget left out."""
-
-    def flat(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-        if isinstance(tree, dict) and tree:
-            for key, value in tree.items():
-                yield from flat(value, f"{path}.{key}" if path else key)
-        else:
-            yield path, tree
-
+    """'path: old -> new' for each setting in which two sweeps differ, but for what may change."""
     old, new = (
-        dict(flat({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
+        dict(leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
         for spec in (before, now)
     )
     absent = "(not set)"
@@ -137,7 +130,7 @@ def threads_for(arms: list[ArmTrials], workers: int) -> int:
     """Threads of each trial: its share of the cores, or as many as the earlier trials of the sweep computed on. Losses
     depend on it in their last digits, and near divergence in their first."""
     known = next((t for arm in arms if (t := arm.study.user_attrs.get("threads"))), None)
-    threads = int(known or max(1, cores() // workers))
+    threads = int(known or share(workers))
     for arm in arms:
         arm.study.set_user_attr("threads", threads)
     return threads

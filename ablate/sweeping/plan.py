@@ -12,8 +12,8 @@ from ablate.data import Corpus
 from ablate.sweeping.opening import check, refuse_changes
 from ablate.sweeping.search import Range
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import FINISHED, known_sweeps, read_sweep, storage_url
-from ablate.sweeping.worker import cores
+from ablate.sweeping.study import finished, known_sweeps, read_sweep, storage_url
+from ablate.sweeping.worker import share
 from ablate.words import duration, plural
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -66,8 +66,7 @@ def _finished(spec: Sweep, storage: str | None) -> tuple[dict[str, int], dict[st
     record = read_sweep(spec.name, storage)
     refuse_changes(record.spec, spec, record.generation, record.plugins)
     done, confirmed = (
-        {arm: sum(t.status in FINISHED for t in trials) for arm, trials in found.items()}
-        for found in (record.trials, record.confirmed)
+        {arm: finished(trials) for arm, trials in found.items()} for found in (record.trials, record.confirmed)
     )
     return done, confirmed
 
@@ -90,7 +89,7 @@ def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> 
     if 16 * model.parameter_count() * workers > 0.8 * memory:
         return None
     threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, cores() // workers))
+    torch.set_num_threads(share(workers))
     try:
         speed = choose_speed(experiment, corpus)
         task = tasks[experiment.data.task](experiment, corpus)

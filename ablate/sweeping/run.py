@@ -27,7 +27,7 @@ from ablate.sweeping.study import (
     title_of,
 )
 from ablate.sweeping.trials import ArmTrials, end_run
-from ablate.sweeping.worker import cores, signals, start, start_server
+from ablate.sweeping.worker import share, signals, start, start_server
 from ablate.training.train import Place
 from ablate.words import plural, setting
 
@@ -62,7 +62,6 @@ def sweep(
     """
     url = storage_url(storage)
     corpora = check(spec)
-    tracking.store()
     tracking.client()
     opened = open_storage(url)
     with storage_errors(url):
@@ -70,7 +69,7 @@ def sweep(
         arms = open_arms(spec, opened, generation, corpora)
         again = sum(arm.recover() for arm in arms)
         runner = _Runner(spec, title_of(spec.name, generation), arms, opened, workers, console or Console())
-        if runner.threads != max(1, cores() // workers):
+        if runner.threads != share(workers):
             runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
         if again:
             runner.display.note(f"{plural(again, 'trial')} of an earlier session put up for another try.")

@@ -13,10 +13,9 @@ from pydantic import Field, ValidationError, field_validator, model_serializer, 
 
 from ablate import plugins
 from ablate.config import Experiment, Tree, leaves, load_plugins, merge, problems_of
-from ablate.data.text import Names
 from ablate.errors import ConfigError, Problem
 from ablate.reading import read_yaml
-from ablate.registry import Config
+from ablate.registry import Config, Names
 from ablate.sweeping.search import (
     Choice,
     Entry,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ablate.printing import table
-from ablate.sweeping.study import FINISHED, STATUSES, known_sweeps, read_sweep, storage_url, title_of
+from ablate.sweeping.study import FINISHED, STATUSES, finished, known_sweeps, read_sweep, storage_url, title_of
 from ablate.words import number, setting
 
 if TYPE_CHECKING:
@@ -21,19 +21,22 @@ def statuses(title: str | None = None, storage: str | None = None) -> list[dict[
     for name in titles:
         sweep = read_sweep(name, url)
         for arm in sweep.trials:
-            best = sweep.best(arm)
+            best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
             rows.append(
                 {
                     "sweep": sweep.title,
                     "arm": arm,
                     "target": sweep.target(arm),
                     **sweep.counts(arm),
-                    "confirmed": sum(t.status in FINISHED for t in sweep.confirmed.get(arm, ())),
+                    "confirmed": finished(confirmed),
                     "confirm_target": sweep.spec.confirm.seeds,
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,
                     "params": best.params if best else {},
-                    "failures": [f"#{t.number}: {t.reason}" for t in sweep.trials[arm] if t.status == "failed"],
+                    "failures": [
+                        *(f"#{t.number}: {t.reason}" for t in sweep.trials[arm] if t.status == "failed"),
+                        *(f"seed {t.params['seed']}: {t.reason}" for t in confirmed if t.status == "failed"),
+                    ],
                 }
             )
     return rows
@@ -46,13 +49,13 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         return
     told = []
     for row in rows:
-        finished = sum(row[status] for status in FINISHED)
+        done = sum(row[status] for status in FINISHED)
         counts = ", ".join(f"{row[status]} {status}" for status in STATUSES if row[status])
         if row["confirm_target"]:
             counts += f"; {row['confirmed']}/{row['confirm_target']} seeds confirmed"
         best = "" if row["best"] is None else f"{row['metric']} {number(row['best'])}"
         at = ", ".join(f"{path.rpartition('.')[2]}={setting(value)}" for path, value in row["params"].items())
-        told.append([row["sweep"], row["arm"], f"{finished}/{row['target']}", counts, best, at])
+        told.append([row["sweep"], row["arm"], f"{done}/{row['target']}", counts, best, at])
     console.print(table(["sweep", "arm", "finished", "trials", "best so far", "at"], told, right=["finished"]))
     for row in rows:
         for failure in row["failures"]:

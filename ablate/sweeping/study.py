@@ -117,6 +117,11 @@ class SweepRecord:
         found = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
         return {status: found.count(status) for status in STATUSES}
 
+    def failed(self) -> int:
+        """Trials and confirmations that failed."""
+        everything = [*self.trials.values(), *self.confirmed.values()]
+        return sum(t.status == "failed" for trials in everything for t in trials)
+
     def target(self, arm: str | None = None) -> int:
         """Finished trials that there are to be, of one arm or of all."""
         return sum(self.spec.trials(a) for a in self.trials if arm in (None, a))
@@ -127,6 +132,11 @@ def best_of(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None
     sign = 1 if direction == "minimize" else -1
     valued = ((sign * trial.value, trial) for trial in trials if trial.value is not None)
     return min(valued, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+
+def finished(trials: Iterable[TrialRecord]) -> int:
+    """How many of `trials` are results: completed, pruned or diverged."""
+    return sum(trial.status in FINISHED for trial in trials)
 
 
 def title_of(name: str, generation: int) -> str:
@@ -146,8 +156,14 @@ def confirmation_name(study: str, best: TrialRecord) -> str:
 
 def known_sweeps(url: str) -> dict[str, list[int]]:
     """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
+    storage = existing_storage(url)
+    return {} if storage is None else generations(storage)
+
+
+def existing_storage(url: str) -> BaseStorage | None:
+    """The storage at `url`; None where it is a file that nothing has made yet. Raises StoreError."""
     file = sqlite_file(url)
-    return {} if file is not None and not file.exists() else generations(open_storage(url))
+    return None if file is not None and not file.exists() else open_storage(url)
 
 
 def generations(storage: BaseStorage) -> dict[str, list[int]]:
@@ -172,13 +188,13 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 
     url = storage_url(url)
     name, _, wanted = title.partition("@")
-    known = known_sweeps(url)
-    if name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
+    storage = existing_storage(url)
+    known = {} if storage is None else generations(storage)
+    if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
         names = [title_of(n, g) for n, gs in known.items() for g in gs]
         listed = f"Known: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
         raise SweepError(f"No sweep is called {title!r}. {listed}{did_you_mean(title, names)}")
     generation = int(wanted) if wanted else known[name][-1]
-    storage = open_storage(url)
     prefix = f"{name}@{generation}/"
     full_names = [full for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
     arms = [arm for full in full_names if "/" not in (arm := full.removeprefix(prefix))]

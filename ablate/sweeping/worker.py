@@ -37,6 +37,11 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def share(workers: int) -> int:
+    """The threads of one of `workers` processes that compute side by side."""
+    return max(1, cores() // workers)
+
+
 def start_server(threads: int) -> ForkServerContext:
     """The context whose processes are forked from a preloaded server; each computes on `threads` threads.
 

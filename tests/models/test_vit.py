@@ -6,6 +6,7 @@ import pytest
 import timm
 import torch
 from norms import reference
+from norms.cases import shaken
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
@@ -25,15 +26,6 @@ def our_name(name):
     return "vit." + name.replace(".norm1.", ".attn_residual.norm.").replace(".norm2.", ".mlp_residual.norm.")
 
 
-def shaken(model):
-    """`model` with weights far from the initial ones, so that no norm, bias or token is at 1 or 0."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.05 * torch.randn(p.shape, generator=generator, dtype=p.dtype))
-    return model
-
-
 def copied(reference, model):
     model.load_state_dict({our_name(name): tensor for name, tensor in reference.state_dict().items()})
     return model
@@ -43,7 +35,7 @@ def copied(reference, model):
     ("name", "theirs"), [("vit-tiny", "vit_tiny_patch16_224"), ("vit-small", "vit_small_patch16_224")]
 )
 def test_logits_equal_timm(name, theirs):
-    reference = shaken(timm.create_model(theirs, pretrained=False)).eval()
+    reference = shaken(timm.create_model(theirs, pretrained=False), 0.05).eval()
     model = copied(reference, ours(name, 1000, (3, 224, 224))).eval()
     images = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
@@ -53,7 +45,7 @@ def test_logits_equal_timm(name, theirs):
 
 
 def test_logits_and_gradients_equal_timm_on_digits():
-    reference = shaken(VisionTransformer(**DIGITS)).double()
+    reference = shaken(VisionTransformer(**DIGITS), 0.05).double()
     model = copied(reference, ours("vit-digits", 10, (1, 8, 8)).double())
     images = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     weight = torch.randn(4, 10, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -117,7 +109,7 @@ def without_branches(kind, x, block, index, depth):
 @pytest.mark.parametrize("kind", placements)
 def test_the_branch_is_dropped_and_the_norms_of_the_stream_are_not(kind, layer):
     """With (nearly) everything dropped a layer does what its placement does where nothing is added."""
-    model = shaken(ours("vit-digits", 10, (1, 8, 8), {"norm": kind, "norm.layer": layer, "model.drop_path": 0.5}))
+    model = shaken(ours("vit-digits", 10, (1, 8, 8), {"norm": kind, "norm.layer": layer, "model.drop_path": 0.5}), 0.05)
     x = 2 + torch.randn(3, 17, 48, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     for index, block in enumerate(model.double().train().vit.blocks):
         whole, nothing = block(x), without_branches(kind, x, block, index, 6)

@@ -1,5 +1,7 @@
 """What the tests of norms and models are parametrised over."""
 
+import torch
+
 from ablate.models import models
 from ablate.norms import initializations, norm_layers, placements
 
@@ -41,3 +43,12 @@ def settings_of(kind, layer, **more):
     if layer == "groupnorm":
         settings["norm.layer.groups"] = 2
     return settings | more
+
+
+def shaken(model, by):
+    """`model` with every parameter moved by noise of standard deviation `by`, so that no gain is 1 and no bias 0."""
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(by * torch.randn(p.shape, generator=generator, dtype=p.dtype))
+    return model

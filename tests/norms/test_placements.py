@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 import torch
 from norms import reference
-from norms.cases import sensible
+from norms.cases import sensible, shaken
 from torch import nn
 
 from ablate.config import Experiment
@@ -53,15 +53,6 @@ SCHEMES = {
 every_family = pytest.mark.parametrize("family", models)
 
 
-def perturbed(model):
-    """With every parameter moved, so that no gain is 1 and no bias 0."""
-    generator = torch.Generator().manual_seed(3)
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.1 * torch.randn(p.shape, generator=generator, dtype=torch.float64))
-    return model
-
-
 def distance(a, b):
     """The largest difference, relative to the largest value where that is above 1."""
     return ((a - b).abs().max() / b.abs().max().clamp(min=1)).item()
@@ -101,7 +92,7 @@ def test_outputs_and_gradients_equal_the_formula(tiny, family, scheme, layer):
         half = {"norm.layer.p": 0.5} if layer == "prmsnorm" else {}  # a sixteenth of these few features would be one
         settings = {**settings, "norm.layer": layer, **half}
     experiment, model, inputs = tiny(family, {**settings, "model.layers": DEPTH, "model.heads": HEADS})
-    perturbed(model)
+    shaken(model, 0.1)
     outputs = model(inputs), expected(experiment, model, inputs, kinds)
     assert distance(*outputs) < 1e-10
     weight = torch.randn(outputs[0].shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)

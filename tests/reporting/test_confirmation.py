@@ -51,6 +51,7 @@ def test_the_verdict_claims_what_is_shown(confirmed):
     text = confirmation.verdict(confirmed, confirmation.confirmations(confirmed))
     assert "mix beats pre by 0.0460 +- 0.0068 nats (n = 5, p = 9.5e-05)." in text
     assert "post and pre: no difference that 3 seeds can show; n >= " in text
+    assert "post diverged on 2 of 5 seeds, which its figures leave out." in text
     assert "p is corrected for 2 comparisons (Holm)." in text
 
 

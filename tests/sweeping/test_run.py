@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ablate import tracking
 from ablate.errors import ConfigError, DataError, StoreError, SweepError
+from ablate.reporting.findings import observations
 from ablate.sweeping import run
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.status import statuses
@@ -96,8 +97,7 @@ def test_the_same_command_again_runs_nothing_and_a_larger_budget_continues(store
 
 def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
     """Sums over another number of threads are rounded elsewhere."""
-    for module in ("run", "opening"):
-        monkeypatch.setattr(f"ablate.sweeping.{module}.cores", lambda: 4)
+    monkeypatch.setattr("ablate.sweeping.worker.cores", lambda: 4)
     shown = Console(file=io.StringIO(), width=200)
     for trials, workers in ((1, 4), (2, 1)):
         record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
@@ -147,6 +147,24 @@ def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
     assert [(t.params, t.value, t.curve) for t in record.confirmed["pre"]] == [
         (t.params, t.value, t.curve) for t in plain.confirmed["pre"]
     ]
+
+
+def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
+    settings = {"arms": {}, "budget": {"trials": 1}, "confirm": {"seeds": 1}}
+    start = run._Runner._start
+
+    def start_and_kill(self, context, arm):
+        start(self, context, arm)
+        if arm.role == "confirmation":
+            next(reversed(self.jobs.values())).process.kill()
+
+    monkeypatch.setattr(run._Runner, "_start", start_and_kill)
+    record = run_sweep(spec(**settings), workers=1)
+    assert (record.counts()["failed"], record.failed()) == (0, 1)
+    assert statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
+    notes = observations(record)
+    assert "1 fresh seed of all failed, left out of all comparisons." in notes
+    assert any("all 0 are done" in note for note in notes)
 
 
 def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):
