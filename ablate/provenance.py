@@ -11,6 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
+COMPARED = (
+    "ablate.corpus", "ablate.hardware", "ablate.precision", "ablate.compile", "ablate.threads", "ablate.python",
+    "ablate.ranks", "ablate.dirty", "mlflow.source.git.commit",
+    *(f"version.{package}" for package in ("ablate", *_PACKAGES)),
+)  # fmt: skip
+"""The tags that should be the same in all runs of a sweep; where they are not, the report says so."""
 
 
 @cache

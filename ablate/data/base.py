@@ -55,6 +55,11 @@ class Corpus:
     description: str
     """One line to print before training."""
 
+    @property
+    def items_per_sample(self) -> int:
+        """What one input counts in budgets and curves: its tokens, or 1 for an image."""
+        return self.shape[0] if len(self.shape) == 1 else 1
+
 
 class DataConfig(Kind):
     """What is trained and validated on."""

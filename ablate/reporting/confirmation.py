@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.reporting.statistics import Difference, Estimate, difference, estimate, holm, seeds_needed
 from ablate.reporting.words import unit
-from ablate.sweeping.study import SweepRecord
+from ablate.sweeping.records import SweepRecord
 from ablate.words import number, plural
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.reporting import confirmation, findings
-from ablate.sweeping.study import SweepRecord
+from ablate.sweeping.records import SweepRecord
 
 
 @dataclass(frozen=True)

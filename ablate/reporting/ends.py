@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.sweeping.records import SweepRecord
 from ablate.sweeping.search import Range
 from ablate.sweeping.spec import build_problems
-from ablate.sweeping.study import SweepRecord
 from ablate.words import is_number, listed, setting
 
 _NEAR = 0.03  # of the length: this close to an end counts as at it

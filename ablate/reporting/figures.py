@@ -10,7 +10,7 @@ from ablate.reporting.findings import seeds_of, sign_of
 from ablate.reporting.points import Course, Panel, Point, course_view, courses, is_off, panels
 from ablate.reporting.style import Entry, Looks
 from ablate.reporting.words import LEARNING_RATE, metric_label, parameter_label, parameter_name
-from ablate.sweeping.study import SweepRecord
+from ablate.sweeping.records import SweepRecord
 from ablate.words import number, plural
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.reporting.ends import at_the_end
 from ablate.reporting.words import searched, short_names, task
-from ablate.sweeping.study import SweepRecord, TrialRecord, finished
+from ablate.sweeping.records import SweepRecord, TrialRecord, finished
 from ablate.words import listed, number, plural, settings
 
 FEW_ITEMS = 100  # validation items below which the report warns

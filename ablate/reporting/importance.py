@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord
 from ablate.sweeping.search import Range
-from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

@@ -12,8 +12,8 @@ from ablate.config import leaves
 from ablate.errors import ConfigError
 from ablate.reporting.findings import sign_of
 from ablate.reporting.words import LEARNING_RATE, searched, short_names
+from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord
 from ablate.sweeping.search import Range
-from ablate.sweeping.study import FINISHED, SweepRecord, TrialRecord
 from ablate.words import is_number
 
 XY = tuple[float, float]

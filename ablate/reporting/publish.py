@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate import tracking
-from ablate.sweeping.study import SweepRecord
+from ablate.sweeping.records import SweepRecord
 
 ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run

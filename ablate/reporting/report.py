@@ -17,7 +17,8 @@ from ablate.reporting.contents import Contents
 from ablate.reporting.figures import draw
 from ablate.reporting.importance import finished, importance
 from ablate.reporting.publish import place_of, publish, report_run
-from ablate.sweeping.study import TrialRecord, read_sweep
+from ablate.sweeping.records import TrialRecord
+from ablate.sweeping.study import read_sweep
 
 JSON, TABLE = "report.json", "table.txt"
 

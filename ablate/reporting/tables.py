@@ -12,7 +12,7 @@ from ablate.reporting import confirmation, findings
 from ablate.reporting.contents import Contents
 from ablate.reporting.importance import MINIMUM, finished
 from ablate.reporting.words import searched, short_names
-from ablate.sweeping.study import FINISHED, STATUSES, SweepRecord, TrialRecord
+from ablate.sweeping.records import FINISHED, STATUSES, SweepRecord, TrialRecord
 from ablate.words import duration, number, plural, setting, settings
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ class Running:
 
 
 class Display:
-    """Shows a sweep of `total` trials, of which `done` were finished before.
+    """Shows a sweep; `total` trials are to be finished and `done` are.
 
     Args:
         console: where to; live if it is a terminal.
@@ -35,11 +35,12 @@ class Display:
         workers: trials at a time, for the time left.
     """
 
-    def __init__(self, console: Console, metric: str, total: int, done: int, workers: int) -> None:
+    def __init__(self, console: Console, metric: str, workers: int) -> None:
         self.console, self.metric, self.workers = console, metric, workers
-        self.total, self.done = total, done
+        self.total = self.done = 0
         self.running: dict[int, Running] = {}
         self.best = ""
+        self._said: set[str] = set()
         self._seconds: list[float] = []
         self._progress = Progress(
             TextColumn("[bold]trials"),
@@ -48,7 +49,7 @@ class Display:
             TextColumn("{task.fields[left]}"),
             console=console,
         )
-        self._task = self._progress.add_task("trials", total=total, completed=done, left="")
+        self._task = self._progress.add_task("trials", total=0, completed=0, left="")
         self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
 
     def __enter__(self) -> Display:
@@ -63,6 +64,12 @@ class Display:
     def note(self, text: str) -> None:
         """A line that stays."""
         self.console.print(text, highlight=False, markup=False)
+
+    def note_once(self, text: str) -> None:
+        """A line that stays, unless it has been said."""
+        if text not in self._said:
+            self._said.add(text)
+            self.note(text)
 
     def started(self, key: int, trial: Running) -> None:
         """A trial begins."""
@@ -87,7 +94,6 @@ class Display:
         """A trial ended; `finished` if it counts for the budget."""
         trial = self.running.pop(key)
         if finished:
-            self.done += 1
             self._seconds.append(time.monotonic() - trial.since)
         place = f"[{self.done}/{self.total}] " if finished else ""
         self.note(f"{place}{trial.title} {text}: {trial.params}{self._left(', about {} left')}")
@@ -109,7 +115,7 @@ class Display:
         """Draws the live table anew."""
         if not self._live:
             return
-        self._progress.update(self._task, completed=self.done, left=self._left("{} left"))
+        self._progress.update(self._task, total=self.total, completed=self.done, left=self._left("{} left"))
         table = Table.grid(padding=(0, 2))
         for trial in self.running.values():
             loss = "" if trial.loss is None else f"loss {trial.loss:.3f}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ablate import plugins, provenance, tracking
 from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
+from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import confirmation_name, generations, spec_of, study_name, title_of
+from ablate.sweeping.study import confirmation_name, create, generations, spec_of, study_name
 from ablate.sweeping.trials import ArmTrials, Confirmation
 from ablate.sweeping.worker import share
 
@@ -19,7 +21,15 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus, DataConfig
 
-_CHANGEABLE = ("budget", "confirm", "baseline")  # parts of a sweep file that may change while its studies go on
+_CHANGEABLE = (
+    "budget",
+    "confirm",
+    "baseline",
+    "published",
+    "checkpoints",
+    "factor",
+    "confounds",
+)  # parts of a sweep file that may change while its studies go on
 
 
 def check(spec: Sweep) -> dict[DataConfig, Corpus]:
@@ -93,36 +103,27 @@ def open_arms(
     spec: Sweep, storage: BaseStorage, generation: int, corpora: Mapping[DataConfig, Corpus]
 ) -> list[ArmTrials]:
     """The studies of the arms, created where they are missing, each with its run in MLflow."""
-    import optuna
-
     arms = []
     for arm in spec.all_arms:
-        study = optuna.create_study(
-            storage=storage,
-            study_name=study_name(spec.name, generation, arm),
-            direction=spec.objective.direction,
-            load_if_exists=True,
-        )
-        study.set_user_attr("spec", spec.to_tree())
+        study = create(storage, study_name(spec.name, generation, arm), spec)
         study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
-        study.set_user_attr("validation_items", len(corpora[spec.base(arm).data].val))
+        base = spec.base(arm)
+        corpus = corpora[base.data]
+        study.set_user_attr("validation_items", len(corpus.val))
+        study.set_user_attr("initial_loss", math.log(corpus.classes))
+        trial_items = base.trainer.max_steps * base.trainer.batch_size * corpus.items_per_sample
+        study.set_user_attr("trial_items", trial_items)
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
     return arms
 
 
 def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:
-    """The confirmation of the best trial of an arm, created where it is missing; None where no trial completed."""
-    import optuna
-
+    """The confirmation of the best trial of an arm, created where it is missing; None where no trial completed or no
+    confirmation is asked for."""
     best = arm.best()
-    if best is None:
+    if best is None or not arm.spec.confirm.seeds:
         return None
-    study = optuna.create_study(
-        storage=storage,
-        study_name=confirmation_name(arm.study.study_name, best),
-        direction=arm.spec.objective.direction,
-        load_if_exists=True,
-    )
+    study = create(storage, confirmation_name(arm.study.study_name, best), arm.spec)
     return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
 
 

@@ -10,10 +10,12 @@ import torch
 from ablate.config import Experiment
 from ablate.data import Corpus
 from ablate.sweeping.opening import check, refuse_changes
-from ablate.sweeping.search import Range
+from ablate.sweeping.records import finished
+from ablate.sweeping.search import shown
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import finished, known_sweeps, read_sweep, storage_url
+from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
 from ablate.sweeping.worker import share
+from ablate.tasks import tasks
 from ablate.words import duration, plural
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -28,34 +30,41 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     done, confirmed = ({}, {}) if fresh else _finished(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
     corpus = corpora[base.data]
-    per_item, unit = (corpus.shape[0], "tokens") if base.data.task == "language_modeling" else (1, "images")
+    unit = tasks[base.data.task].unit
     lines = [
         f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}",
         f"data  {corpus.description}",
         "",
     ]
     trials = items = 0
+    seconds = _seconds_per_trial(base, corpus, workers)
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
-        left = max(0, spec.trials(arm) - done.get(arm, 0))
-        cost = config.max_steps * config.batch_size * per_item
+        cost = config.max_steps * config.batch_size * corpora[spec.base(arm).data].items_per_sample
+        most = planned(spec, arm, cost, seconds)
+        left = max(0, most - done.get(arm, 0))
         left += max(0, spec.confirm.seeds - confirmed.get(arm, 0))
         trials, items = trials + left, items + left * cost
-        searched = ", ".join(f"{path} {_shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
+        searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done[arm]} done)" if done.get(arm) else ""
-        lines.append(
-            f"arm {arm}: {spec.trials(arm)} trials{already} of {config.max_steps} updates = {cost:,} {unit} each"
-        )
+        lines.append(f"arm {arm}: {most} trials{already} of {config.max_steps} updates = {cost:,} {unit} each")
         lines.append(f"    searches {searched}")
     if spec.confirm.seeds:
         lines.append(f"then the best of each arm on the fresh seeds {', '.join(map(str, spec.fresh_seeds()))}")
-    seconds = _seconds_per_trial(base, corpus, workers)
     total = "not estimated: the model does not fit the memory of this machine"
     if seconds is not None:
         total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
     lines += [f"to do: {plural(trials, 'trial')}, {items:,} {unit}; {total}"]
     return "\n".join(lines)
+
+
+def planned(spec: Sweep, arm: str, cost: int, seconds: float | None) -> int:
+    """Trials of `arm` that the budget allows, at `cost` tokens or images and about `seconds` each."""
+    limits = [most] if (most := spec.trials(arm)) else []
+    limits += [spec.budget.tokens // cost] if spec.budget.tokens else []
+    limits += [int(3600 * spec.budget.hours / seconds)] if spec.budget.hours and seconds else []
+    return max(1, min(limits, default=1))
 
 
 def _finished(spec: Sweep, storage: str | None) -> tuple[dict[str, int], dict[str, int]]:
@@ -71,16 +80,9 @@ def _finished(spec: Sweep, storage: str | None) -> tuple[dict[str, int], dict[st
     return done, confirmed
 
 
-def _shown(entry: Range | object) -> str:
-    if isinstance(entry, Range):
-        return f"{entry.low:g} ... {entry.high:g}{' (log)' if entry.log else ''}"
-    return str(entry)
-
-
 def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
     """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
     from ablate.data import PermutedBatches
-    from ablate.tasks import tasks
     from ablate.training.speed import choose_speed
 
     with torch.device("meta"):

@@ -7,7 +7,7 @@ import time
 import warnings
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -15,19 +15,21 @@ from ablate import plugins, tracking
 from ablate.errors import StoreError, SweepError
 from ablate.sweeping.display import Display, Running
 from ablate.sweeping.opening import changed_plugins, check, generation_of, open_arms, open_confirmation, threads_for
+from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord, title_of
+from ablate.sweeping.schedule import Schedule
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
-    SweepRecord,
-    TrialRecord,
+    HEARTBEAT,
+    beat,
+    exclusive,
     number_of,
     open_storage,
     read_sweep,
     storage_errors,
     storage_url,
-    title_of,
 )
 from ablate.sweeping.trials import ArmTrials, end_run
-from ablate.sweeping.worker import share, signals, start, start_server
+from ablate.sweeping.worker import devices, share, signals, start, start_server
 from ablate.training.train import Place
 from ablate.words import plural, setting
 
@@ -35,8 +37,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
     from optuna import Trial
-    from optuna.storages import BaseStorage
 
+POLL = 1.0  # seconds between two looks at what other processes do
 PATIENCE = 8.0  # seconds that a worker is given to write its checkpoint after Ctrl-C
 
 
@@ -66,9 +68,11 @@ def sweep(
     opened = open_storage(url)
     with storage_errors(url):
         generation = generation_of(spec, opened, fresh)
-        arms = open_arms(spec, opened, generation, corpora)
-        again = sum(arm.recover() for arm in arms)
-        runner = _Runner(spec, title_of(spec.name, generation), arms, opened, workers, console or Console())
+        with exclusive(opened):
+            arms = open_arms(spec, opened, generation, corpora)
+        schedule = Schedule(arms, opened, lambda arm: open_confirmation(arm, opened))
+        again = schedule.recover()
+        runner = _Runner(spec, title_of(spec.name, generation), schedule, workers, console or Console())
         if runner.threads != share(workers):
             runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
         if again:
@@ -87,40 +91,40 @@ class _Job:
     process: ForkServerProcess
     connection: Connection
     run_id: str | None
+    slot: int
+    """Which worker it is: from 0, below the number of workers."""
 
 
 class _Runner:
-    def __init__(
-        self, spec: Sweep, title: str, arms: list[ArmTrials], storage: BaseStorage, workers: int, console: Console
-    ) -> None:
-        self.spec, self.title, self.arms, self.storage, self.workers = spec, title, arms, storage, workers
-        self.confirmations: list[ArmTrials] | None = None
-        self.threads = threads_for(arms, workers)
+    def __init__(self, spec: Sweep, title: str, schedule: Schedule, workers: int, console: Console) -> None:
+        self.spec, self.title, self.schedule, self.workers = spec, title, schedule, workers
+        self.arms = schedule.arms
+        self.threads = threads_for(self.arms, workers)
         self.jobs: dict[Connection, _Job] = {}
         self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
-        total = sum(arm.target for arm in arms)
-        done = total - sum(max(0, arm.open()) for arm in arms)
-        total += spec.confirm.seeds * len(arms)
-        self.display = Display(console, spec.objective.metric, total, done, workers)
-        self._show_best()
+        self.display = Display(console, spec.objective.metric, workers)
+        self._last_beat = time.monotonic()
+        self._count()
 
     def run(self) -> None:
         """Starts and follows trials until every arm has its budget, or Ctrl-C."""
-        if self._next_arm() is None:
-            self._close_parents()
-            return
         warnings.filterwarnings("ignore", module="optuna")
-        context = start_server(self.threads)
+        context: ForkServerContext | None = None
         with signals(self._stop), self.display:
             try:
-                while True:
-                    while not self.stopping and len(self.jobs) < self.workers and (arm := self._next_arm()):
-                        self._start(context, arm)
-                    if not self.jobs or self.stopping:
-                        break
-                    for connection in wait(list(self.jobs), timeout=0.5):
+                while not self.stopping:
+                    while not self.stopping and len(self.jobs) < self.workers and (taken := self.schedule.take()):
+                        context = context or start_server(self.threads)
+                        self._start(context, *taken)
+                    if not self.jobs:
+                        if self.stopping or not self.schedule.waits():
+                            break
+                        self.display.note_once("Waiting for trials of other processes to end.")
+                        time.sleep(POLL)
+                    for connection in wait(list(self.jobs), timeout=0.5) if self.jobs else ():
                         self._hear(self.jobs[connection])  # type: ignore[index]
+                    self._beat()
                     self.display.refresh()
             finally:
                 self._stop_workers()
@@ -128,34 +132,20 @@ class _Runner:
             raise KeyboardInterrupt
         self._close_parents()
 
-    def _next_arm(self) -> ArmTrials | None:
-        """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly. An arm is
-        confirmed when all arms are tuned."""
-        open_arms = [arm for arm in self.arms if arm.open() > 0]
-        if not open_arms and not any(job.arm in self.arms for job in self.jobs.values()):
-            open_arms = [arm for arm in self._confirmations() if arm.open() > 0]
-        return min(open_arms, key=lambda arm: arm.started() / arm.target, default=None)
+    def _beat(self) -> None:
+        """Tells other machines that the trials of this one live."""
+        if time.monotonic() - self._last_beat > HEARTBEAT:
+            self._last_beat = time.monotonic()
+            for job in self.jobs.values():
+                beat(job.arm.study, job.trial)
 
-    def _confirmations(self) -> list[ArmTrials]:
-        """The confirmations of all arms, opened when they are asked for first: what is best is known then."""
-        if self.confirmations is None:
-            self.confirmations = []
-            for arm in self.arms if self.spec.confirm.seeds else ():
-                if confirmation := open_confirmation(arm, self.storage):
-                    confirmation.recover()
-                    self.confirmations.append(confirmation)
-                    self.display.done += confirmation.started()
-                else:
-                    self.display.total -= self.spec.confirm.seeds
-        return self.confirmations
-
-    def _start(self, context: ForkServerContext, arm: ArmTrials) -> None:
+    def _start(self, context: ForkServerContext, arm: ArmTrials, trial: Trial) -> None:
         if changes := changed_plugins(self.spec, self.plugins):
+            arm.interrupted(trial, "a plugin was changed")
             raise SweepError(
                 f"A plugin was changed while {self.title} runs:\n  {', '.join(changes)}\n"
                 "Put it back and run the same command again, or start anew with --fresh."
             )
-        trial = arm.ask()
         experiment = arm.experiment(trial)
         name = arm.label(trial)
         tags = {"ablate.role": arm.role, "ablate.sweep": self.title, "ablate.arm": arm.arm}
@@ -164,24 +154,33 @@ class _Runner:
         if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
             run_id = tracking.find_run(self.title, tags)
         place = Place(self.title, name, arm.parent, tags, run_id)
+        slot = min(set(range(self.workers)) - {job.slot for job in self.jobs.values()})
         try:
-            process, connection = start(context, experiment.to_tree(), place, self.threads)
+            process, connection = start(context, experiment.to_tree(), place, self.threads, devices(slot, self.workers))
         except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
             arm.interrupted(trial, "stopped before it started")
             if self.stopping:
                 return
             raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
-        self.jobs[connection] = _Job(arm, trial, process, connection, run_id)
+        self.jobs[connection] = _Job(arm, trial, process, connection, run_id, slot)
         shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
         self.display.started(id(connection), Running(name, shown, experiment.trainer.max_steps))
 
     def _hear(self, job: _Job) -> None:
         """One message of a trial."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
         try:
-            kind, *content = job.connection.recv()
+            message = job.connection.recv()
         except (EOFError, OSError):
-            self._died(job)
-            return
+            message = ("died",)
+        try:
+            self._heard(job, *message)
+        except UpdateFinishedTrialError:  # this machine was out of reach for minutes
+            job.process.kill()
+            self._close(job, "taken up by another machine", finished=False)
+
+    def _heard(self, job: _Job, kind: str, *content: Any) -> None:
         if kind == "started":
             job.run_id, made, validations = content
             job.trial.set_user_attr("run_id", job.run_id)
@@ -192,15 +191,15 @@ class _Runner:
         elif kind == "validation":
             step, metrics = content
             job.trial.report(metrics[self.spec.objective.metric], step)
-            self._answer(job, "prune" if job.trial.should_prune() else "go")
+            self._answer(job, "prune" if job.arm.prunes(job.trial) else "go")
         elif kind == "done":
             result = content[0]
             if result.status == "interrupted":
-                job.arm.interrupted(job.trial, result.reason)
+                job.arm.interrupted(job.trial, result.reason, seconds=result.seconds)
                 self._close(job, "interrupted", finished=False)
                 return
             job.arm.ended(job.trial, result)
-            self._show_best()
+            self._count()
             value = result.metrics.get(self.spec.objective.metric)
             shown = f"{self.spec.objective.metric} {value:.4f}" if result.status == "completed" else result.reason
             self._close(job, shown if shown.startswith(result.status) else f"{result.status}, {shown}", finished=True)
@@ -215,6 +214,8 @@ class _Runner:
             file = tracking.subfolder("failures") / f"{self.title}-{name}.txt"
             file.write_text(trace, encoding="utf-8")
             self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
+        elif kind == "died":
+            self._died(job)
 
     def _answer(self, job: _Job, word: str) -> None:
         with contextlib.suppress(OSError):  # it has died; the next look at its pipe says so
@@ -240,6 +241,8 @@ class _Runner:
 
     def _stop_workers(self) -> None:
         """Asks every worker to write its checkpoint, waits, and puts every trial up for another try."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
         for job in self.jobs.values():
             self._answer(job, "stop")
         deadline = time.monotonic() + PATIENCE
@@ -250,7 +253,8 @@ class _Runner:
                     self._hear(job)
         for job in list(self.jobs.values()):
             job.process.kill()
-            job.arm.interrupted(job.trial, "stopped before its first checkpoint was written")
+            with contextlib.suppress(UpdateFinishedTrialError):
+                job.arm.interrupted(job.trial, "stopped before its last checkpoint was written")
             with contextlib.suppress(StoreError):
                 end_run(job.run_id, "interrupted", "stopped")
             self._close(job, "interrupted", finished=False)
@@ -261,7 +265,14 @@ class _Runner:
 
     # ------------------------------------------------------------------ after
 
-    def _show_best(self) -> None:
+    def _count(self) -> None:
+        """Shows how far the sweep is and what is best, also by what other processes did."""
+        confirmations = self.schedule.confirmations
+        parts = [*self.arms, *(confirmations or ())]
+        self.display.done = sum(part.counted(*FINISHED) for part in parts)
+        self.display.total = sum(part.started() + max(0, part.open()) for part in parts)
+        if confirmations is None:
+            self.display.total += self.spec.confirm.seeds * len(self.arms)
         self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._best().items())
 
     def _best(self) -> dict[str, TrialRecord]:

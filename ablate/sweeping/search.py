@@ -110,6 +110,24 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
     }
 
 
+def contains(entry: Range | Sequence[Choice], value: Choice) -> bool:
+    """Whether `value` is one of a list, or within a range and on its steps."""
+    if not isinstance(entry, Range):
+        return any(value == known and type(value) is type(known) for known in entry)
+    if isinstance(value, bool) or not isinstance(value, int if entry.whole else (int, float)):
+        return False
+    steps = (value - entry.low) / entry.step if entry.step else 0
+    return entry.low <= value <= entry.high and abs(steps - round(steps)) < 1e-9
+
+
+def shown(entry: Any) -> str:
+    """A range, a list or a single value in few letters."""
+    if isinstance(entry, Range):
+        parts = f" step {entry.step:g}" if entry.step else f" in {entry.num}" if entry.num else ""
+        return f"{entry.low:g} ... {entry.high:g}{' (log)' if entry.log else ''}{parts}"
+    return "none" if entry is None else str(entry)
+
+
 def cells(space: Space) -> list[dict[str, Choice]]:
     """Every combination of the grid of each entry."""
     grids = [entry.grid() if isinstance(entry, Range) else list(entry) for entry in space.values()]
@@ -218,12 +236,17 @@ class PrunerConfig(Kind):
 
     kind: str
     first_step: int | None = Field(None, gt=0)
-    """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; earlier
-    comparisons favour high learning rates."""
+    """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; no
+    earlier one is accepted, as earlier comparisons favour high learning rates."""
+
+    @staticmethod
+    def earliest(max_steps: int, warmup: int) -> int:
+        """The first update at which a trial may be judged."""
+        return max(math.ceil(max_steps / 3), warmup + 1)
 
     def first(self, max_steps: int, warmup: int) -> int:
         """`first_step`, resolved for a run of `max_steps`."""
-        return self.first_step or max(math.ceil(max_steps / 3), warmup + 1)
+        return self.first_step or self.earliest(max_steps, warmup)
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         """Optuna's pruner for runs of `max_steps` updates."""

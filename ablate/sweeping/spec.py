@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_serializer, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ablate import plugins
 from ablate.config import Experiment, Tree, leaves, load_plugins, merge, problems_of
-from ablate.errors import ConfigError, Problem
+from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.reading import read_yaml
 from ablate.registry import Config, Names
+from ablate.sweeping import audit
+from ablate.sweeping.parts import Arm, Budget, Confirm, Objective, Point, Published
 from ablate.sweeping.search import (
     Choice,
     Entry,
@@ -24,72 +26,16 @@ from ablate.sweeping.search import (
     SamplerConfig,
     Space,
     cells,
+    contains,
     distributions,
     pruners,
     samplers,
+    shown,
 )
 
 DEFAULT_TRIALS = 10
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
 ONLY_ARM = "all"  # the arm of a sweep that names none
-
-
-class Arm(Config):
-    """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
-
-    settings: dict[str, Any] = {}
-    """Dotted path -> value."""
-    search: dict[str, Entry] = {}
-    """Dotted path -> range or list of values, besides those that all arms search."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _flat(cls, data: Any) -> Any:
-        """In YAML the settings stand beside `search`; an arm that sets nothing may be left empty."""
-        if data is None:
-            return {}
-        if isinstance(data, Mapping) and "settings" not in data:
-            return {"search": data.get("search") or {}, "settings": {k: v for k, v in data.items() if k != "search"}}
-        return data
-
-    @classmethod
-    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
-        described = handler.resolve_ref_schema(handler(schema))
-        return {
-            "type": "object",
-            "description": described.get("description", ""),
-            "properties": {"search": described["properties"]["search"]},
-            "additionalProperties": True,
-        }
-
-    @model_serializer(mode="wrap")
-    def _as_written(self, handler: Any) -> dict[str, Any]:
-        dumped = handler(self)
-        return {**dumped["settings"], **({"search": dumped["search"]} if dumped["search"] else {})}
-
-
-class Objective(Config):
-    """What is compared: a metric of the last validation."""
-
-    metric: str = "val/loss"
-    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy."""
-    direction: Literal["minimize", "maximize"] = "minimize"
-    """Whether less or more of it is better."""
-
-
-class Budget(Config):
-    """What each arm may cost."""
-
-    trials: int | None = Field(None, gt=0)
-    """Finished trials of each arm (completed, diverged or pruned): a target, so that running again continues.
-    None: every cell of a grid, else 10."""
-
-
-class Confirm(Config):
-    """Whether the best settings of each arm are trained again: the best of a search is flattered by the search."""
-
-    seeds: int = Field(0, ge=0)
-    """Fresh seeds on which they are trained, the same for every arm. 0: none; 5 give intervals worth reading."""
 
 
 class Sweep(Config):
@@ -114,10 +60,21 @@ class Sweep(Config):
     pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)
     """When a trial is stopped early."""
 
+    fixed: list[Point] = []
+    """Points that the search of every arm starts from, such as published settings; what one leaves out is drawn."""
     confirm: Confirm = Confirm()
     """Fresh seeds for the best settings of each arm."""
     baseline: str | None = None
     """The arm that the others are compared with once they are confirmed. None: the first."""
+    factor: Names = ()
+    """What is compared: the paths, or the parts that they begin with, in which arms are meant to differ. None given:
+    the placement, the norm layer or the initialisation, whichever the arms differ in."""
+    confounds: Names = ()
+    """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
+    published: list[Published] = []
+    """Figures of papers to be shown beside ours."""
+    checkpoints: Literal["best", "all", "none"] = "best"
+    """Which finished trials keep their checkpoint: the best of each arm and of its confirmation, all, or none."""
 
     @model_validator(mode="after")
     def _has_baseline(self) -> Sweep:
@@ -157,7 +114,7 @@ class Sweep(Config):
             sweep = cls.model_validate(dict(tree))
         except ValidationError as error:
             raise ConfigError(problems_of(cls, dict(tree), error), source) from None
-        if problems := list(dict.fromkeys(sweep._problems())):
+        if problems := list(dict.fromkeys(sweep._problems())) or list(audit.problems(sweep)):
             raise ConfigError(problems, source)
         return sweep
 
@@ -209,12 +166,18 @@ class Sweep(Config):
         """What the experiments of `arm` have in common, later over earlier."""
         return {"plugins": self.plugins}, self.experiment, self.all_arms[arm].settings
 
-    def trials(self, arm: str) -> int:
-        """How many finished trials `arm` is to have: the budget, or every cell of a smaller grid."""
+    def trials(self, arm: str) -> int | None:
+        """How many finished trials `arm` may have: the budget, or every cell of a smaller grid. None where tokens or
+        hours alone limit it."""
+        wanted = self.budget.trials
         if self.sampler.kind == "grid":
             count = len(cells(self.space(arm)))
-            return min(self.budget.trials or count, count)
-        return self.budget.trials or DEFAULT_TRIALS
+            return min(wanted or count, count)
+        return wanted or (None if self.budget.tokens or self.budget.hours else DEFAULT_TRIALS)
+
+    def starts(self, arm: str) -> list[Point]:
+        """The points that the search of `arm` begins with."""
+        return [*self.all_arms[arm].fixed, *self.fixed]
 
     def corners(self, arm: str) -> dict[str, list[Choice]]:
         """Dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""
@@ -236,13 +199,46 @@ class Sweep(Config):
             yield from alone or self._problems_together(arm, where)
             for text in self.sampler.problems(self.space(arm)):
                 yield Problem(f"{where}search", text)
-            if not self.space(arm) and self.trials(arm) > 1 and self.sampler.kind != "grid":
-                text = f"nothing is searched, so all {self.trials(arm)} trials would be the same"
-                yield Problem(f"{where}search", text)
-            if not alone and (self.pruner.first_step or 0) > (steps := self.base(arm).trainer.max_steps):
-                yield Problem(
-                    "pruner.first_step", f"must not be above trainer.max_steps ({steps})", self.pruner.first_step
-                )
+            yield from self._problems_of_starts(arm, where)
+            if not self.space(arm) and self.trials(arm) != 1 and self.sampler.kind != "grid":
+                trials = f"all {count} trials" if (count := self.trials(arm)) else "all trials"
+                yield Problem(f"{where}search", f"nothing is searched, so {trials} would be the same")
+            if not alone:
+                yield from self._problems_of_pruner(self.base(arm))
+        for published in self.published:
+            for arm in published.values:
+                if arm not in self.all_arms:
+                    text = f"{arm} is not an arm. Accepted: {', '.join(self.all_arms)}"
+                    yield Problem("published", text + did_you_mean(arm, self.all_arms))
+
+    def _problems_of_pruner(self, base: Experiment) -> Iterator[Problem]:
+        """The first rung, where it is given: early comparisons favour high learning rates."""
+        steps, given = base.trainer.max_steps, self.pruner.first_step
+        if given is None:
+            return
+        earliest = self.pruner.earliest(steps, base.schedule.warmup(steps))
+        if not earliest <= given <= steps:
+            text = (
+                f"must be from {earliest} (a third of trainer.max_steps, after the warm-up: earlier comparisons favour "
+                f"high learning rates) to trainer.max_steps ({steps})"
+            )
+            yield Problem("pruner.first_step", text, given)
+
+    def _problems_of_starts(self, arm: str, where: str) -> Iterator[Problem]:
+        """Fixed points that cannot be tried."""
+        space = self.space(arm)
+        for i, point in enumerate(self.starts(arm)):
+            own = i < len(self.all_arms[arm].fixed)
+            place = f"{where}fixed.{i}" if own else f"fixed.{i - len(self.all_arms[arm].fixed)}"
+            if self.sampler.kind == "grid":
+                yield Problem(place, "a grid tries every cell anyway; leave the fixed points out, or take tpe")
+                return
+            for path, value in point.items():
+                if path not in space:
+                    text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}"
+                    yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)
+                elif not contains(space[path], value):
+                    yield Problem(f"{place}.{path}", f"is not among what is searched ({shown(space[path])})", value)
 
     def _problems_of_each(self, arm: str, where: str) -> Iterator[Problem]:
         """What is wrong with each searched path on its own."""
@@ -276,7 +272,10 @@ class Sweep(Config):
         return f"arms.{arm}.{path}" if given else f"experiment.{path}"
 
 
-_OVERRIDABLE = ("name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline")
+_OVERRIDABLE = (
+    "name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
+    "checkpoints",
+)  # fmt: skip
 
 
 def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ablate.printing import table
-from ablate.sweeping.study import FINISHED, STATUSES, finished, known_sweeps, read_sweep, storage_url, title_of
+from ablate.sweeping.records import FINISHED, STATUSES, finished, title_of
+from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
 from ablate.words import number, setting
 
 if TYPE_CHECKING:

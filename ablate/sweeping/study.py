@@ -10,14 +10,15 @@ import math
 import os
 import socket
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from ablate.errors import StoreError, SweepError, did_you_mean
+from ablate.sweeping.records import SweepRecord, TrialRecord, best_of, title_of
 from ablate.sweeping.spec import Sweep
 from ablate.tracking import creation_lock, redacted, shortened, sqlite_file, store_path
 
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
-
-STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
-FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
+LOCKED = 120.0  # seconds that a process waits for another to ask for its trial
+_LOCKS = {  # what takes and gives back the lock of a server's database; it is the session's, so a dead one holds none
+    "postgresql": ("SELECT pg_advisory_lock(4149, 1)", "SELECT pg_advisory_unlock(4149, 1)"),
+    "mysql": (f"SELECT GET_LOCK('ablate', {LOCKED:.0f})", "SELECT RELEASE_LOCK('ablate')"),
+}
+HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines; after ten missed it is taken up
 
 
 def storage_url(given: str | None = None) -> str:
@@ -43,8 +47,11 @@ def open_storage(url: str) -> BaseStorage:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         engine = {"connect_args": {"timeout": 60}} if sqlite_file(url) else {}
-        with creation_lock(url):
-            return optuna.storages.RDBStorage(url, engine_kwargs=engine)
+        with creation_lock(url), warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
+            return optuna.storages.RDBStorage(
+                url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=10 * HEARTBEAT
+            )
     except ImportError as error:
         module = getattr(error.__cause__, "name", None) or str(error)
         raise StoreError(
@@ -56,92 +63,6 @@ def open_storage(url: str) -> BaseStorage:
             f"The Optuna storage {redacted(url)} cannot be used: {text} "
             "Give another with --storage URL, or move a damaged file away."
         ) from None
-
-
-@dataclass(frozen=True)
-class TrialRecord:
-    """One trial, as far as it got."""
-
-    arm: str
-    number: int
-    """Its place among the trials of the arm, from 0; a further attempt keeps it. Optuna counts the attempts."""
-    status: str
-    """One of STATUSES."""
-    params: dict[str, Any]
-    """What was searched: dotted path -> value."""
-    value: float | None
-    """The objective; None unless completed."""
-    metrics: dict[str, float]
-    """Those of the last validation."""
-    curve: dict[int, float]
-    """Updates -> objective, at each validation."""
-    step: int
-    """Updates made."""
-    seconds: float | None
-    """Wall-clock seconds of training."""
-    run_id: str | None
-    """Its MLflow run."""
-    reason: str
-    """Why it diverged, was pruned or failed."""
-
-
-@dataclass(frozen=True)
-class SweepRecord:
-    """A sweep, as the storage has it."""
-
-    name: str
-    generation: int
-    spec: Sweep
-    trials: dict[str, list[TrialRecord]]
-    """Arm -> its trials, without the attempts that a later one continued."""
-    parents: dict[str, str] = field(default_factory=dict)
-    """Arm -> its parent run in MLflow."""
-    validation_items: int | None = None
-    """Sequences or images of the smallest validation set; None where that is not known."""
-    confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
-    """Arm -> the trainings of its best settings on fresh seeds; `params` holds the seed."""
-    plugins: dict[str, str] = field(default_factory=dict)
-    """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
-
-    @property
-    def title(self) -> str:
-        """The name, with the generation unless it is the first; also the name of the MLflow experiment."""
-        return title_of(self.name, self.generation)
-
-    def best(self, arm: str) -> TrialRecord | None:
-        """The completed trial of `arm` with the best objective."""
-        return best_of(self.trials[arm], self.spec.objective.direction)
-
-    def counts(self, arm: str | None = None) -> dict[str, int]:
-        """Trials by status, of one arm or of all."""
-        found = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
-        return {status: found.count(status) for status in STATUSES}
-
-    def failed(self) -> int:
-        """Trials and confirmations that failed."""
-        everything = [*self.trials.values(), *self.confirmed.values()]
-        return sum(t.status == "failed" for trials in everything for t in trials)
-
-    def target(self, arm: str | None = None) -> int:
-        """Finished trials that there are to be, of one arm or of all."""
-        return sum(self.spec.trials(a) for a in self.trials if arm in (None, a))
-
-
-def best_of(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
-    """The trial with the best objective, of those that have one."""
-    sign = 1 if direction == "minimize" else -1
-    valued = ((sign * trial.value, trial) for trial in trials if trial.value is not None)
-    return min(valued, key=lambda pair: pair[0], default=(0.0, None))[1]
-
-
-def finished(trials: Iterable[TrialRecord]) -> int:
-    """How many of `trials` are results: completed, pruned or diverged."""
-    return sum(trial.status in FINISHED for trial in trials)
-
-
-def title_of(name: str, generation: int) -> str:
-    """The name of one generation of a sweep."""
-    return name if generation == 1 else f"{name}@{generation}"
 
 
 def study_name(name: str, generation: int, arm: str) -> str:
@@ -184,7 +105,6 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 
     Raises SweepError for an unknown one, with the names that there are.
     """
-    import optuna
 
     url = storage_url(url)
     name, _, wanted = title.partition("@")
@@ -194,7 +114,13 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
         names = [title_of(n, g) for n, gs in known.items() for g in gs]
         listed = f"Known: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
         raise SweepError(f"No sweep is called {title!r}. {listed}{did_you_mean(title, names)}")
-    generation = int(wanted) if wanted else known[name][-1]
+    return read_arms(storage, name, int(wanted) if wanted else known[name][-1])
+
+
+def read_arms(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
+    """One generation of a sweep that is known to be in `storage`."""
+    import optuna
+
     prefix = f"{name}@{generation}/"
     full_names = [full for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
     arms = [arm for full in full_names if "/" not in (arm := full.removeprefix(prefix))]
@@ -202,23 +128,36 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
     first = next(iter(studies.values()))
     spec = spec_of(first)
     ordered = [arm for arm in spec.all_arms if arm in studies]
-    items = [n for study in studies.values() if (n := study.user_attrs.get("validation_items"))]
     trials = {arm: records(studies[arm], arm) for arm in ordered}
     confirmed = {}
     for arm in ordered:
         best = best_of(trials[arm], spec.objective.direction)
         if best and (full := confirmation_name(prefix + arm, best)) in full_names:
             confirmed[arm] = records(optuna.load_study(study_name=full, storage=storage), arm)
+    notes = {arm: studies[arm].user_attrs for arm in ordered}
     return SweepRecord(
         name,
         generation,
         spec,
         trials,
-        {arm: studies[arm].user_attrs["parent"] for arm in ordered if "parent" in studies[arm].user_attrs},
-        min(items, default=None),
-        confirmed,
-        first.user_attrs.get("plugins", {}),
+        parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
+        validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
+        confirmed=confirmed,
+        plugins=first.user_attrs.get("plugins", {}),
+        trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
+        initial_loss=notes[ordered[0]].get("initial_loss"),
     )
+
+
+def create(storage: BaseStorage, name: str, spec: Sweep) -> Study:
+    """The study `name`, made where it is missing, continued with the sweep file `spec`."""
+    import optuna
+
+    study = optuna.create_study(
+        storage=storage, study_name=name, direction=spec.objective.direction, load_if_exists=True
+    )
+    study.set_user_attr("spec", spec.to_tree())
+    return study
 
 
 def spec_of(study: Study) -> Sweep:
@@ -264,6 +203,8 @@ def record(trial: FrozenTrial, arm: str) -> TrialRecord:
         seconds=notes.get("seconds"),
         run_id=notes.get("run_id"),
         reason=notes.get("reason", ""),
+        items_per_update=notes.get("items_per_update", 1),
+        facts=notes.get("facts", {}),
     )
 
 
@@ -291,6 +232,61 @@ def is_orphan(trial: FrozenTrial) -> bool:
     if not isinstance(who, Mapping) or who.get("host") != socket.gethostname():
         return False
     return who.get("started") != _started(int(who["pid"]))
+
+
+def beat(study: Study, trial: FrozenTrial | Trial) -> None:
+    """A sign of life of a running trial, that machines which cannot see its process go by."""
+    if has_heartbeats(study):
+        study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
+
+
+def stale(study: Study) -> list[FrozenTrial]:
+    """The trials of other machines that gave no sign of life for minutes; they are failed now, to be tried again."""
+    import optuna
+
+    if not has_heartbeats(study):
+        return []
+    gone = set(study._storage._get_stale_trial_ids(study._study_id))  # type: ignore[attr-defined]
+    if gone:
+        optuna.storages.fail_stale_trials(study)
+    return [t for t in study.get_trials(deepcopy=False) if t._trial_id in gone and t.state.name == "FAIL"]
+
+
+def has_heartbeats(study: Study) -> bool:
+    """Whether the storage of a study keeps them; one in memory, which no other process sees, does not."""
+    from optuna.storages._heartbeat import is_heartbeat_enabled
+
+    return is_heartbeat_enabled(study._storage)
+
+
+@contextlib.contextmanager
+def exclusive(storage: BaseStorage) -> Iterator[None]:
+    """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
+    asked for. The lock goes with the process that holds it. Raises StoreError after two minutes of waiting."""
+    from filelock import FileLock, Timeout
+
+    database: Any = getattr(storage, "_backend", storage)  # of a study it is behind a cache
+    url = getattr(database, "url", "")
+    file = sqlite_file(url)
+    if not url or url.endswith(":memory:"):
+        yield
+    elif file is not None:
+        try:
+            with FileLock(f"{file}.asking", timeout=LOCKED):
+                yield
+        except Timeout:
+            raise StoreError(f"Another process holds {file}.asking for two minutes. Stop it, or wait.") from None
+    else:
+        from sqlalchemy import text
+
+        take, give = _LOCKS[url.partition(":")[0].partition("+")[0]]
+        with database.engine.connect() as connection:
+            connection.execute(text(take))
+            try:
+                yield
+            finally:
+                connection.execute(text(give))
+                connection.commit()
 
 
 def _started(pid: int) -> str | None:

@@ -7,20 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
+from ablate.provenance import COMPARED
+from ablate.sweeping.records import FINISHED, TrialRecord, best_of, left
 from ablate.sweeping.search import NoPruner, Range, cells, distributions
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import (
-    FINISHED,
-    TrialRecord,
-    attempts,
-    best_of,
-    is_orphan,
-    number_of,
-    owner,
-    record,
-    records,
-    status,
-)
+from ablate.sweeping.study import attempts, beat, is_orphan, number_of, owner, record, records, stale, status
 from ablate.training.train import Result, discard_checkpoint
 
 if TYPE_CHECKING:
@@ -44,8 +35,6 @@ class ArmTrials:
 
     def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
         self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
-        self.target = spec.trials(arm)
-        self.failed_now = 0  # failures of this session; they are tried again by the next, not by this one
         base = spec.base(arm)
         steps = base.trainer.max_steps
         study.pruner = spec.pruner.build(steps, base.schedule.warmup(steps))
@@ -58,33 +47,55 @@ class ArmTrials:
         """What a trial is called, in MLflow and on the screen."""
         return f"{self.arm} #{number_of(trial)}"
 
+    def params(self, trial: Trial) -> dict[str, Any]:
+        """What a trial sets over the arm's settings: dotted path -> value."""
+        return trial.params
+
     def experiment(self, trial: Trial) -> Experiment:
         """What a trial trains."""
-        return self.spec.at(self.arm, trial.params)
+        return self.spec.at(self.arm, self.params(trial))
 
     # ------------------------------------------------------------------ which comes next
 
     def recover(self) -> int:
         """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
-        again = 0
-        for trial in self.study.get_trials(deepcopy=True):
-            if trial.state.name == "RUNNING" and is_orphan(trial):
-                self.interrupted(trial, "its process is gone")
-                again += 1
+        again = self.take_up()
         for trial in attempts(self.study):
-            if status(trial) == "failed" and self.open() > 0:
+            if status(trial) == "failed" and self.remaining() > 0:
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
         return again
 
+    def take_up(self) -> int:
+        """Puts up for another try the trials of processes that are gone; of another machine's those whose heartbeat
+        stopped minutes ago."""
+        gone = [t for t in self.study.get_trials(deepcopy=True) if t.state.name == "RUNNING" and is_orphan(t)]
+        for trial in gone:
+            self.interrupted(trial, "its process is gone")
+        for trial in stale(self.study):
+            self._enqueue(trial, trial.user_attrs.get("deaths", 0), resume=True)
+            gone.append(trial)
+        return len(gone)
+
+    def found(self) -> list[TrialRecord]:
+        """The trials so far."""
+        return records(self.study, self.arm)
+
+    def remaining(self) -> int:
+        """Trials that the budget still allows, besides the finished and the running."""
+        return left(self.spec, self.arm, self.found(), int(self.study.user_attrs.get("trial_items", 1)))
+
     def open(self) -> int:
-        """How many trials are still to be started: the target less what is finished, running or put up again."""
-        found = [r.status for r in records(self.study, self.arm)]
-        return self.target - sum(s in (*FINISHED, "running") for s in found) - self.failed_now
+        """How many trials are still to be started; one that failed is left to the next session."""
+        return self.remaining() - self.counted("failed")
+
+    def counted(self, *statuses: str) -> int:
+        """Trials of these statuses."""
+        return sum(r.status in statuses for r in self.found())
 
     def started(self) -> int:
         """Trials finished or running."""
-        return sum(r.status in (*FINISHED, "running") for r in records(self.study, self.arm))
+        return self.counted(*FINISHED, "running")
 
     def ask(self) -> Trial:
         """The next trial, owned by this process: one put up for another try, or a new point."""
@@ -93,6 +104,7 @@ class ArmTrials:
         waiting = any(trial.state.name == "WAITING" for trial in frozen)
         trial = self._propose(number, waiting)
         trial.set_user_attr("owner", owner())
+        beat(self.study, trial)
         if "continues" not in trial.user_attrs:
             trial.set_user_attr("number", number)
         for step, value in trial.user_attrs.get("curve", {}).items():
@@ -102,9 +114,17 @@ class ArmTrials:
     def _propose(self, number: int, waiting: bool) -> Trial:
         """The trial that is `waiting`, or else the new one of that number."""
         self.study.sampler = self.spec.sampler.build(number)
-        if self.spec.sampler.kind == "grid" and not waiting:
-            self.study.enqueue_trial(self._next_cell())
+        if not waiting:
+            if self.spec.sampler.kind == "grid":
+                self.study.enqueue_trial(self._next_cell())
+            elif number < len(starts := self.spec.starts(self.arm)):
+                self.study.enqueue_trial(starts[number])
         return self.study.ask(distributions(self.spec.space(self.arm)))
+
+    def prunes(self, trial: Trial) -> bool:
+        """Whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
+        others = [r.status for r in self.found() if r.number != number_of(trial)]
+        return trial.should_prune() and ("completed" in others or "running" in others)
 
     def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
         """Reports those validations of a trial that a sweep that was killed has not heard of."""
@@ -114,12 +134,12 @@ class ArmTrials:
                 trial.report(metrics[self.spec.objective.metric], step)
 
     def _next_cell(self) -> dict[str, Any]:
-        taken = [r.params for r in records(self.study, self.arm)]  # failed ones too: the next session tries those
+        taken = [r.params for r in self.found()]  # failed ones too: the next session tries those
         return next(cell for cell in cells(self.spec.space(self.arm)) if cell not in taken)
 
     def best(self) -> TrialRecord | None:
         """The completed trial with the best objective so far."""
-        return best_of(records(self.study, self.arm), self.spec.objective.direction)
+        return best_of(self.found(), self.spec.objective.direction)
 
     # ------------------------------------------------------------------ how it ends
 
@@ -133,28 +153,38 @@ class ArmTrials:
             value = math.inf if self.spec.objective.direction == "minimize" else -math.inf
         elif result.status == "pruned":
             state = "PRUNED"
-        notes = {"metrics": result.metrics, "step": result.step, "seconds": round(result.seconds, 3)}
+        seconds = trial.user_attrs.get("seconds_before", 0.0) + result.seconds
+        facts = {key: str(result.facts[key]) for key in COMPARED if key in result.facts}
+        notes = {
+            "metrics": result.metrics,
+            "step": result.step,
+            "seconds": round(seconds, 3),
+            "items_per_update": result.items_per_update,
+            "facts": facts,
+        }
         self._tell(trial, state, result.status, result.reason, value, notes)
-        self._keep_best_checkpoint()
+        self._drop_checkpoints()
 
     def failed(self, trial: Trial, reason: str) -> None:
         """Writes down a failure; the arm's other trials go on."""
-        self.failed_now += 1
         self._tell(trial, "FAIL", "failed", reason)
 
-    def interrupted(self, trial: Trial | FrozenTrial, reason: str, again: int = 0) -> None:
-        """Puts a trial that did not reach its end up for another try, from its last checkpoint; `again` is added to the
-        number of times that its process died."""
+    def interrupted(self, trial: Trial | FrozenTrial, reason: str, deaths: int = 0, seconds: float = 0.0) -> None:
+        """Puts a trial that did not reach its end up for another try, from its last checkpoint, after `seconds` of
+        training; `deaths` is how often its process died without getting any further."""
         frozen = self._frozen(trial.number)
-        deaths = frozen.user_attrs.get("deaths", 0) + again
         self._tell(trial, "FAIL", "interrupted", reason)
-        self._enqueue(frozen, deaths, resume=True)
+        before = frozen.user_attrs.get("seconds_before", 0.0)
+        self._enqueue(frozen, deaths, resume=True, seconds=before + seconds)
 
     def died(self, trial: Trial, reason: str) -> str:
-        """A trial's process is gone: another try, or, after `DEATHS` of them, failed. Returns the status."""
-        deaths = self._frozen(trial.number).user_attrs.get("deaths", 0) + 1
+        """A trial's process is gone: another try, or, after `DEATHS` without a validation between them, failed. Returns
+        the status."""
+        frozen = self._frozen(trial.number)
+        moved = len(frozen.intermediate_values) > len(frozen.user_attrs.get("curve", {}))
+        deaths = 1 if moved else frozen.user_attrs.get("deaths", 0) + 1
         if deaths < DEATHS:
-            self.interrupted(trial, reason, again=1)
+            self.interrupted(trial, reason, deaths)
             return "interrupted"
         self.failed(trial, f"{reason}, {deaths} times")
         return "failed"
@@ -175,8 +205,9 @@ class ArmTrials:
             storage.set_trial_user_attr(trial_id, key, note)
         self.study.tell(trial.number, value, state=TrialState[state])
 
-    def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool) -> None:
+    def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool, seconds: float = 0.0) -> None:
         notes: dict[str, Any] = {"continues": trial.number, "number": number_of(trial), "deaths": deaths}
+        notes["seconds_before"] = seconds
         if resume:
             curve = {str(step): value for step, value in trial.intermediate_values.items()}
             notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}
@@ -185,11 +216,12 @@ class ArmTrials:
     def _frozen(self, number: int) -> FrozenTrial:
         return next(trial for trial in self.study.get_trials(deepcopy=True) if trial.number == number)
 
-    def _keep_best_checkpoint(self) -> None:
-        """Drops the checkpoints of finished trials but for the best one."""
-        best = self.best()
-        for r in records(self.study, self.arm):
-            if r.status in FINISHED and r.run_id and not (best and r.number == best.number):
+    def _drop_checkpoints(self) -> None:
+        """Drops those checkpoints of finished trials that the sweep does not keep."""
+        keep, best = self.spec.checkpoints, self.best()
+        for r in self.found() if keep != "all" else ():
+            kept = keep == "best" and best is not None and r.number == best.number
+            if r.status in FINISHED and r.run_id and not kept:
                 discard_checkpoint(r.run_id)
 
 
@@ -206,18 +238,20 @@ class Confirmation(ArmTrials):
     def __init__(self, study: Study, spec: Sweep, arm: str, parent: str, best: TrialRecord) -> None:
         super().__init__(study, spec, arm, parent)
         self.confirmed, self.seeds = best, spec.fresh_seeds()
-        self.target = len(self.seeds)
         study.pruner = NoPruner().build(0, 0)
+
+    def remaining(self) -> int:
+        return len(self.seeds) - self.started()
 
     def label(self, trial: Trial) -> str:
         return f"{self.arm} seed {trial.params['seed']}"
 
-    def experiment(self, trial: Trial) -> Experiment:
-        return self.spec.at(self.arm, {**self.confirmed.params, **trial.params})
+    def params(self, trial: Trial) -> dict[str, Any]:
+        return {**self.confirmed.params, **trial.params}
 
     def _propose(self, number: int, waiting: bool) -> Trial:
         if not waiting:
-            taken = [r.params["seed"] for r in records(self.study, self.arm)]
+            taken = [r.params["seed"] for r in self.found()]
             self.study.enqueue_trial({"seed": next(seed for seed in self.seeds if seed not in taken)})
         return self.study.ask(distributions({"seed": Range(low=0, high=2**32 - 1)}))
 

@@ -42,6 +42,19 @@ def share(workers: int) -> int:
     return max(1, cores() // workers)
 
 
+def devices(slot: int, workers: int) -> str | None:
+    """CUDA_VISIBLE_DEVICES for the worker `slot` of `workers`: its share of the GPUs, or one that it shares where there
+    are fewer GPUs than workers; None where there are none."""
+    import torch
+
+    known = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = known.split(",") if known else [str(i) for i in range(torch.cuda.device_count())]
+    if not visible or not torch.cuda.is_available():
+        return None
+    each = len(visible) // workers
+    return ",".join(visible[slot * each : (slot + 1) * each]) if each else visible[slot % len(visible)]
+
+
 def start_server(threads: int) -> ForkServerContext:
     """The context whose processes are forked from a preloaded server; each computes on `threads` threads.
 
@@ -58,11 +71,11 @@ def start_server(threads: int) -> ForkServerContext:
 
 
 def start(
-    context: ForkServerContext, experiment: Tree, place: Place, threads: int
+    context: ForkServerContext, experiment: Tree, place: Place, threads: int, devices: str | None = None
 ) -> tuple[ForkServerProcess, Connection]:
-    """Starts a trial: its process, and our end of the pipe."""
+    """Starts a trial on `devices` (CUDA_VISIBLE_DEVICES; None: as it is): its process, and our end of the pipe."""
     ours, theirs = context.Pipe()
-    here = (os.getcwd(), dict(os.environ))
+    here = (os.getcwd(), {**os.environ, **({"CUDA_VISIBLE_DEVICES": devices} if devices else {})})
     process = context.Process(target=work, args=(theirs, experiment, place, threads, *here), daemon=False)
     with _no_main():
         process.start()

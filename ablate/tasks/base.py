@@ -31,7 +31,7 @@ class Task(LightningModule):
         self.experiment = experiment
         self.model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
         self.classes = corpus.classes
-        self.per_item = corpus.shape[0] if self.unit == "tokens" else 1  # units in one sequence or image
+        self.per_item = corpus.items_per_sample  # units in one sequence or image
         self.val_metrics: dict[str, float] = {}
         self._loss = torch.compile(self.loss) if compiled else self.loss
         self._loss_sum = torch.zeros((), dtype=torch.float64)

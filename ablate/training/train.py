@@ -42,7 +42,9 @@ class Result:
     reason: str = ""
     """Why it ended early."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Parameters, corpus fingerprint, precision, and whether it was compiled."""
+    """Parameters, corpus fingerprint, hardware, precision, package versions: tags of the run."""
+    items_per_update: int = 1
+    """Tokens or images of one update."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -85,7 +87,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     begin = time.perf_counter()
     corpus = experiment.data.load(tracking.cache_folder())
     speed = choose_speed(experiment, corpus)
-    tracker = _open_run(experiment, place, corpus, speed)
+    surroundings = _surroundings(experiment, corpus, speed)
+    tracker = _open_run(experiment, place, surroundings)
     try:
         status, reason, step, metrics, facts = _fit(experiment, corpus, speed, tracker, hooks)
     except BaseException as error:
@@ -94,7 +97,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     tracker.tags(facts)
     tracker.end(status, reason)
     seconds = time.perf_counter() - begin
-    return Result(status, metrics, step, tracker.run_id, seconds, reason, facts)
+    items = experiment.trainer.batch_size * corpus.items_per_sample
+    return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
 
 
 def reason_of(error: BaseException) -> str:
@@ -150,16 +154,12 @@ def run_name(experiment: Experiment) -> str:
     return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
 
 
-def _open_run(experiment: Experiment, place: Place, corpus: Corpus, speed: Speed) -> tracking.Tracker:
-    if place.run_id:
-        return tracking.Tracker.resume(place.run_id)
-    tags = {
+def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
+    """With what a run is made: data, hardware, versions, arithmetic."""
+    return {
         **provenance.environment(),
         **{f"version.{package}": version for package, version in plugins.installed().items()},
         **({"ablate.plugins": _plugin_tag(experiment)} if experiment.plugins else {}),
-        **place.tags,
-        "ablate.status": "running",
-        "ablate.seed": experiment.seed,
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,
         "ablate.precision": speed.precision,
@@ -167,6 +167,12 @@ def _open_run(experiment: Experiment, place: Place, corpus: Corpus, speed: Speed
         "ablate.speed": speed.why,
         "ablate.threads": torch.get_num_threads(),
     }
+
+
+def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, Any]) -> tracking.Tracker:
+    if place.run_id:
+        return tracking.Tracker.resume(place.run_id)
+    tags = {**surroundings, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
     tracker = tracking.Tracker.start(place.experiment, place.name or run_name(experiment), tags, place.parent)
     tracker.params(experiment.flat())
     tracker.text(experiment.to_yaml(), "config.yaml")

@@ -15,7 +15,8 @@ from ablate.reporting.importance import importance
 from ablate.reporting.report import Report, report
 from ablate.reporting.tables import plain, render
 from ablate.reporting.words import short_names
-from ablate.sweeping.study import SweepRecord, read_sweep
+from ablate.sweeping.records import SweepRecord
+from ablate.sweeping.study import read_sweep
 from ablate.words import duration, number
 
 ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}}}

@@ -11,7 +11,8 @@ import pytest
 from ablate.reporting import style
 from ablate.reporting.figures import draw
 from ablate.reporting.points import Panel, course_view, courses, hull, panels, view
-from ablate.sweeping.study import SweepRecord, read_sweep
+from ablate.sweeping.records import SweepRecord
+from ablate.sweeping.study import read_sweep
 
 
 def found(record: SweepRecord) -> dict[str, Panel]:

@@ -153,8 +153,8 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
     settings = {"arms": {}, "budget": {"trials": 1}, "confirm": {"seeds": 1}}
     start = run._Runner._start
 
-    def start_and_kill(self, context, arm):
-        start(self, context, arm)
+    def start_and_kill(self, context, arm, trial):
+        start(self, context, arm, trial)
         if arm.role == "confirmation":
             next(reversed(self.jobs.values())).process.kill()
 
@@ -284,8 +284,8 @@ def test_what_a_killed_sweep_did_not_hear_is_made_up_for(store, spec, monkeypatc
 def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkeypatch):
     start = run._Runner._start
 
-    def start_and_kill(self, context, arm):
-        start(self, context, arm)
+    def start_and_kill(self, context, arm, trial):
+        start(self, context, arm, trial)
         next(reversed(self.jobs.values())).process.kill()
 
     monkeypatch.setattr(run._Runner, "_start", start_and_kill)

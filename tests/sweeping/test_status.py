@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from ablate.cli import main
+from ablate.sweeping.records import STATUSES
 from ablate.sweeping.status import render
-from ablate.sweeping.study import STATUSES
 
 
 def row(arm, failures=(), **counts):

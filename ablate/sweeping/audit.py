@@ -1,0 +1,88 @@
+"""The confound audit: in what the arms of a sweep differ besides the factor that is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import Problem
+from ablate.sweeping.search import shown
+from ablate.words import listed
+
+if TYPE_CHECKING:
+    from ablate.sweeping.spec import Sweep
+
+PLACEMENT, LAYER, INIT = "norm", "norm.layer", "init"  # what a sweep of normalisation compares, if it does not say
+_ABSENT = "(none)"
+
+
+@dataclass(frozen=True)
+class Confound:
+    """A setting, or what is searched for it, that is not the same in every arm and not what is compared."""
+
+    path: str
+    values: dict[str, str]
+    """Arm -> its value; of a searched path what is searched."""
+    declared: bool
+    """Whether the sweep file names it under `confounds`."""
+
+    def __str__(self) -> str:
+        by_value: dict[str, list[str]] = {}
+        for arm, value in self.values.items():
+            by_value.setdefault(value, []).append(arm)
+        return f"{self.path}: {', '.join(f'{value} ({listed(arms)})' for value, arms in by_value.items())}"
+
+
+def factor(sweep: Sweep) -> tuple[str, ...]:
+    """What is compared: what the file names, or the placement, the norm layer or the initialisation, the first of these
+    in which the arms differ. Of a sweep of one arm it is empty."""
+    if sweep.factor:
+        return sweep.factor
+    paths = list(_differing(sweep))
+    return next(((part,) for part in (PLACEMENT, LAYER, INIT) if any(_is_of(path, part) for path in paths)), ())
+
+
+def confounds(sweep: Sweep) -> list[Confound]:
+    """Everything else in which arms differ, declared or not. Raises ConfigError where an arm makes no experiment."""
+    compared = factor(sweep)
+    among = _among if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
+    return [
+        Confound(path, values, _among(path, sweep.confounds))
+        for path, values in _differing(sweep).items()
+        if not among(path, compared)
+    ]
+
+
+def problems(sweep: Sweep) -> Iterator[Problem]:
+    """A problem for each difference that is not declared, and one where nothing says what is compared."""
+    found = [c for c in confounds(sweep) if not c.declared]
+    compared = listed(factor(sweep)) or "no placement, norm layer or initialisation"
+    for confound in found:
+        part = confound.path.partition(".")[0]
+        wider = f", or compare all of it with factor: {part}" if part == PLACEMENT else ""
+        advice = f"declare it with confounds: [{confound.path}]{wider}" if factor(sweep) else f"or say factor: {part}"
+        yield Problem(
+            "arms", f"besides what is compared ({compared}) they differ in {confound}. Make it the same, {advice}"
+        )
+
+
+def _is_of(path: str, part: str) -> bool:
+    """Whether `path` belongs to one of the three factors: that of the placement leaves the norm layer out."""
+    return _among(path, [part]) and not (part == PLACEMENT and _among(path, [LAYER]))
+
+
+def _among(path: str, parts: Iterable[str]) -> bool:
+    return any(path == part or path.startswith(f"{part}.") for part in parts)
+
+
+def _differing(sweep: Sweep) -> dict[str, dict[str, str]]:
+    """Path -> arm -> value, where not all arms have the same."""
+    arms = {}
+    for arm in sweep.all_arms:
+        values: dict[str, Any] = {path: shown(value) for path, value in sweep.base(arm).flat().items()}
+        values |= {path: f"searched, {shown(entry)}" for path, entry in sweep.space(arm).items()}
+        arms[arm] = values
+    paths = dict.fromkeys(path for values in arms.values() for path in values if path != "plugins")
+    table = {path: {arm: values.get(path, _ABSENT) for arm, values in arms.items()} for path in paths}
+    return {path: values for path, values in table.items() if len(set(values.values())) > 1}

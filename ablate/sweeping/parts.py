@@ -1,0 +1,94 @@
+"""The parts of a sweep file: arms, objective, budget, confirmation, published figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_serializer, model_validator
+
+from ablate.registry import Config
+from ablate.sweeping.search import Choice, Entry
+
+Point = dict[str, Choice]
+"""Dotted path -> value, for some or all of what is searched."""
+_BESIDE_SETTINGS = ("search", "fixed")  # the keys of an arm in YAML that are no settings
+
+
+class Arm(Config):
+    """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
+
+    settings: dict[str, Any] = {}
+    """Dotted path -> value."""
+    search: dict[str, Entry] = {}
+    """Dotted path -> range or list of values, besides those that all arms search."""
+    fixed: list[Point] = []
+    """Points that the search of this arm starts from, before those of all arms."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, data: Any) -> Any:
+        """In YAML the settings stand beside the other keys; an arm that sets nothing may be left empty."""
+        if data is None:
+            return {}
+        if isinstance(data, Mapping) and "settings" not in data:
+            own = {key: data[key] for key in _BESIDE_SETTINGS if data.get(key) is not None}
+            return {**own, "settings": {k: v for k, v in data.items() if k not in _BESIDE_SETTINGS}}
+        return data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        described = handler.resolve_ref_schema(handler(schema))
+        return {
+            "type": "object",
+            "description": described.get("description", ""),
+            "properties": {key: described["properties"][key] for key in _BESIDE_SETTINGS},
+            "additionalProperties": True,
+        }
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, handler: Any) -> dict[str, Any]:
+        dumped = handler(self)
+        return {**dumped["settings"], **{key: dumped[key] for key in _BESIDE_SETTINGS if dumped[key]}}
+
+
+class Objective(Config):
+    """What is compared: a metric of the last validation."""
+
+    metric: str = "val/loss"
+    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy."""
+    direction: Literal["minimize", "maximize"] = "minimize"
+    """Whether less or more of it is better."""
+
+
+class Budget(Config):
+    """What the search of each arm may cost. Of several limits the first that is reached ends it."""
+
+    trials: int | None = Field(None, gt=0)
+    """Finished trials (completed, diverged or pruned): a target, so that running again continues. None: every cell of a
+    grid; else 10 where neither tokens nor hours are given."""
+    tokens: int | None = Field(None, gt=0)
+    """Tokens or images that all trials of the arm may train on. A trial that may not fit is not begun."""
+    hours: float | None = Field(None, gt=0)
+    """Hours that all trials of the arm may take, those of parallel workers added up. A slower arm gets fewer trials."""
+
+
+class Confirm(Config):
+    """Whether the best settings of each arm are trained again: the best of a search is flattered by the search."""
+
+    seeds: int = Field(0, ge=0)
+    """Fresh seeds on which they are trained, the same for every arm. 0: none; 5 give intervals worth reading."""
+    effect: float | None = Field(None, gt=0)
+    """The smallest difference of the objective that matters: how many seeds it takes to find one of this size is told.
+    None: told for differences of the size that was seen."""
+
+
+class Published(Config):
+    """Figures of a paper, shown beside ours and never mixed with them."""
+
+    source: str
+    """Where they are from: paper and table."""
+    metric: str = "val/loss"
+    """The metric of ours that they are compared with."""
+    values: dict[str, float] = Field(min_length=1)
+    """Arm -> value."""

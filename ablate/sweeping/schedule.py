@@ -1,0 +1,71 @@
+"""Which arm gets the next trial, so that every arm is treated alike, whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ablate.sweeping.study import exclusive
+from ablate.sweeping.trials import ArmTrials, Confirmation
+
+if TYPE_CHECKING:
+    from optuna import Trial
+    from optuna.storages import BaseStorage
+
+
+class Schedule:
+    """The order of a sweep's trials: the search of all arms in turns, then the confirmation of all arms in turns.
+
+    Any number of processes may work on one storage, each with a schedule of its own.
+
+    Args:
+        arms: the arms.
+        storage: what their studies lie in.
+        confirm: opens the confirmation of an arm; None where no trial of it completed.
+    """
+
+    def __init__(
+        self, arms: list[ArmTrials], storage: BaseStorage, confirm: Callable[[ArmTrials], Confirmation | None]
+    ) -> None:
+        self.arms, self.storage, self.confirm = arms, storage, confirm
+        self.confirmations: list[ArmTrials] | None = None
+
+    def take(self) -> tuple[ArmTrials, Trial] | None:
+        """The next trial and its arm; None where there is nothing to start now."""
+        with exclusive(self.storage):
+            arm = self._next()
+            return None if arm is None else (arm, arm.ask())
+
+    def recover(self) -> int:
+        """Puts up for another try what earlier sessions left; how many trials that were."""
+        with exclusive(self.storage):
+            return sum(arm.recover() for arm in self.arms)
+
+    def waits(self) -> bool:
+        """Whether trials are running, here or elsewhere, that have to end before it is known whether all is done. Those
+        of processes that are gone are put up for another try."""
+        with exclusive(self.storage):
+            parts = [*self.arms, *(self.confirmations or ())]
+            return sum(part.take_up() for part in parts) > 0 or any(part.counted("running") for part in parts)
+
+    def _next(self) -> ArmTrials | None:
+        """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
+        turn = self._furthest_behind(self.arms)
+        if turn is None and not any(arm.counted("running") for arm in self.arms):  # what is best is known now
+            turn = self._furthest_behind(self._opened())
+        return turn
+
+    @staticmethod
+    def _furthest_behind(parts: list[ArmTrials]) -> ArmTrials | None:
+        """That of which the least part is started; None where all are."""
+        left = {part: (part.started(), part.open()) for part in parts}
+        shares = {part: started / (started + open_) for part, (started, open_) in left.items() if open_ > 0}
+        return min(shares, key=lambda part: shares[part], default=None)
+
+    def _opened(self) -> list[ArmTrials]:
+        """The confirmations of all arms."""
+        if self.confirmations is None:
+            self.confirmations = [found for arm in self.arms if (found := self.confirm(arm))]
+            for confirmation in self.confirmations:
+                confirmation.recover()
+        return self.confirmations
