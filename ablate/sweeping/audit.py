@@ -60,10 +60,11 @@ def problems(sweep: Sweep) -> Iterator[Problem]:
     compared = listed(factor(sweep)) or "no placement, norm layer or initialisation"
     for confound in found:
         part = confound.path.partition(".")[0]
-        wider = f", or compare all of it with factor: {part}" if part == PLACEMENT else ""
-        advice = f"declare it with confounds: [{confound.path}]{wider}" if factor(sweep) else f"or say factor: {part}"
+        ways = [f"declare it with confounds: [{confound.path}]"] if factor(sweep) else []
+        ways += [f"compare it with factor: {part}"] if part == PLACEMENT or not factor(sweep) else []
+        advice = " or ".join(ways)
         yield Problem(
-            "arms", f"besides what is compared ({compared}) they differ in {confound}. Make it the same, {advice}"
+            "arms", f"besides what is compared ({compared}) they differ in {confound}. Set it alike, {advice}"
         )
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import BaseStorage
 
+    from ablate.config import Experiment
     from ablate.data import Corpus, DataConfig
 
 _CHANGEABLE = (
@@ -111,10 +112,14 @@ def open_arms(
         corpus = corpora[base.data]
         study.set_user_attr("validation_items", len(corpus.val))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
-        trial_items = base.trainer.max_steps * base.trainer.batch_size * corpus.items_per_sample
-        study.set_user_attr("trial_items", trial_items)
+        study.set_user_attr("trial_items", trial_items(base, corpus))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
     return arms
+
+
+def trial_items(base: Experiment, corpus: Corpus) -> int:
+    """Tokens or images of one whole trial."""
+    return base.trainer.max_steps * base.trainer.batch_size * corpus.items_per_sample
 
 
 def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:

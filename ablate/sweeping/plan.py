@@ -9,14 +9,15 @@ import torch
 
 from ablate.config import Experiment
 from ablate.data import Corpus
-from ablate.sweeping.opening import check, refuse_changes
+from ablate.sweeping import audit
+from ablate.sweeping.opening import check, refuse_changes, trial_items
 from ablate.sweeping.records import finished
 from ablate.sweeping.search import shown
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
 from ablate.sweeping.worker import share
 from ablate.tasks import tasks
-from ablate.words import duration, plural
+from ablate.words import duration, listed, plural, settings
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 
@@ -40,7 +41,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     seconds = _seconds_per_trial(base, corpus, workers)
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
-        cost = config.max_steps * config.batch_size * corpora[spec.base(arm).data].items_per_sample
+        cost = trial_items(spec.base(arm), corpora[spec.base(arm).data])
         most = planned(spec, arm, cost, seconds)
         left = max(0, most - done.get(arm, 0))
         left += max(0, spec.confirm.seeds - confirmed.get(arm, 0))
@@ -49,6 +50,11 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         already = f" ({done[arm]} done)" if done.get(arm) else ""
         lines.append(f"arm {arm}: {most} trials{already} of {config.max_steps} updates = {cost:,} {unit} each")
         lines.append(f"    searches {searched}")
+        if starts := spec.starts(arm):
+            lines.append(f"    starting from {'; '.join(settings(point, {}) for point in starts)}")
+    if len(spec.all_arms) > 1:
+        others = "; ".join(str(confound) for confound in audit.confounds(spec)) or "nothing"
+        lines.append(f"compares {listed(audit.factor(spec))}; besides it the arms differ in {others}")
     if spec.confirm.seeds:
         lines.append(f"then the best of each arm on the fresh seeds {', '.join(map(str, spec.fresh_seeds()))}")
     total = "not estimated: the model does not fit the memory of this machine"

@@ -62,6 +62,7 @@ def sweep(
     Raises SweepError where `spec` differs from the file that its studies were started with, DataError and StoreError
     before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
     """
+    warnings.filterwarnings("ignore", module="optuna")
     url = storage_url(storage)
     corpora = check(spec)
     tracking.client()
@@ -109,7 +110,6 @@ class _Runner:
 
     def run(self) -> None:
         """Starts and follows trials until every arm has its budget, or Ctrl-C."""
-        warnings.filterwarnings("ignore", module="optuna")
         context: ForkServerContext | None = None
         with signals(self._stop), self.display:
             try:

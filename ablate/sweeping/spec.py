@@ -27,7 +27,6 @@ from ablate.sweeping.search import (
     Space,
     cells,
     contains,
-    distributions,
     pruners,
     samplers,
     shown,
@@ -208,7 +207,7 @@ class Sweep(Config):
         for published in self.published:
             for arm in published.values:
                 if arm not in self.all_arms:
-                    text = f"{arm} is not an arm. Accepted: {', '.join(self.all_arms)}"
+                    text = f"{arm} is not an arm. Accepted: {', '.join(self.all_arms)}."
                     yield Problem("published", text + did_you_mean(arm, self.all_arms))
 
     def _problems_of_pruner(self, base: Experiment) -> Iterator[Problem]:
@@ -235,7 +234,7 @@ class Sweep(Config):
                 return
             for path, value in point.items():
                 if path not in space:
-                    text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}"
+                    text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}."
                     yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)
                 elif not contains(space[path], value):
                     yield Problem(f"{place}.{path}", f"is not among what is searched ({shown(space[path])})", value)
@@ -285,6 +284,3 @@ def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
     except ConfigError as error:
         return error.problems
     return ()
-
-
-__all__ = ["ONLY_ARM", "Arm", "Budget", "Objective", "Sweep", "cells", "distributions"]

@@ -16,7 +16,8 @@ from optuna.trial import TrialState, create_trial
 from ablate import tracking
 from ablate.reporting.report import Report, report
 from ablate.sweeping.records import SweepRecord
-from ablate.sweeping.spec import Sweep, distributions
+from ablate.sweeping.search import distributions
+from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import open_storage, read_sweep, storage_url, study_name
 
 SPEC: dict[str, Any] = {

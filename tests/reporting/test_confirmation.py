@@ -7,7 +7,7 @@ import pytest
 
 from ablate.reporting import confirmation
 from ablate.reporting.statistics import difference, estimate, holm
-from ablate.sweeping.spec import Confirm
+from ablate.sweeping.parts import Confirm
 
 PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}
 MIX = {8: 2.05, 9: 2.10, 10: 2.06, 11: 2.12, 12: 2.07}

@@ -36,3 +36,22 @@ def test_looking_at_sweeps_creates_nothing(store):
     with pytest.raises(SweepError, match="There are none yet"):
         statuses("nosuch")
     assert not (store / "optuna.db").exists()
+
+
+def test_the_plan_says_what_is_compared_and_what_else_differs(store, tiny_settings):
+    tree = {
+        "name": "planned",
+        "experiment": tiny_settings,
+        "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post", "init": "scaled"}},
+        "confounds": "init",
+        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2}},
+        "fixed": [{"optimizer.lr": 2e-3}],
+        "budget": {"tokens": 5 * 12 * 4 * 32},
+        "confirm": {"seeds": 2},
+    }
+    text = plan(Sweep.from_tree(tree), 1, None)
+    assert "compares norm; besides it the arms differ in init.kind: normal (pre), scaled (post)" in text
+    assert "arm post: 5 trials of 12 updates = 1,536 tokens each" in text
+    assert text.count("starting from optimizer.lr=0.002") == 2
+    assert "on the fresh seeds 1, 2" in text
+    assert "to do: 14 trials, 21,504 tokens" in text

@@ -11,6 +11,7 @@ import optuna
 import pytest
 import yaml
 from rich.console import Console
+from sqlalchemy import text
 
 from ablate import tracking
 from ablate.errors import ConfigError, DataError, StoreError, SweepError
@@ -18,7 +19,7 @@ from ablate.reporting.findings import observations
 from ablate.sweeping import run
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.status import statuses
-from ablate.sweeping.study import open_storage, owner, read_sweep, records, storage_url, study_name
+from ablate.sweeping.study import create, open_storage, owner, read_sweep, records, storage_url, study_name
 from ablate.sweeping.trials import ArmTrials
 
 SILENT = Console(quiet=True)
@@ -318,6 +319,55 @@ def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
     assert arm.recover() == 0
     assert [r.status for r in records(study, "all")] == ["running"]
     assert arm.open() == 0
+
+
+def test_a_trial_of_a_machine_that_fell_silent_is_taken_up(store, spec):
+    sweep = spec(arms={}, budget={"trials": 1})
+    storage = open_storage(storage_url())
+    study = create(storage, study_name("small", 1, "all"), sweep)
+    arm = ArmTrials(study, sweep, "all", "")
+    trial = arm.ask()
+    trial.set_user_attr("owner", {"host": "elsewhere", "pid": 1, "started": "1"})
+    assert arm.recover() == 0
+    with storage.engine.begin() as connection:  # its last sign of life was an hour ago
+        connection.execute(text("UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, '-1 hour')"))
+    record = run_sweep(sweep)
+    (found,) = record.trials["all"]
+    assert (found.number, found.status, found.params) == (0, "completed", trial.params)
+    assert [t.state.name for t in study.trials] == ["FAIL", "COMPLETE"]
+
+
+def test_what_a_machine_that_was_out_of_reach_found_is_dropped(store, spec, monkeypatch):
+    """Another has taken up its trial in the meantime; it goes on with what is left."""
+    hear = run._Runner._hear
+    taken = []
+
+    def taken_up(self, job):
+        if not taken and job.arm.counted("running"):
+            taken.append(job.trial.number)
+            job.arm.interrupted(job.trial, "its machine fell silent")
+        hear(self, job)
+
+    monkeypatch.setattr(run._Runner, "_hear", taken_up)
+    shown = Console(file=io.StringIO(), width=200)
+    record = run.sweep(spec(arms={}), workers=1, console=shown)
+    assert "taken up by another machine" in shown.file.getvalue()
+    assert [t.status for t in record.trials["all"]] == ["completed", "completed"]
+
+
+def test_a_budget_in_tokens_gives_every_arm_the_same_tokens(store, spec, tiny_settings):
+    record = run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32}))
+    for arm, trials in record.trials.items():
+        assert [t.items for t in trials] == [12 * 4 * 32] * 3
+        assert record.target(arm) == 3
+    assert run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32})) == record
+
+
+def test_a_trial_says_with_what_it_was_made(store, spec):
+    (trial,) = run_sweep(spec(arms={}, budget={"trials": 1})).trials["all"]
+    tags = tracking.client().get_run(trial.run_id).data.tags
+    assert {"ablate.corpus", "ablate.hardware", "ablate.precision", "version.torch"} <= set(trial.facts)
+    assert trial.facts == {key: tags[key] for key in trial.facts}
 
 
 def test_a_changed_sweep_file_is_refused_with_the_difference_and_fresh_starts_anew(store, spec, tiny_settings):

@@ -5,8 +5,9 @@ import yaml
 
 from ablate.config import Experiment, json_schema
 from ablate.errors import ConfigError
-from ablate.sweeping.search import Range, pruners, samplers
-from ablate.sweeping.spec import Objective, Sweep
+from ablate.sweeping.parts import Objective
+from ablate.sweeping.search import Range, contains, pruners, samplers
+from ablate.sweeping.spec import Sweep
 
 FILE = """\
 # A header.
@@ -257,6 +258,36 @@ def test_a_stored_grid_keeps_its_cells():
             "pruner.reduction_factor",
             "unknown key. It belongs to",
         ),
+        (
+            {"pruner": {"kind": "median", "first_step": 99}},
+            "pruner.first_step",
+            "must be from 100 (a third of trainer.max_steps, after the warm-up: earlier comparisons favour high",
+        ),
+        ({"pruner": {"kind": "median", "first_step": 301}}, "pruner.first_step", "must be from 100"),
+        ({"fixed": [{"optimizer.lr": 1.0}]}, "fixed.0.optimizer.lr", "is not among what is searched (0.0001 ... 0.01"),
+        (
+            {"fixed": [{"optimizer.lt": 1e-3}]},
+            "fixed.0.optimizer.lt",
+            "is not searched for all. Accepted: optimizer.lr",
+        ),
+        (
+            {"arms": {"mix": {"norm": "mix", "search": {"norm.alpha": [0.5]}, "fixed": [{"norm.alpha": 0.4}]}}},
+            "arms.mix.fixed.0.norm.alpha",
+            "is not among what is searched ([0.5])",
+        ),
+        (
+            {"sampler": "grid", "search": {"optimizer.lr": [1e-3]}, "fixed": [{"optimizer.lr": 1e-3}]},
+            "fixed.0",
+            "a grid tries every cell anyway",
+        ),
+        ({"budget": {"hours": 0}}, "budget.hours", "must be greater than 0"),
+        ({"confirm": {"effect": 0}}, "confirm.effect", "must be greater than 0"),
+        (
+            {"arms": {"pre": {"norm": "pre"}}, "published": [{"source": "a paper", "values": {"pro": 1.0}}]},
+            "published",
+            "pro is not an arm. Accepted: pre. Did you mean pre?",
+        ),
+        ({"checkpoints": "some"}, "checkpoints", "must be 'best', 'all' or 'none'"),
         ({"arm": {}}, "arm", "unknown key. Did you mean arms?"),
         ({"name": "a/b"}, "name", "must consist of letters from A to Z, digits"),
         ({"name": "a" * 81}, "name", "must have at most 80 characters"),
@@ -266,6 +297,22 @@ def test_one_problem(parts, path, message):
     found = problems(**parts)
     assert {p for p, _, _ in found} == {path}
     assert all(text.startswith(message) for _, text, _ in found)
+
+
+def test_what_a_range_or_a_list_contains():
+    whole, log = Range(low=2, high=8, step=2), Range(low=1e-4, high=1e-2, log=True)
+    assert [v for v in (1, 2, 3, 4, 8, 10, 2.0, True) if contains(whole, v)] == [2, 4, 8]
+    assert [v for v in (1e-5, 1e-4, 3e-4, 1e-2, 0.1, "a") if contains(log, v)] == [1e-4, 3e-4, 1e-2]
+    assert [v for v in (True, 1, "a", None) if contains([1, "a"], v)] == [1, "a"]
+
+
+def test_trials_of_an_arm_by_its_budget():
+    assert sweep().trials("all") == 10
+    assert sweep(budget={"tokens": 1000}).trials("all") is None
+    assert sweep(budget={"hours": 1.5}).trials("all") is None
+    assert sweep(budget={"hours": 1.5, "trials": 3}).trials("all") == 3
+    grid = {"search": {"optimizer.lr": [1e-3, 1e-2]}, "sampler": "grid"}
+    assert sweep(**grid, budget={"tokens": 1000}).trials("all") == 2
 
 
 def test_problems_of_all_arms_at_once_each_with_its_place():

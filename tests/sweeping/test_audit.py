@@ -1,0 +1,83 @@
+"""The confound audit: what is compared, what else differs, and what is refused."""
+
+import pytest
+
+from ablate.errors import ConfigError
+from ablate.sweeping import audit
+from ablate.sweeping.spec import Sweep
+
+LR = {"low": 1e-4, "high": 1e-2, "log": True}
+
+
+def sweep(**parts):
+    return Sweep.from_tree({"name": "demo", "search": {"optimizer.lr": LR}, **parts})
+
+
+def refused(**parts):
+    with pytest.raises(ConfigError) as caught:
+        sweep(**parts)
+    return [problem.message for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("arms", "factor"),
+    [
+        ({}, ()),
+        ({"pre": {"norm": "pre"}}, ()),
+        ({"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.2, 0.4]}}}, ("norm",)),
+        ({"a": {"norm.alpha": 0.2}, "b": {"norm.alpha": 0.4}}, ("norm",)),
+        ({"a": {"norm.layer": "rmsnorm"}, "b": {"norm.layer": {"kind": "layernorm", "bias": False}}}, ("norm.layer",)),
+        ({"a": {"init": "normal"}, "b": {"init": "scaled"}}, ("init",)),
+    ],
+)
+def test_what_is_compared_is_the_placement_the_norm_layer_or_the_initialisation(arms, factor):
+    spec = sweep(arms=arms, experiment={"norm": "mix"})
+    assert audit.factor(spec) == factor
+    assert audit.confounds(spec) == []
+
+
+def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "trainer.gradient_clip_val": 1.0}}
+    (message,) = refused(arms=arms)
+    assert message == (
+        "besides what is compared (norm) they differ in trainer.gradient_clip_val: none (pre), 1.0 (post). "
+        "Set it alike, declare it with confounds: [trainer.gradient_clip_val]"
+    )
+    (confound,) = audit.confounds(sweep(arms=arms, confounds="trainer.gradient_clip_val"))
+    assert (confound.path, confound.values, confound.declared) == (
+        "trainer.gradient_clip_val",
+        {"pre": "none", "post": "1.0"},
+        True,
+    )
+    assert audit.confounds(sweep(arms=arms, confounds=["trainer"])) == [confound]
+
+
+def test_every_difference_is_told_at_once():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "seed": 1, "data.seq_len": 64}}
+    assert [m.partition("differ in ")[2].partition(":")[0] for m in refused(arms=arms)] == ["data.seq_len", "seed"]
+
+
+def test_a_norm_layer_of_its_own_is_a_confound_of_a_placement_and_no_factor():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "norm.layer": "layernorm"}}
+    messages = refused(arms=arms)
+    assert "norm.layer.kind: rmsnorm (pre), layernorm (post)" in messages[0]
+    assert "or compare it with factor: norm" in messages[0]
+    assert audit.confounds(sweep(arms=arms, factor="norm")) == []
+
+
+def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "search": {"optimizer.lr": [1e-3], "seed": [1, 2]}}}
+    found = audit.confounds(sweep(arms=arms, confounds=["optimizer", "seed"]))
+    assert {c.path: c.values for c in found} == {
+        "optimizer.lr": {"pre": "searched, 0.0001 ... 0.01 (log)", "post": "searched, [0.001]"},
+        "seed": {"pre": "0", "post": "searched, [1, 2]"},
+    }
+    assert len(refused(arms=arms)) == 2
+
+
+def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
+    arms = {"small": {"model.hidden": 64}, "large": {"model.hidden": 128}}
+    (message, *_) = refused(arms=arms)
+    assert "no placement, norm layer or initialisation" in message
+    assert message.endswith("compare it with factor: model")
+    assert audit.confounds(sweep(arms=arms, factor="model")) == []
