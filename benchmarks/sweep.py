@@ -1,0 +1,112 @@
+"""What a sweep costs beyond its trainings, and what a second worker brings, as ratios of sides that alternate.
+
+    python benchmarks/sweep.py                      # 50 trials of each side, in 5 rounds
+    python benchmarks/sweep.py --trials 20 --rounds 2 --steps 100
+
+Three sides train the same experiments: a loop that calls `ablate.train` in one process, a sweep with one worker, and a
+sweep with two. The first two are pinned to one core, the third may use two; each computes on one thread per trial. A
+round gives every side the next trials in turn. Every side tracks its runs in MLflow, in a store of its own. Imports come
+before the clock; the start of the sweep's worker server counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from timing import positive
+
+SIDES = {"loop": (0, 1), "sweep": (1, 1), "two workers": (2, 2)}  # workers, cores
+
+
+def tree(trials: int, steps: int) -> dict[str, object]:
+    """A sweep of tiny trainings: the model of the demo's width with two layers."""
+    return {
+        "name": "overhead",
+        "experiment": {
+            "model": {"kind": "llama", "hidden": 64, "layers": 2, "heads": 2, "mlp": 172},
+            "data": {"kind": "topics", "seq_len": 64, "val_fraction": 0.01},
+            "trainer": {"max_steps": steps, "batch_size": 8},
+        },
+        "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}},
+        "sampler": "random",
+        "budget": {"trials": trials},
+    }
+
+
+def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> None:
+    """One side in a process of its own: gets numbers of trials to have made, answers with the seconds they took."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    os.environ["ABLATE_STORE"] = store
+    import torch
+    from rich.console import Console
+
+    import ablate.sweeping.preload  # noqa: F401 - what trials need, which a sweep's worker server imports too
+    from ablate import Experiment, Sweep, sweep, train
+
+    torch.set_num_threads(1)
+    made = 0
+
+    def loop(trials: int) -> None:
+        from optuna import create_study, logging
+
+        logging.set_verbosity(logging.ERROR)
+        spec = Sweep.from_tree(tree(trials, steps))
+        for number in range(made, trials):
+            trial = create_study(sampler=spec.sampler.build(number)).ask()
+            lr = trial.suggest_float("optimizer.lr", 1e-4, 1e-2, log=True)
+            train(Experiment.from_mapping(spec.experiment, {"optimizer.lr": lr}))
+
+    def swept(trials: int) -> None:
+        record = sweep(Sweep.from_tree(tree(trials, steps)), workers=workers, console=Console(quiet=True))
+        assert record.counts()["completed"] == trials
+
+    run: Callable[[int], None] = swept if workers else loop
+    pipe.send("ready")
+    while trials := pipe.recv():
+        start = time.perf_counter()
+        run(trials)
+        made = trials
+        pipe.send(time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=positive, default=50, help="trials of each side (default: 50)")
+    parser.add_argument("--rounds", type=positive, default=5, help="rounds that they are spread over (default: 5)")
+    parser.add_argument("--steps", type=positive, default=150, help="updates of a trial (default: 150)")
+    given = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    seconds: dict[str, list[float]] = {name: [] for name in SIDES}
+    with tempfile.TemporaryDirectory() as folder:
+        pipes, processes = {}, []
+        for name, (workers, cores) in SIDES.items():
+            pipes[name], theirs = context.Pipe()
+            store = str(Path(folder) / name.replace(" ", "-"))
+            processes.append(context.Process(target=side, args=(workers, cores, given.steps, store, theirs)))
+            processes[-1].start()
+            pipes[name].recv()
+        for number in range(1, given.rounds + 1):
+            for name, pipe in pipes.items():
+                pipe.send(round(given.trials * number / given.rounds))
+                seconds[name].append(pipe.recv())
+            print(f"round {number}: " + ", ".join(f"{name} {times[-1]:.1f} s" for name, times in seconds.items()))
+        for pipe in pipes.values():
+            pipe.send(0)
+        for process in processes:
+            process.join()
+    total = {name: sum(times) for name, times in seconds.items()}
+    print(f"{given.trials} trials of {given.steps} updates, {total['loop'] / given.trials:.2f} s each in the loop")
+    print(f"sweep / loop, one core:                  {total['sweep'] / total['loop']:.3f}")
+    print(f"trials per hour, two workers / one:      {total['sweep'] / total['two workers']:.3f}")
+
+
+if __name__ == "__main__":
+    main()
