@@ -5,8 +5,8 @@
 
 Three sides train the same experiments: a loop that calls `ablate.train` in one process, a sweep with one worker, and a
 sweep with two. The first two are pinned to one core, the third may use two; each computes on one thread per trial. A
-round gives every side the next trials in turn. Every side tracks its runs in MLflow, in a store of its own. Imports come
-before the clock; the start of the sweep's worker server counts.
+round gives every side the next trials in turn. Every side tracks its runs in MLflow, in a store of its own. Imports
+come before the clock; the start of the sweep's worker server counts.
 """
 
 from __future__ import annotations

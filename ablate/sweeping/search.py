@@ -1,22 +1,19 @@
-"""What a sweep searches and how: ranges, samplers and pruners, by the names that Optuna gives them."""
+"""What a sweep searches: ranges and lists of values, by dotted path."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
-from ablate.registry import Config, Kind, Registry
+from ablate.registry import Config
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
-    from optuna.pruners import BasePruner
-    from optuna.samplers import BaseSampler
 
 Choice = bool | int | float | str | None
 
@@ -132,182 +129,3 @@ def cells(space: Space) -> list[dict[str, Choice]]:
     """Every combination of the grid of each entry."""
     grids = [entry.grid() if isinstance(entry, Range) else list(entry) for entry in space.values()]
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*grids)]
-
-
-# ---------------------------------------------------------------------------------------------------- samplers
-
-
-class SamplerConfig(Kind):
-    """Where the next trial of an arm is taken from. The same seed gives every arm the same first points."""
-
-    kind: str
-    seed: int = Field(0, ge=0)
-    """What the proposals depend on, with the number of the trial and the finished trials."""
-
-    def stream(self, number: int) -> int:
-        """A random seed for the trial `number`."""
-        return int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
-
-    def build(self, number: int) -> BaseSampler:
-        """Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose what an
-        uninterrupted one would have."""
-        raise NotImplementedError
-
-    def problems(self, space: Space) -> list[str]:
-        """Why this sampler cannot search `space`."""
-        return []
-
-
-samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="tpe")
-
-
-@samplers.register
-class Tpe(SamplerConfig):
-    """Tree-structured Parzen estimator, multivariate, aware of the trials that are running."""
-
-    kind: Literal["tpe"] = "tpe"
-    n_startup_trials: int = Field(5, ge=0)
-    """Trials at random before the model is used."""
-
-    def build(self, number: int) -> BaseSampler:
-        from optuna.samplers import TPESampler
-
-        return TPESampler(seed=self.stream(number), n_startup_trials=self.n_startup_trials)
-
-
-@samplers.register
-class Random(SamplerConfig):
-    """Independent random points."""
-
-    kind: Literal["random"] = "random"
-
-    def build(self, number: int) -> BaseSampler:
-        from optuna.samplers import RandomSampler
-
-        return RandomSampler(seed=self.stream(number))
-
-
-@samplers.register
-class Grid(SamplerConfig):
-    """Every combination once, in order. Each entry of the search is a list, or a range with `num` or `step`."""
-
-    kind: Literal["grid"] = "grid"
-
-    def build(self, number: int) -> BaseSampler:
-        from optuna.samplers import RandomSampler
-
-        return RandomSampler(seed=self.stream(number))  # never drawn from: the cells are enqueued
-
-    def problems(self, space: Space) -> list[str]:
-        found = []
-        for path, entry in space.items():
-            try:
-                cells({path: entry})
-            except ValueError as error:
-                found.append(f"{path}: {error}")
-        return found
-
-
-@samplers.register
-class CmaEs(SamplerConfig):
-    """Covariance matrix adaptation, for two or more numbers."""
-
-    kind: Literal["cmaes"] = "cmaes"
-    n_startup_trials: int = Field(5, ge=1)
-    """Trials at random before the first generation."""
-
-    def build(self, number: int) -> BaseSampler:
-        from optuna.samplers import CmaEsSampler
-
-        return CmaEsSampler(seed=self.stream(number), n_startup_trials=self.n_startup_trials)
-
-    def problems(self, space: Space) -> list[str]:
-        numbers = [path for path, entry in space.items() if isinstance(entry, Range)]
-        if len(numbers) == len(space) >= 2:
-            return []
-        return [f"cmaes searches two or more ranges, given {', '.join(space)}. Take tpe, or search another number"]
-
-
-# ---------------------------------------------------------------------------------------------------- pruners
-
-
-class PrunerConfig(Kind):
-    """When a trial that does worse than its arm's others is stopped. Trials of other arms are never looked at."""
-
-    kind: str
-    first_step: int | None = Field(None, gt=0)
-    """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; no
-    earlier one is accepted, as earlier comparisons favour high learning rates."""
-
-    @staticmethod
-    def earliest(max_steps: int, warmup: int) -> int:
-        """The first update at which a trial may be judged."""
-        return max(math.ceil(max_steps / 3), warmup + 1)
-
-    def first(self, max_steps: int, warmup: int) -> int:
-        """`first_step`, resolved for a run of `max_steps`."""
-        return self.first_step or self.earliest(max_steps, warmup)
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        """Optuna's pruner for runs of `max_steps` updates."""
-        raise NotImplementedError
-
-
-pruners: Registry[PrunerConfig] = Registry("pruner", PrunerConfig, default="none")
-
-
-@pruners.register
-class NoPruner(PrunerConfig):
-    """Every trial runs to its end."""
-
-    kind: Literal["none"] = "none"
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        from optuna.pruners import NopPruner
-
-        return NopPruner()
-
-
-@pruners.register
-class Hyperband(PrunerConfig):
-    """Successive halving in several brackets, which differ in how early they begin (Li et al. 2018, arXiv
-    1603.06560)."""
-
-    kind: Literal["hyperband"] = "hyperband"
-    reduction_factor: int = Field(3, ge=2)
-    """One of this many trials goes on from each rung."""
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        from optuna.pruners import HyperbandPruner
-
-        first = self.first(max_steps, warmup)
-        return HyperbandPruner(min_resource=first, max_resource=max_steps, reduction_factor=self.reduction_factor)
-
-
-@pruners.register
-class SuccessiveHalving(PrunerConfig):
-    """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934)."""
-
-    kind: Literal["successive_halving"] = "successive_halving"
-    reduction_factor: int = Field(3, ge=2)
-    """One of this many trials goes on from each rung."""
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        from optuna.pruners import SuccessiveHalvingPruner
-
-        first = self.first(max_steps, warmup)
-        return SuccessiveHalvingPruner(min_resource=first, reduction_factor=self.reduction_factor)
-
-
-@pruners.register
-class Median(PrunerConfig):
-    """Stops a trial whose best value so far is worse than the median of its arm's earlier trials at that update."""
-
-    kind: Literal["median"] = "median"
-    n_startup_trials: int = Field(4, ge=0)
-    """Trials of the arm that run to their end before any is pruned."""
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        from optuna.pruners import MedianPruner
-
-        return MedianPruner(n_startup_trials=self.n_startup_trials, n_warmup_steps=self.first(max_steps, warmup))

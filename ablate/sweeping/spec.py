@@ -17,20 +17,9 @@ from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.reading import read_yaml
 from ablate.registry import Config, Names
 from ablate.sweeping import audit
+from ablate.sweeping.methods import PrunerConfig, SamplerConfig, pruners, samplers
 from ablate.sweeping.parts import Arm, Budget, Confirm, Objective, Point, Published
-from ablate.sweeping.search import (
-    Choice,
-    Entry,
-    PrunerConfig,
-    Range,
-    SamplerConfig,
-    Space,
-    cells,
-    contains,
-    pruners,
-    samplers,
-    shown,
-)
+from ablate.sweeping.search import Choice, Entry, Range, Space, cells, contains, shown
 
 DEFAULT_TRIALS = 10
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.provenance import COMPARED
+from ablate.sweeping.methods import NoPruner
 from ablate.sweeping.records import FINISHED, TrialRecord, best_of, left
-from ablate.sweeping.search import NoPruner, Range, cells, distributions
+from ablate.sweeping.search import Range, cells, distributions
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import attempts, beat, is_orphan, number_of, owner, record, records, stale, status
 from ablate.training.train import Result, discard_checkpoint
@@ -34,10 +35,12 @@ class ArmTrials:
     """
 
     def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
+        from ablate.sweeping.alike import Alike
+
         self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
         base = spec.base(arm)
         steps = base.trainer.max_steps
-        study.pruner = spec.pruner.build(steps, base.schedule.warmup(steps))
+        study.pruner = Alike(spec.pruner.build(steps, base.schedule.warmup(steps)))
 
     # ------------------------------------------------------------------ what a trial is
 
@@ -109,6 +112,7 @@ class ArmTrials:
             trial.set_user_attr("number", number)
         for step, value in trial.user_attrs.get("curve", {}).items():
             trial.report(value, int(step))
+            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
         return trial
 
     def _propose(self, number: int, waiting: bool) -> Trial:

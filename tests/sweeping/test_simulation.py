@@ -1,15 +1,17 @@
 """What sweeps conclude, against what is true: hundreds of simulated sweeps through the engine."""
 
 import math
+import random
 
 import optuna
 import pytest
 
 from ablate.reporting.confirmation import confirmations
-from ablate.sweeping.search import pruners, samplers
+from ablate.sweeping.methods import pruners, samplers
 from ablate.sweeping.simulation import Valley, simulate
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import record
+from ablate.training.train import Result
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
 RATES = {"low": 3e-4, "high": 3e-2, "log": True}
@@ -154,3 +156,46 @@ def arms_of(spec):
 
     storage = optuna.storages.InMemoryStorage()
     return [ArmTrials(create(storage, arm, spec), spec, arm, "") for arm in spec.all_arms]
+
+
+def pruned_sweep(spec, interrupts=None):
+    """(status, params, value, curve) of each trial of both arms, with a validation every 10 of 90 updates. Before each
+    validation the trial is interrupted where the generator `interrupts` says so, and goes on from there."""
+    for arm in (arms := arms_of(spec)):
+        while arm.open() > 0:
+            trial = arm.ask()
+            known = arm._frozen(trial.number).intermediate_values
+            lr = trial.params["optimizer.lr"]
+            status, value = "completed", None
+            for step in range(10, 91, 10):
+                if interrupts is not None and interrupts.random() < 0.3:
+                    arm.interrupted(trial, "stopped")
+                    break
+                if step in known:
+                    continue
+                value = 2 + math.log10(lr / 3e-3) ** 2 * (1 - 5 / step) + 10 / step
+                trial.report(value, step)
+                if arm.prunes(trial):
+                    status = "pruned"
+                    break
+            else:
+                step = 90
+            if arm.counted("running"):
+                arm.ended(trial, Result(status, {"val/loss": value}, step, None, 0.0))
+    return [[(r.status, r.params, r.value, r.curve) for r in arm.found()] for arm in arms]
+
+
+@pytest.mark.parametrize("kind", pruners)
+def test_pruning_is_alike_for_arms_and_for_interrupted_trials(kind):
+    spec = sweep(
+        budget={"trials": 20},
+        pruner=kind,
+        sampler="random",
+        experiment={"trainer.max_steps": 90},
+        arms={"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+    )
+    pre, post = pruned_sweep(spec)
+    assert pre == post
+    assert ("pruned" in {status for status, *_ in pre}) == (kind != "none")
+    for seed in range(3):
+        assert pruned_sweep(spec, random.Random(seed)) == [pre, post]

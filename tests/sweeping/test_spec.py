@@ -5,8 +5,9 @@ import yaml
 
 from ablate.config import Experiment, json_schema
 from ablate.errors import ConfigError
+from ablate.sweeping.methods import pruners, samplers
 from ablate.sweeping.parts import Objective
-from ablate.sweeping.search import Range, contains, pruners, samplers
+from ablate.sweeping.search import Range, contains
 from ablate.sweeping.spec import Sweep
 
 FILE = """\
