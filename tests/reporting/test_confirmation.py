@@ -3,36 +3,12 @@
 import dataclasses
 import json
 
-import pytest
-
 from ablate.reporting import confirmation
 from ablate.reporting.statistics import difference, estimate, holm
-from ablate.sweeping.spec import Confirm
 
-PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}
+PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}  # what the fixture `confirmed` writes
 MIX = {8: 2.05, 9: 2.10, 10: 2.06, 11: 2.12, 12: 2.07}
 POST = {8: 2.40, 9: 2.00, 11: 2.10}
-
-
-@pytest.fixture
-def confirmed(record):
-    """The synthetic sweep with fresh seeds; two of Post-LN's diverged."""
-
-    def trials(arm, values):
-        first = record.trials[arm][0]
-        return [
-            dataclasses.replace(
-                first,
-                params={"seed": seed},
-                value=values.get(seed),
-                status="completed" if seed in values else "diverged",
-            )
-            for seed in PRE
-        ]
-
-    spec = record.spec.model_copy(update={"confirm": Confirm(seeds=5)})
-    arms = {"pre": PRE, "post": POST, "mix": MIX}
-    return dataclasses.replace(record, spec=spec, confirmed={arm: trials(arm, v) for arm, v in arms.items()})
 
 
 def test_the_numbers_are_those_of_the_statistics(confirmed):
