@@ -61,6 +61,13 @@ def surroundings(record: SweepRecord) -> list[Surrounding]:
     return found
 
 
+def common(record: SweepRecord) -> dict[str, str]:
+    """The facts that are the same for all runs."""
+    runs = _runs(record)
+    values = {key: {t.facts.get(key) for t in runs} for key in COMPARED}
+    return {key: value for key, found in values.items() if len(found) == 1 and (value := next(iter(found)))}
+
+
 def surrounding_notes(record: SweepRecord) -> Iterator[str]:
     """What to say of them in sentences."""
     runs = _runs(record)

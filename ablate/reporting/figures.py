@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BAND = 0.09  # of the height: kept free at the bad edge for trials without a place on the scale
+_ASIDE = 0.2  # of a row: how far seeds stand below the mean of their arm and published values above it
 _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way off the scale
 
 
@@ -196,7 +197,7 @@ def confirmed_figure(record: SweepRecord, confirmed: Mapping[str, Confirmed]) ->
     for row, (arm, found) in enumerate(confirmed.items()):
         colour, marker = looks[arm]
         values = [t.value for t in record.confirmed[arm] if t.value is not None]
-        axes.plot(values, [row] * len(values), marker, color=colour, alpha=0.3, markeredgewidth=0, zorder=2)
+        axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
         mean = found.estimate
         if mean:
             axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
@@ -219,13 +220,13 @@ def _quoted(axes: Axes, published: Sequence[Published], arms: list[str], reach: 
     room = 2 * (high - low)
     for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):
         if low - room <= value <= high + room:
-            axes.plot(value, row, "D", markerfacecolor="none", markeredgecolor="black", markersize=8, zorder=4)
+            axes.plot(value, row - _ASIDE, "D", markerfacecolor="none", markeredgecolor="black", markersize=7, zorder=4)
         else:
             right = value > high
             x, side, text = (
                 (0.985, "right", f"{number(value)} ◇ →") if right else (0.015, "left", f"← ◇ {number(value)}")
             )
-            axes.text(x, row, text, ha=side, va="bottom", fontsize=8.5, transform=axes.get_yaxis_transform())
+            axes.text(x, row - _ASIDE, text, ha=side, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
 
 
 # ---------------------------------------------------------------------------------------------------- words

@@ -6,7 +6,7 @@ import base64
 from importlib import resources
 from typing import Any
 
-from ablate.reporting import sections
+from ablate.reporting import fairness, sections
 from ablate.reporting.contents import Contents
 
 _TEMPLATE = "page.html.j2"
@@ -33,7 +33,9 @@ def html(report: Contents) -> str:
         notes=report.notes,
         yaml=record.spec.to_yaml(),
         plugins=record.plugins,
+        file=f"{record.name}.yaml",
         commands=commands(report),
+        common=fairness.common(record),
         mlflow=report.mlflow,
     )
 

@@ -48,6 +48,7 @@ class Report(Contents):
             "published": [asdict(source) for source in self.published],
             "confounds": asdict(self.confounds) if self.confounds else None,
             "surroundings": {s.key: s.runs for s in self.surroundings},
+            "common": fairness.common(record),
             "trials": [_trial(trial) for trials in record.trials.values() for trial in trials],
             "confirmations": [_trial(trial) for trials in record.confirmed.values() for trial in trials],
             "figures": [str(path) for path in self.figures],

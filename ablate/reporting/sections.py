@@ -57,8 +57,9 @@ def published(report: Contents) -> list[Section]:
             Column("published", [number(r.published) for r in rows]),
             Column(f"less {baseline}", [_signed(r.published_difference) for r in rows]),
         ]
-        said = ["Other data, sizes or budgets may be behind a published figure: it enters no comparison of ours."]
-        sections.append(Section(f"Published: {source.source} ({source.metric})", Cells(columns), said))
+        sections.append(Section(f"Published: {source.source} ({source.metric})", Cells(columns)))
+    if sections:
+        sections[-1].said.append("Other data, sizes or budgets may be behind these: they enter no comparison of ours.")
     return sections
 
 
