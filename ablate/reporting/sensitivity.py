@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablate.reporting.ends import Span
 from ablate.reporting.points import XY, hull, last_value
 from ablate.reporting.words import LEARNING_RATE
 from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord
@@ -41,20 +40,21 @@ class Sensitivity:
 def sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
     """That of `arm`; None where the objective is another, the loss of guessing is not known, or fewer than 3 trials
     with different learning rates are finished."""
-    space, cap = record.spec.space(arm), record.initial_loss
-    span = Span.of(space[LEARNING_RATE]) if LEARNING_RATE in space else None
-    if record.spec.objective.metric != METRIC or cap is None or span is None or not 0 < span.low < span.high:
+    rates, cap = record.spec.corners(arm).get(LEARNING_RATE, []), record.initial_loss
+    numbers = [float(rate) for rate in rates if is_number(rate) and rate > 0]
+    if record.spec.objective.metric != METRIC or cap is None or len(numbers) < len(rates) or len(set(numbers)) < 2:
         return None
+    low, high = min(numbers), max(numbers)
     trials = [t for t in record.trials[arm] if t.status in FINISHED and is_number(t.params.get(LEARNING_RATE))]
     points = [(float(t.params[LEARNING_RATE]), _loss(t, cap)) for t in trials if t.params[LEARNING_RATE] > 0]
     if len(points) < MINIMUM or len({x for x, _ in points}) < 2 or not any(t.value is not None for t in trials):
         return None
-    envelope = len(space) > 1
+    envelope = len(record.spec.space(arm)) > 1
     return Sensitivity(
-        mean_excess(points, span.low, span.high, envelope),
+        mean_excess(points, low, high, envelope),
         len(points),
-        span.low,
-        span.high,
+        low,
+        high,
         sum(t.status == "diverged" for t in trials),
         sum(t.status == "pruned" for t in trials),
         envelope,
