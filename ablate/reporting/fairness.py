@@ -80,7 +80,7 @@ def surrounding_notes(record: SweepRecord) -> Iterator[str]:
         )
     if runs and not surroundings(record):
         yield (
-            f"All {plural(len(runs), 'run')} with their surroundings on record have the same data, hardware, "
+            f"Of {plural(len(runs), 'run')} the surroundings are on record: all have the same data, hardware, "
             "precision, code and package versions."
         )
 

@@ -57,7 +57,7 @@ def _sections(console: Console, found: Sequence[Section]) -> None:
         if section.table:
             _fit(console, section.table)
         elif not section.title:
-            _say(console, "\n")
+            console.print()
         for text in section.said:
             _say(console, text)
 

@@ -68,7 +68,7 @@ def test_uncommitted_changes_are_told_even_where_all_runs_have_them(record):
     dirty = with_facts(record, **{"ablate.dirty": "true"})
     first, second = fairness.surrounding_notes(dirty)
     assert first.startswith("Made from code with uncommitted changes: 19 of 19 runs (pre 8, post 5 and mix 6).")
-    assert second.startswith("All 19 runs with their surroundings on record have the same")
+    assert second.startswith("Of 19 runs the surroundings are on record: all have the same")
 
 
 def test_old_records_without_facts_say_nothing(record):

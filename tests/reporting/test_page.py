@@ -10,6 +10,7 @@ from ablate.reporting import sections
 from ablate.reporting.cells import COUNTS, SETTINGS, Cells, Column
 from ablate.reporting.report import assembled, report
 from ablate.reporting.tables import plain
+from ablate.sweeping.spec import Sweep
 from ablate.words import count, number
 
 VOID = {"meta", "img"}
@@ -90,6 +91,10 @@ def test_the_tables_have_the_numbers_of_the_json(made, page):
     assert len(trials) - 1 == len(made.to_dict()["trials"])
     assert made.verdict in page.texts["p"]
     assert yaml.safe_load("".join(page.texts["pre"][:1])) == made.record.spec.to_tree()
+
+
+def test_the_sweep_file_on_the_page_makes_the_same_sweep(made, page):
+    assert Sweep.from_tree(yaml.safe_load(page.texts["pre"][0])).to_tree() == made.record.spec.to_tree()
 
 
 def test_terminal_and_page_have_the_same_tables_and_sentences(made, page):
