@@ -26,6 +26,14 @@ def settings(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
     return " ".join(f"{names.get(path, path)}={setting(value)}" for path, value in params.items())
 
 
+def count(amount: float) -> str:
+    """A large number in three digits: '512', '26.2 k', '1.31 M'."""
+    for limit, divisor, prefix in ((1e3, 1, ""), (999.5e3, 1e3, " k"), (999.5e6, 1e6, " M"), (999.5e9, 1e9, " G")):
+        if amount < limit:
+            return f"{amount:.0f}" if not prefix else f"{amount / divisor:.3g}{prefix}"
+    return f"{amount / 1e12:.3g} T"
+
+
 def duration(seconds: float | None) -> str:
     """Wall-clock time in the unit that suits it."""
     if seconds is None:

@@ -74,9 +74,10 @@ def verdict(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> str:
             text = f"{arm} {word} {baseline} by {amount} (n = {n}, p = {d.adjusted_p:.2g})"
         else:
             text = f"{arm} and {baseline}: no difference that {plural(n, 'seed')} can show"
-            needed = None if d.estimate.sd is None else seeds_needed(d.estimate.sd, size, tests)
+            sought = record.spec.confirm.effect or size
+            needed = None if d.estimate.sd is None else seeds_needed(d.estimate.sd, sought, tests)
             if needed:
-                text += f"; n >= {needed} would be needed for one of {size:.2g} {unit(record.spec)}"
+                text += f"; n >= {needed} would be needed for one of {sought:.2g} {unit(record.spec)}"
         sentences.append(f"{text}.")
     sentences += [
         f"{arm} diverged on {c.diverged} of {plural(c.target, 'seed')}, which its figures leave out."

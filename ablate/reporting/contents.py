@@ -1,4 +1,4 @@
-"""What is in a report, before it is put into tables or JSON."""
+"""What is in a report, before it is put into tables, a page or JSON."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.reporting import confirmation, findings
+from ablate.reporting import confirmation, cost, fairness, findings, literature
+from ablate.reporting.sensitivity import Sensitivity, sensitivity
 from ablate.sweeping.records import SweepRecord
 
 
@@ -24,16 +25,58 @@ class Contents:
     mlflow: dict[str, Any]
     """experiment, experiment_id, tracking_uri (without password), run_id of the report, parents (arm -> run)."""
     folder: Path
-    """Where the figures, report.json and table.txt are."""
+    """Where the figures, report.html, report.json and table.txt are."""
     notes: list[str] = field(default_factory=list)
     """What to know before believing the numbers."""
+    captions: dict[str, str] = field(default_factory=dict)
+    """Name of a figure's file -> what it shows."""
 
     @property
     def verdict(self) -> str:
         """What the fresh seeds show; without them, the best value of each arm and how little one seed proves."""
         return confirmation.verdict(self.record, self.confirmed) or findings.verdict(self.record)
 
+    @property
+    def spreads(self) -> list[str]:
+        """What the settings do within each arm, as sentences."""
+        return [text for arm in self.record.trials if (text := findings.spread_text(self.record, arm))]
+
     @cached_property
     def confirmed(self) -> dict[str, confirmation.Confirmed]:
         """Arm -> how it did on fresh seeds."""
         return confirmation.confirmations(self.record)
+
+    @cached_property
+    def sensitivities(self) -> dict[str, Sensitivity | None]:
+        """Arm -> how much its learning rate matters."""
+        return {arm: sensitivity(self.record, arm) for arm in self.record.trials}
+
+    @cached_property
+    def published(self) -> list[literature.Source]:
+        """The figures of papers beside ours."""
+        return literature.published(self.record)
+
+    @cached_property
+    def confounds(self) -> fairness.Confounds | None:
+        """In what the arms differ besides what is compared; None for one arm."""
+        return fairness.confounds(self.record)
+
+    @cached_property
+    def surroundings(self) -> list[fairness.Surrounding]:
+        """In what the runs differ."""
+        return fairness.surroundings(self.record)
+
+    @cached_property
+    def measure(self) -> cost.Measure:
+        """What the length of training is told in."""
+        return cost.Measure.of(self.record)
+
+    @cached_property
+    def costs(self) -> dict[str, cost.Cost]:
+        """Arm -> what its trials took."""
+        return {arm: cost.cost(self.measure, trials) for arm, trials in self.record.trials.items()}
+
+    @cached_property
+    def confirmation_costs(self) -> dict[str, cost.Cost]:
+        """Arm -> what its trainings on fresh seeds took."""
+        return {arm: cost.cost(self.measure, self.record.confirmed.get(arm, ())) for arm in self.record.trials}

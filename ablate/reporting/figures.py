@@ -1,15 +1,21 @@
-"""The figures of a report: the objective against each searched parameter, and against updates."""
+"""The figures of a report: the objective on fresh seeds, against each searched parameter, and against tokens."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.reporting import style
+from ablate.reporting.confirmation import Confirmed, confirmations
+from ablate.reporting.cost import Measure
 from ablate.reporting.findings import seeds_of, sign_of
 from ablate.reporting.points import Course, Panel, Point, course_view, courses, is_off, panels
+from ablate.reporting.sensitivity import sensitivity
 from ablate.reporting.style import Entry, Looks
 from ablate.reporting.words import LEARNING_RATE, metric_label, parameter_label, parameter_name
+from ablate.sweeping.parts import Published
 from ablate.sweeping.records import SweepRecord
 from ablate.words import number, plural
 
@@ -18,20 +24,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _BAND = 0.09  # of the height: kept free at the bad edge for trials without a place on the scale
+_ASIDE = 0.2  # of a row: how far seeds stand below the mean of their arm and published values above it
 _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way off the scale
 
 
-def draw(record: SweepRecord, folder: Path) -> list[Path]:
-    """Writes learning_rate.png, alpha.png, one more per other searched number, and curves.png, those that have data."""
-    made: list[tuple[str, Figure]] = [(panel.file, panel_figure(record, panel)) for panel in panels(record)]
+def draw(record: SweepRecord, folder: Path) -> dict[Path, str]:
+    """Writes confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and curves.png, those
+    that have data; each with what it shows in a sentence."""
+    metric = record.spec.objective.metric
+    made: list[tuple[str, Figure, str]] = []
+    if confirmed := confirmations(record):
+        text = f"{metric} of each arm on fresh seeds: each seed, the mean and its 95 % interval."
+        made.append(("confirmed", confirmed_figure(record, confirmed), text))
+    for panel in panels(record):
+        text = f"{metric} against {parameter_label(panel.path)}, every finished trial; ringed: the best of each arm."
+        made.append((panel.file, panel_figure(record, panel), text))
     if found := courses(record):
-        made.append(("curves", course_figure(record, found)))
-    paths = []
-    for name, figure in made:
+        text = f"{metric} against {Measure.of(record).noun}, every trial; strong: the best of each arm."
+        made.append(("curves", course_figure(record, found), text))
+    captions = {}
+    for name, figure, text in made:
         path = folder / f"{name}.png"
         figure.savefig(path, metadata={"Software": None})
-        paths.append(path)
-    return paths
+        captions[path] = text
+    return captions
 
 
 # ---------------------------------------------------------------------------------------------------- parameters
@@ -128,13 +144,17 @@ def _shades(figure: Figure, axes: Axes, panel: Panel) -> dict[int, str]:
 
 
 def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
-    """The objective against updates, one line per trial."""
-    objective, looks, sign = record.spec.objective, style.looks(record.trials), sign_of(record)
+    """The objective against tokens or images, one line per trial."""
+    from matplotlib.ticker import EngFormatter
+
+    noun, objective = Measure.of(record).noun, record.spec.objective
+    looks, sign = style.looks(record.trials), sign_of(record)
     figure, axes = style.canvas(
-        f"{record.title}: {objective.metric} against updates",
+        f"{record.title}: {objective.metric} against {noun}",
         f"{_evidence(record, [c.arm for c in found])}; strong: the best of each arm",
     )
-    axes.set_xlabel("updates of the optimizer")
+    axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     axes.set_ylabel(metric_label(objective.metric, record.spec))
     view = course_view(found, sign)
     ends = [c for c in found if c.status in ("pruned", "diverged")]
@@ -160,6 +180,55 @@ def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
     return figure
 
 
+# ---------------------------------------------------------------------------------------------------- fresh seeds
+
+
+def confirmed_figure(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> Figure:
+    """One row per arm: each fresh seed, the mean and its interval; the published value where there is one."""
+    objective, looks = record.spec.objective, style.looks(record.trials)
+    figure, axes = style.canvas(
+        f"{record.title}: {objective.metric} on fresh seeds",
+        "light: each seed; strong: mean and 95 % interval; line: the mean of the baseline",
+    )
+    axes.set_xlabel(metric_label(objective.metric, record.spec))
+    axes.grid(False, axis="y")
+    labels: list[str] = []
+    reach: list[float] = []
+    for row, (arm, found) in enumerate(confirmed.items()):
+        colour, marker = looks[arm]
+        values = [t.value for t in record.confirmed[arm] if t.value is not None]
+        axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
+        mean = found.estimate
+        if mean:
+            axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
+            if arm == record.spec.compared_with:
+                axes.axvline(mean.mean, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        reach += [*values, *((mean.interval or ()) if mean else ())]
+        labels.append(f"{arm} (n = {len(values)})")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    if quoted := [p for p in record.spec.published if p.metric == objective.metric]:
+        _quoted(axes, quoted, list(confirmed), reach)
+        style.legend(figure, [style.entry(("black", "D"), "published", linestyle="none", markerfacecolor="none")])
+    return figure
+
+
+def _quoted(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
+    """Published values as open diamonds. One that is far from ours stands at the edge with its number, for on a scale
+    that reaches it ours could not be told apart."""
+    low, high = (min(reach), max(reach)) if reach else (-math.inf, math.inf)
+    room = 2 * (high - low)
+    for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):
+        if low - room <= value <= high + room:
+            axes.plot(value, row - _ASIDE, "D", markerfacecolor="none", markeredgecolor="black", markersize=7, zorder=4)
+        else:
+            right = value > high
+            x, side, text = (
+                (0.985, "right", f"{number(value)} ◇ →") if right else (0.015, "left", f"← ◇ {number(value)}")
+            )
+            axes.text(x, row - _ASIDE, text, ha=side, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
+
+
 # ---------------------------------------------------------------------------------------------------- words
 
 
@@ -173,8 +242,11 @@ def _evidence(record: SweepRecord, arms: list[str]) -> str:
 def _panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: Looks) -> list[Entry]:
     shown = list(dict.fromkeys(p.arm for p in panel.points))
     colour = {arm: style.GREY if panel.shaded else looks[arm][0] for arm in shown}
+    rates = panel.path == LEARNING_RATE
+    label = {arm: f"{arm}, sensitivity {number(s.value)}" for arm in shown if rates and (s := sensitivity(record, arm))}
     entries = [
-        style.entry((colour[arm], looks[arm][1]), arm, linestyle="-" if arm in panel.lines else "none") for arm in shown
+        style.entry((colour[arm], looks[arm][1]), label.get(arm, arm), linestyle="-" if arm in panel.lines else "none")
+        for arm in shown
     ]
     entries += [
         style.entry((looks[arm][0], ""), f"{arm}, best: {number(value)}", linestyle=(0, (1, 1.5)))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.reporting.ends import at_the_end
-from ablate.reporting.words import searched, short_names, task
+from ablate.reporting.words import items, searched, short_names, task
 from ablate.sweeping.records import SweepRecord, TrialRecord, finished
-from ablate.words import listed, number, plural, settings
+from ablate.words import listed, number, plural, setting, settings
 
 FEW_ITEMS = 100  # validation items below which the report warns
 
@@ -79,6 +79,7 @@ def observations(record: SweepRecord) -> list[str]:
         *_unequal(record),
         *_failures(record),
         *_few_items(record),
+        *_luck(record),
         *at_the_end(record),
     ]
 
@@ -133,7 +134,29 @@ def _unequal(record: SweepRecord) -> Iterator[str]:
     counts = {arm: finished_of(record, arm) for arm in record.trials}
     if len(set(counts.values())) > 1:
         told = listed(f"{arm} {count}" for arm, count in counts.items())
+        budget = record.spec.budget
+        limits = [f"{budget.tokens} {items(record.spec)}"] if budget.tokens else []
+        limits += [f"{budget.hours:g} hours"] if budget.hours else []
+        if limits:
+            yield (
+                f"What was equal is the budget of each arm, {listed(limits)}, and not the number of finished trials "
+                f"({told})."
+            )
+            return
         yield f"Arms have unequal numbers of finished trials ({told}): more trials find a better best by chance alone."
+
+
+def _luck(record: SweepRecord) -> Iterator[str]:
+    """What fresh seeds do not cover: each arm is confirmed where its own search happened to end."""
+    bests = {arm: best for arm in record.confirmed if record.spec.confirm.seeds and (best := record.best(arm))}
+    for path in record.spec.search:
+        values = {arm: setting(best.params[path]) for arm, best in bests.items() if path in best.params}
+        if len(set(values.values())) > 1:
+            told = listed(f"{arm} {value}" for arm, value in values.items())
+            yield (
+                f"The arms were confirmed at different values of {path} ({told}): intervals and p-values cover the "
+                "seeds and not the luck of the search that chose these values."
+            )
 
 
 def _failures(record: SweepRecord) -> Iterator[str]:

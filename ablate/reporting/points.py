@@ -10,6 +10,7 @@ import numpy as np
 
 from ablate.config import leaves
 from ablate.errors import ConfigError
+from ablate.reporting import cost
 from ablate.reporting.findings import sign_of
 from ablate.reporting.words import LEARNING_RATE, searched, short_names
 from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord
@@ -63,14 +64,17 @@ class Panel:
 
 @dataclass(frozen=True)
 class Course:
-    """The objective of one trial against its updates."""
+    """The objective of one trial against what it was trained on."""
 
     arm: str
     number: int
     status: str
     xs: list[int]
+    """Tokens or images; updates where it is not known how many these are."""
     ys: list[float]
+    """The objective."""
     best: bool
+    """Whether it is the best of its arm."""
 
 
 def panels(record: SweepRecord) -> list[Panel]:
@@ -133,13 +137,13 @@ def _done(points: list[Point], arm: str) -> list[Point]:
 
 def courses(record: SweepRecord) -> list[Course]:
     """Every trial that was validated at least once; what is not finite is left out."""
-    found = []
+    found, measure = [], cost.Measure.of(record)
     bests = {arm: record.best(arm) for arm in record.trials}
     for arm, trials in record.trials.items():
         for t in trials:
             curve = [(step, value) for step, value in sorted(t.curve.items()) if math.isfinite(value)]
             if curve:
-                xs, ys = [step for step, _ in curve], [value for _, value in curve]
+                xs, ys = [step * measure.per_update(t) for step, _ in curve], [value for _, value in curve]
                 found.append(Course(arm, t.number, t.status, xs, ys, t is bests[arm]))
     return found
 
@@ -182,11 +186,13 @@ def _turn(a: XY, b: XY, c: XY) -> float:
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
+def last_value(trial: TrialRecord) -> float | None:
+    """The last finite objective that `trial` reported."""
+    return next((value for _, value in sorted(trial.curve.items(), reverse=True) if math.isfinite(value)), None)
+
+
 def _height(trial: TrialRecord) -> float | None:
-    if trial.status == "pruned":
-        seen = [value for _, value in sorted(trial.curve.items()) if math.isfinite(value)]
-        return seen[-1] if seen else None
-    return trial.value if trial.status == "completed" else None
+    return last_value(trial) if trial.status == "pruned" else trial.value if trial.status == "completed" else None
 
 
 def _fixed(record: SweepRecord, arm: str) -> dict[str, float]:

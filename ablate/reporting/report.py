@@ -1,4 +1,4 @@
-"""`report`: the trials of a sweep as tables, figures and JSON, beside the sweep and in MLflow."""
+"""`report`: the trials of a sweep as tables, figures, a page and JSON, beside the sweep and in MLflow."""
 
 from __future__ import annotations
 
@@ -12,24 +12,28 @@ from typing import Any
 
 from ablate import tracking
 from ablate.errors import StoreError
-from ablate.reporting import confirmation, findings, tables
+from ablate.reporting import confirmation, fairness, findings, page, tables
 from ablate.reporting.contents import Contents
 from ablate.reporting.figures import draw
 from ablate.reporting.importance import finished, importance
 from ablate.reporting.publish import place_of, publish, report_run
-from ablate.sweeping.records import TrialRecord
+from ablate.sweeping.records import SweepRecord, TrialRecord
 from ablate.sweeping.study import read_sweep
 
-JSON, TABLE = "report.json", "table.txt"
+JSON, TABLE, PAGE = "report.json", "table.txt", "report.html"
 
 
 @dataclass(frozen=True)
 class Report(Contents):
-    """What a sweep found, with its tables and as plain values."""
+    """What a sweep found, with its tables, as a page and as plain values."""
 
     def table(self) -> str:
         """The tables as text."""
         return tables.plain(self)
+
+    def page(self) -> str:
+        """The page as HTML."""
+        return page.html(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON: a number that is not finite is null, a curve is a list of [updates, objective]."""
@@ -38,15 +42,23 @@ class Report(Contents):
             "sweep": record.title,
             "objective": {"metric": record.spec.objective.metric, "direction": record.spec.objective.direction},
             "verdict": self.verdict,
+            "baseline": record.spec.compared_with,
+            "items": self.measure.noun,
             "arms": {arm: self._arm(arm) for arm in record.trials},
+            "published": [asdict(source) for source in self.published],
+            "confounds": asdict(self.confounds) if self.confounds else None,
+            "surroundings": {s.key: s.runs for s in self.surroundings},
+            "common": fairness.common(record),
             "trials": [_trial(trial) for trials in record.trials.values() for trial in trials],
+            "confirmations": [_trial(trial) for trials in record.confirmed.values() for trial in trials],
             "figures": [str(path) for path in self.figures],
             "mlflow": _finite(self.mlflow),
-            "notes": list(self.notes),
+            "notes": [*self.notes, *fairness.surrounding_notes(record)],
+            "spec": _finite(record.spec.to_tree()),
         }
 
     def _arm(self, arm: str) -> dict[str, Any]:
-        record, best = self.record, self.record.best(arm)
+        record, best, rates = self.record, self.record.best(arm), self.sensitivities[arm]
         kept = ("number", "params", "value", "metrics", "run_id", "step", "seconds")
         told = {"trial" if key == "number" else key: _trial(best)[key] for key in kept} if best else None
         return {
@@ -56,7 +68,10 @@ class Report(Contents):
             "best": told,
             "spread": _finite(findings.spread(record, arm)),
             "median_seconds": findings.seconds_of(record, arm),
+            "cost": asdict(self.costs[arm]),
+            "confirmation_cost": asdict(self.confirmation_costs[arm]),
             "confirmed": confirmation.to_dict(self.confirmed[arm]) if arm in self.confirmed else None,
+            "sensitivity": asdict(rates) if rates else None,
             "importance": self.importance[arm],
             "importance_n": finished(record, arm),
         }
@@ -65,25 +80,32 @@ class Report(Contents):
 def report(title: str, *, storage: str | None = None, log: bool = True, folder: Path | None = None) -> Report:
     """The report of the sweep `title` (NAME, or NAME@GENERATION; by default the latest).
 
-    Writes the figures, report.json and table.txt into `folder` (`reports/TITLE` of the store) and, if `log`, to the run
-    "report" of the sweep's MLflow experiment; an MLflow store that fails is noted, not raised.
+    Writes the figures, report.html, report.json and table.txt into `folder` (`reports/TITLE` of the store) and, if
+    `log`, to the run "report" of the sweep's MLflow experiment; an MLflow store that fails is noted, not raised.
     Raises SweepError for an unknown sweep and StoreError where the trials cannot be read or the folder not be written.
     """
     record = read_sweep(title, storage)
     folder = Path(folder) if folder is not None else tracking.store() / "reports" / record.title
     with _writing(folder, record.title):
-        made = Report(
-            record,
-            draw(record, folder),
-            {arm: importance(record, arm) for arm in record.trials},
-            place_of(record),
-            folder,
-            findings.observations(record),
-        )
+        made = assembled(record, folder)
         if log:
             return _logged(made)
         _write(made)
     return made
+
+
+def assembled(record: SweepRecord, folder: Path) -> Report:
+    """The report of `record`, with its figures in `folder`."""
+    figures = draw(record, folder)
+    return Report(
+        record,
+        list(figures),
+        {arm: importance(record, arm) for arm in record.trials},
+        place_of(record),
+        folder,
+        findings.observations(record),
+        {path.name: text for path, text in figures.items()},
+    )
 
 
 def _logged(made: Report) -> Report:
@@ -98,10 +120,11 @@ def _logged(made: Report) -> Report:
 
 
 def _write(made: Report) -> list[Path]:
-    """report.json and table.txt."""
-    files = [made.folder / JSON, made.folder / TABLE]
+    """report.json, table.txt and report.html."""
+    files = [made.folder / name for name in (JSON, TABLE, PAGE)]
     files[0].write_text(json.dumps(made.to_dict(), indent=2, allow_nan=False) + "\n", encoding="utf-8")
     files[1].write_text(made.table(), encoding="utf-8")
+    files[2].write_text(made.page(), encoding="utf-8")
     return files
 
 

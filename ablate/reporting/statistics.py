@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+Seed = TypeVar("Seed", bound=Hashable)
 CONFIDENCE = 0.95
 POWER = 0.8  # with which a difference is to be found, where it is asked how many seeds that takes
 MOST = 10_000  # seeds that anyone may be told to run
@@ -58,7 +60,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * sd / math.sqrt(n), sd, n)
 
 
-def difference(arm: Mapping[Hashable, float], baseline: Mapping[Hashable, float]) -> Difference | None:
+def difference(arm: Mapping[Seed, float], baseline: Mapping[Seed, float]) -> Difference | None:
     """`arm` less `baseline` (seed -> value) over the seeds that both have; None without a common seed."""
     pairs = [arm[seed] - baseline[seed] for seed in arm if seed in baseline]
     if not pairs:

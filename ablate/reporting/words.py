@@ -55,6 +55,11 @@ def unit(spec: Sweep) -> str:
     return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(metric, metric)
 
 
+def items(spec: Sweep) -> str:
+    """What a model is trained on, counted."""
+    return {"image_classification": "images", "language_modeling": "tokens"}.get(task(spec), "items")
+
+
 def task(spec: Sweep) -> str:
     """What the models are trained for, or '' where the sweep's experiments cannot be built (a plugin is missing)."""
     try:

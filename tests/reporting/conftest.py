@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from optuna.trial import TrialState, create_trial
 
 from ablate import tracking
 from ablate.reporting.report import Report, report
-from ablate.sweeping.records import SweepRecord
+from ablate.sweeping.parts import Confirm, Published
+from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord
 from ablate.sweeping.search import distributions
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import open_storage, read_sweep, storage_url, study_name
@@ -34,6 +36,11 @@ SPEC: dict[str, Any] = {
 FLOOR = {"pre": 1.735, "post": 1.82, "mix": 1.712}
 STEEP = {"pre": 0.35, "post": 0.9, "mix": 0.45}
 RATES = [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3, 1e-2]
+FRESH = {  # arm -> seed -> value
+    "pre": {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12},
+    "post": {8: 2.40, 9: 2.00, 11: 2.10},
+    "mix": {8: 2.05, 9: 2.10, 10: 2.06, 11: 2.12, 12: 2.07},
+}
 ALPHAS = [0.1, 0.6, 0.3, 0.25, 0.05, 0.8, 0.4, 0.9]
 
 Add = Callable[..., None]
@@ -173,6 +180,47 @@ def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path
     tracking.client.cache_clear()
     yield tmp_path / "store"
     tracking.client.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def confirmed(record: SweepRecord) -> SweepRecord:
+    """`demo` with fresh seeds, of which two of Post-LN's diverged."""
+
+    def again(arm: str) -> list[TrialRecord]:
+        first, values = record.trials[arm][0], FRESH[arm]
+        return [
+            replace(
+                first,
+                params={"seed": seed},
+                value=values.get(seed),
+                metrics={"val/loss": values[seed], "val/perplexity": math.exp(values[seed])} if seed in values else {},
+                status="completed" if seed in values else "diverged",
+            )
+            for seed in FRESH["pre"]
+        ]
+
+    spec = record.spec.model_copy(update={"confirm": Confirm(seeds=5)})
+    return replace(record, spec=spec, confirmed={arm: again(arm) for arm in FRESH})
+
+
+@pytest.fixture(scope="session")
+def full(confirmed: SweepRecord) -> SweepRecord:
+    """The same as today's sweeps are recorded: 1,024 tokens an update, with surroundings, of which some of mix differ,
+    and with published figures."""
+
+    def noted(t: TrialRecord) -> TrialRecord:
+        facts = {"ablate.hardware": "two" if t.arm == "mix" and t.number > 3 else "one", "version.torch": "2.9"}
+        return replace(t, items_per_update=1024 if t.status in FINISHED else 1, facts=facts)
+
+    quoted = Published(source="Table 2 of a paper", metric="val/perplexity", values={"pre": 8.5, "mix": 8.0})
+    loss = Published(source="Table 3 of a paper", metric="val/loss", values={"pre": 2.15, "post": 9.0})
+    return replace(
+        confirmed,
+        spec=confirmed.spec.model_copy(update={"published": [quoted, loss]}),
+        trials={arm: [noted(t) for t in trials] for arm, trials in confirmed.trials.items()},
+        confirmed={arm: [noted(t) for t in trials] for arm, trials in confirmed.confirmed.items()},
+        initial_loss=3.2,
+    )
 
 
 @pytest.fixture

@@ -3,36 +3,13 @@
 import dataclasses
 import json
 
-import pytest
-
 from ablate.reporting import confirmation
-from ablate.reporting.statistics import difference, estimate, holm
+from ablate.reporting.statistics import difference, estimate, holm, seeds_needed
 from ablate.sweeping.parts import Confirm
 
-PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}
+PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}  # what the fixture `confirmed` writes
 MIX = {8: 2.05, 9: 2.10, 10: 2.06, 11: 2.12, 12: 2.07}
 POST = {8: 2.40, 9: 2.00, 11: 2.10}
-
-
-@pytest.fixture
-def confirmed(record):
-    """The synthetic sweep with fresh seeds; two of Post-LN's diverged."""
-
-    def trials(arm, values):
-        first = record.trials[arm][0]
-        return [
-            dataclasses.replace(
-                first,
-                params={"seed": seed},
-                value=values.get(seed),
-                status="completed" if seed in values else "diverged",
-            )
-            for seed in PRE
-        ]
-
-    spec = record.spec.model_copy(update={"confirm": Confirm(seeds=5)})
-    arms = {"pre": PRE, "post": POST, "mix": MIX}
-    return dataclasses.replace(record, spec=spec, confirmed={arm: trials(arm, v) for arm, v in arms.items()})
 
 
 def test_the_numbers_are_those_of_the_statistics(confirmed):
@@ -53,6 +30,14 @@ def test_the_verdict_claims_what_is_shown(confirmed):
     assert "post and pre: no difference that 3 seeds can show; n >= " in text
     assert "post diverged on 2 of 5 seeds, which its figures leave out." in text
     assert "p is corrected for 2 comparisons (Holm)." in text
+
+
+def test_the_effect_that_matters_sets_the_number_of_seeds(confirmed):
+    spec = confirmed.spec.model_copy(update={"confirm": Confirm(seeds=5, effect=0.3)})
+    sought = dataclasses.replace(confirmed, spec=spec)
+    found = confirmation.confirmations(sought)
+    needed = seeds_needed(found["post"].difference.estimate.sd, 0.3, 2)
+    assert f"n >= {needed} would be needed for one of 0.3 nats" in confirmation.verdict(sought, found)
 
 
 def test_another_baseline_and_direction_turn_the_words(confirmed):

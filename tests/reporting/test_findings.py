@@ -17,7 +17,7 @@ from ablate.reporting.tables import plain, render
 from ablate.reporting.words import short_names
 from ablate.sweeping.records import SweepRecord
 from ablate.sweeping.study import read_sweep
-from ablate.words import duration, number
+from ablate.words import count, duration, number
 
 ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}}}
 
@@ -42,6 +42,23 @@ def test_unequal_numbers_of_trials_stand_beside_each_value(spec: Any, writer: An
     assert any(
         "unequal numbers of finished trials (pre 2, post 1 and mix 0)" in n for n in findings.observations(record)
     )
+
+
+def test_budgets_in_tokens_and_hours_are_what_was_equal(record: SweepRecord) -> None:
+    budget = record.spec.budget.model_copy(update={"trials": None, "tokens": 1_000_000, "hours": 0.5})
+    fewer = {**record.trials, "post": record.trials["post"][:3]}
+    limited = replace(record, spec=record.spec.model_copy(update={"budget": budget}), trials=fewer)
+    notes = " ".join(findings.observations(limited))
+    assert "the budget of each arm, 1000000 tokens and 0.5 hours, and not the number of finished trials" in notes
+    assert "by chance alone" not in notes
+
+
+def test_confirming_at_different_settings_leaves_out_the_luck_of_the_search(confirmed: SweepRecord) -> None:
+    notes = [note for note in findings.observations(confirmed) if "luck" in note]
+    assert len(notes) == 1
+    assert "different values of optimizer.lr (pre 0.0008, post 0.0004 and mix 0.0008)" in notes[0]
+    alike = replace(confirmed, confirmed={arm: confirmed.confirmed[arm] for arm in ("pre", "mix")})
+    assert not any("luck" in note for note in findings.observations(alike))
 
 
 def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) -> None:
@@ -198,4 +215,5 @@ def test_words() -> None:
     assert [number(v) for v in (None, 1.71234, 0.00012345, 12345.678, 3)] == ["-", "1.7123", "0.00012345", "12346", "3"]
     assert [duration(s) for s in (None, 2.04, 61.5, 600, 90_000)] == ["-", "2.0 s", "62 s", "10.0 min", "25.0 h"]
     assert short_names(["norm.alpha", "optimizer.lr"]) == {"norm.alpha": "alpha", "optimizer.lr": "lr"}
+    assert [count(v) for v in (0, 999, 26_214, 999_900, 1.31072e9)] == ["0", "999", "26.2 k", "1 M", "1.31 G"]
     assert set(short_names(["a.kind", "b.kind"]).values()) == {"a.kind", "b.kind"}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ablate.reporting import style
-from ablate.reporting.figures import draw
+from ablate.reporting.confirmation import confirmations
+from ablate.reporting.cost import Measure
+from ablate.reporting.figures import confirmed_figure, draw
 from ablate.reporting.points import Panel, course_view, courses, hull, panels, view
 from ablate.sweeping.records import SweepRecord
 from ablate.sweeping.study import read_sweep
@@ -92,6 +95,28 @@ def test_the_courses_are_the_curves_without_what_is_not_finite(record: SweepReco
     low, high = course_view(lines, 1)
     assert low == pytest.approx(1.712)
     assert 2 < high < 3.2
+
+
+def test_courses_are_told_in_tokens_where_all_trials_say_how_many(full: SweepRecord) -> None:
+    best = next(line for line in courses(full) if line.best)
+    assert best.xs == [1024 * step for step in range(20, 201, 20)]
+    pre = [replace(full.trials["pre"][0], items_per_update=2048), *full.trials["pre"][1:]]
+    mixed = replace(full, trials={**full.trials, "pre": pre})
+    assert Measure.of(mixed).noun == "tokens"
+    unknown = replace(full, trials={**full.trials, "pre": [*pre[:-1], replace(pre[-1], items_per_update=1)]})
+    assert Measure.of(unknown).noun == "updates"
+    assert courses(unknown)[0].xs == list(range(20, 201, 20))
+
+
+def test_the_confirmed_figure_has_a_row_per_arm(full: SweepRecord) -> None:
+    figure = confirmed_figure(full, confirmations(full))
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["pre (n = 5)", "post (n = 3)", "mix (n = 5)"]
+    baseline = next(line for line in axes.lines if list(line.get_ydata()) == [0, 1])
+    assert baseline.get_xdata()[0] == pytest.approx(2.126)
+    assert [text.get_text() for text in axes.texts][-1] == "9.0000 ◇ →"
+    assert axes.get_xlim()[1] < 3
+    assert figure.legends
 
 
 @pytest.mark.parametrize(

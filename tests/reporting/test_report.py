@@ -65,7 +65,7 @@ def test_another_folder_can_be_given(demo: Any, tmp_path: Path) -> None:
     made = report("demo", log=False, folder=tmp_path / "elsewhere")
     assert {path.name for path in (tmp_path / "elsewhere").iterdir()} == {
         *("learning_rate.png", "alpha.png", "curves.png"),
-        *("report.json", "table.txt"),
+        *("report.html", "report.json", "table.txt"),
     }
     assert made.mlflow["run_id"] is None
 
@@ -79,7 +79,7 @@ def test_two_reports_are_one_run_in_mlflow(demo: Any) -> None:
     assert runs[0].info.status == "FINISHED"
     assert runs[0].data.tags["ablate.role"] == "report"
     artifacts = {file.path for file in client.list_artifacts(runs[0].info.run_id)}
-    assert artifacts == {"learning_rate.png", "alpha.png", "curves.png", "report.json", "table.txt"}
+    assert artifacts == {"learning_rate.png", "alpha.png", "curves.png", "report.html", "report.json", "table.txt"}
     assert second.mlflow["experiment"] == "demo"
     assert second.mlflow["experiment_id"] == runs[0].info.experiment_id
     assert second.mlflow["parents"] == {arm: f"parent-of-{arm}" for arm in ("pre", "post", "mix")}
