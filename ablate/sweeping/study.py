@@ -43,7 +43,8 @@ def open_storage(url: str) -> BaseStorage:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = with_driver(url)
     try:
-        engine = {"connect_args": {"timeout": 60}} if sqlite_file(url) else {}
+        # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
+        engine: dict[str, Any] = {"connect_args": {"timeout": 60}} if sqlite_file(url) else {"pool_pre_ping": True}
         with creation_lock(url), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
             return optuna.storages.RDBStorage(
