@@ -47,8 +47,12 @@ class SweepJob:
         """Runs `ablate sweep` to its end: 0, or 1 where trials failed. Raises AblateError for everything else."""
         command = [sys.executable, "-m", "ablate", "sweep", self.file, "--workers", "1"]
         environment = {**os.environ, **self.environment}
-        # in a session of its own: what the cluster signals is answered here, in `checkpoint`
-        self._process = subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
+        # in a session of its own and deaf to submitit's signal: that is answered here alone, in `checkpoint`
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
+        try:
+            self._process = subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             status = self._process.wait()
         finally:

@@ -66,7 +66,9 @@ def postgres():
     """A PostgreSQL server."""
     pytest.importorskip("psycopg2")
     on_path = shutil.which("initdb")
-    folders = [Path(on_path).resolve().parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    folders = (
+        [Path(on_path).resolve().parent] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    )
     programs = next((f for f in folders if (f / "initdb").exists() and (f / "pg_ctl").exists()), None)
     if programs is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")

@@ -128,9 +128,8 @@ def test_processes_that_share_a_storage_run_every_trial_once(kind, trials, proce
     assert sum(bool(lines) for lines in asked) > processes // 2  # they did work side by side
 
 
-@pytest.mark.parametrize("kind", ["on_postgres", "on_sqlite"])
-def test_a_grid_shared_by_processes_runs_each_cell_once(kind, tmp_path, request):
-    url = request.getfixturevalue(kind)
+def test_a_grid_shared_by_processes_runs_each_cell_once(on_postgres, tmp_path):
+    url = on_postgres
     spec = spec_of(99, sampler="grid", search={"optimizer.lr": RATES}, confirm={"seeds": 3})
     check(spec, url, together(spec, url, tmp_path, 4))
     for arm, trials in read_sweep("many", url).trials.items():

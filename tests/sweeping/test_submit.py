@@ -5,7 +5,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,7 @@ def tree(tiny_settings):
     return {
         "name": "sent",
         "experiment": tiny_settings,
-        "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix"}},
+        "arms": {"pre": {"norm": "pre"}},
         "search": {"optimizer.lr": [1e-3, 1e-2]},
         "sampler": "grid",
     }
@@ -57,20 +56,20 @@ def test_local_jobs_run_a_sweep_to_its_end(store, tree, tmp_path, monkeypatch, c
     Path("my.yaml").write_text(yaml.safe_dump(tree))
     kept = []
     monkeypatch.setattr(submitting, "submit", lambda *a, **k: kept.append(submit(*a, **k)) or kept[0])
-    assert cli.main(["sweep", "my.yaml", "--submit", "cluster=local", "--workers", "2", "confirm.seeds=2"]) == 0
+    assert cli.main(["sweep", "my.yaml", "--submit", "cluster=local", "--workers", "2", "confirm.seeds=1"]) == 0
     told = capsys.readouterr().out
-    assert read_sweep("sent").counts()["completed"] < 4
+    assert read_sweep("sent").counts()["completed"] < 2
     Path("my.yaml").write_text("what was submitted does not change")
     assert [job.result() for job in kept[0].jobs] == [0, 0]
     record = read_sweep("sent")
-    assert record.counts()["completed"] == 4
-    assert [len(trials) for trials in record.confirmed.values()] == [2, 2]
+    assert record.counts()["completed"] == 2
+    assert [t.params["seed"] for t in record.confirmed["pre"]] == [1]
     assert (store / "reports" / "sent" / "report.json").exists()
     assert "2 jobs of sent submitted (local): " + " ".join(job.job_id for job in kept[0].jobs) in told
     assert "ablate status sent" in told
     logs = [Path(job.paths.stdout) for job in kept[0].jobs]
     assert {log.parent.parent for log in logs} == {store / "submitted"}
-    assert all("started: optimizer.lr" in log.read_text() for log in logs)
+    assert sum(log.read_text().count("started: ") for log in logs) == 3
     assert kept[0].folder.stat().st_mode & 0o077 == 0  # the storage's password may be in it
 
 
@@ -80,7 +79,7 @@ def test_a_command_that_is_read_through_a_pipe_returns_at_once(store, tree, tmp_
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
-    assert read_sweep("sent").counts()["completed"] < 4  # it is still going on
+    assert read_sweep("sent").counts()["completed"] < 2  # it is still going on
     controller = int(done.stdout.split("\n")[0].rpartition(" ")[2])
     os.kill(controller, signal.SIGINT)  # what the printed command does
 
@@ -150,7 +149,7 @@ def test_a_mistake_is_found_before_anything_is_submitted(store, tree, monkeypatc
 def test_a_preempted_job_stops_its_worker_and_is_submitted_again(tmp_path, monkeypatch):
     """submitit calls `checkpoint` from a signal handler in the midst of the job."""
     stopped = tmp_path / "stopped"
-    script = f"trap 'echo > {stopped}; exit 130' TERM; kill -USR2 $PPID; while :; do sleep 0.05; done"
+    script = f"trap 'echo > {stopped}; exit 130' TERM; kill -USR2 {os.getpid()}; while :; do sleep 0.05; done"
     popen = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda command, **more: popen(["sh", "-c", script], **more))
     job, again = SweepJob("sweep.yaml", str(tmp_path), {"ABLATE_STORE": "here"}), []
@@ -160,7 +159,6 @@ def test_a_preempted_job_stops_its_worker_and_is_submitted_again(tmp_path, monke
         assert stopped.exists()  # before the job goes into the queue
         raise SystemExit
 
-    assert threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGUSR2, preempted)
     try:
         with pytest.raises(SystemExit):
