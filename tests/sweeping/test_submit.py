@@ -122,7 +122,7 @@ def test_all_mistakes_are_told_at_once(store, monkeypatch):
     assert "nodes: unknown key" in told
     assert "timeout_min: missing" in told
     assert told.count("Accepted are, for slurm: cluster, name, timeout_min, mem_gb") == 1
-    with pytest.raises(ConfigError, match="cluster: unknown cluster. Accepted: .*slurm"):
+    with pytest.raises(ConfigError, match=r"cluster: unknown cluster\. Accepted: .*slurm"):
         checked({"cluster": "cloud"}, None)
     with pytest.raises(ConfigError, match=r"slurm\.partition: unknown key"):
         checked({"cluster": "local", "slurm.partition": "gpu"}, None)
