@@ -33,7 +33,7 @@ _ONE = ("nodes", "tasks_per_node", "slurm_nodes", "slurm_ntasks_per_node")  # a 
 
 @dataclass
 class SweepJob:
-    """One worker of a sweep, for submitit: picklable, and put into the queue again when it is preempted or out of time."""
+    """One worker of a sweep, for submitit: picklable, and queued again when it is preempted or out of time."""
 
     file: str
     """The sweep, as it was when it was submitted."""
