@@ -27,6 +27,14 @@ exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a st
 """
 _OVERRIDES = "key=value: a dotted path of the configuration and a YAML value, such as optimizer.lr=1e-3"
 _PLUGINS = "Python files with kinds of your own, such as plugins=my_norm.py"
+_SWEEP = """\
+ablate sweep sweeps/demo.yaml --workers 2
+  ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
+  ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
+_SUBMIT = (
+    "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
+    "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -49,13 +57,14 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--json", action="store_true", help="print the result as JSON")
     one.add_argument("--resume", metavar="RUN_ID", help="continue an interrupted run from its last checkpoint")
 
-    many = verb("sweep", "run or continue a sweep", "ablate sweep sweeps/demo.yaml --workers 2")
+    many = verb("sweep", "run or continue a sweep", _SWEEP)
     many.add_argument("file", metavar="FILE.yaml", help="the sweep file")
     many.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, or budget.trials=20")
     many.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
     many.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
     many.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
     many.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    many.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
 
     state = verb("status", "trials done, running, pruned, diverged, failed; best so far", "ablate status demo")
     state.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
@@ -166,6 +175,14 @@ def _sweep(given: argparse.Namespace) -> int:
 
     spec = Sweep.load(given.file, parse_overrides(given.words))
     console = _console()
+    if given.submit:
+        from ablate.sweeping.submit import checked, submit
+
+        words = parse_overrides(given.submit)
+        if not given.dry_run:
+            print(submit(spec, words, workers=given.workers, storage=given.storage, fresh=given.fresh))
+            return 0
+        checked(words, given.storage)
     if given.dry_run:
         from ablate.sweeping.plan import plan
 

@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.databases import CREATING, missing_driver, server_lock, with_driver
 from ablate.errors import AblateError, StoreError
 
 if TYPE_CHECKING:
@@ -77,14 +78,15 @@ def cache_folder() -> Path:
 
 def tracking_uri() -> str:
     """MLFLOW_TRACKING_URI, or the SQLite database of the store."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{store() / 'mlflow.db'}"
+    given = os.environ.get("MLFLOW_TRACKING_URI")
+    return with_driver(given) if given else f"sqlite:///{store() / 'mlflow.db'}"
 
 
 @cache
 def client() -> MlflowClient:
     """The MLflow client of this process, on a store that is known to answer.
 
-    A missing SQLite database is created under a lock, since several processes that do it at once fail.
+    Missing tables are created under a lock, since several processes that do it at once fail.
     Raises StoreError for a server that does not answer or a damaged database.
     """
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "20")
@@ -146,10 +148,11 @@ def environ(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def creation_lock(uri: str) -> Iterator[None]:
-    """Lets one process at a time open, and where it is missing create, the SQLite database at `uri`."""
+    """Lets one process at a time open, and where its tables are missing create, the database at `uri`."""
     file = sqlite_file(uri)
     if file is None:
-        yield
+        with _creating(uri):
+            yield
         return
     from filelock import FileLock
 
@@ -159,6 +162,22 @@ def creation_lock(uri: str) -> Iterator[None]:
         if not file.exists():
             with contextlib.closing(sqlite3.connect(file)) as database:
                 database.execute("PRAGMA journal_mode=WAL")  # readers and writers do not wait for each other
+        yield
+
+
+@contextlib.contextmanager
+def _creating(uri: str) -> Iterator[None]:
+    """The lock of a database server; an MLflow server has its own ways."""
+    from sqlalchemy import create_engine, pool
+
+    if not uri.startswith(("postgres", "mysql", "mariadb")):
+        yield
+        return
+    try:
+        engine = create_engine(uri, poolclass=pool.NullPool)
+    except ImportError as error:
+        raise missing_driver(error, f"The database {redacted(uri)}") from None
+    with server_lock(engine, CREATING):
         yield
 
 

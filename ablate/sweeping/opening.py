@@ -13,7 +13,6 @@ from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import confirmation_name, create, generations, spec_of, study_name
 from ablate.sweeping.trials import ArmTrials, Confirmation
-from ablate.sweeping.worker import share
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -132,11 +131,11 @@ def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | No
     return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
 
 
-def threads_for(arms: list[ArmTrials], workers: int) -> int:
-    """Threads of each trial: its share of the cores, or as many as the earlier trials of the sweep computed on. Losses
+def threads_for(arms: list[ArmTrials], wanted: int) -> int:
+    """Threads of each trial: as many as the earlier trials of the sweep computed on, or else those `wanted`. Losses
     depend on it in their last digits, and near divergence in their first."""
     known = next((t for arm in arms if (t := arm.study.user_attrs.get("threads"))), None)
-    threads = int(known or share(workers))
+    threads = int(known or wanted)
     for arm in arms:
         arm.study.set_user_attr("threads", threads)
     return threads
@@ -145,7 +144,8 @@ def threads_for(arms: list[ArmTrials], workers: int) -> int:
 def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     """The arm's run in MLflow, made if this store has none."""
     known = study.user_attrs.get("parent")
-    if known and study.user_attrs.get("tracking_uri") == tracking.tracking_uri():
+    uri = tracking.redacted(tracking.tracking_uri())  # a password is not for whoever reads the studies
+    if known and tracking.redacted(study.user_attrs.get("tracking_uri", "")) == uri:
         return str(known)
     tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, **provenance.environment()}
     tracker = tracking.Tracker.start(title, arm, tags)
@@ -154,5 +154,5 @@ def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     for name, text in plugins.copies(spec.plugin_files).items():
         tracker.text(text, name)
     study.set_user_attr("parent", tracker.run_id)
-    study.set_user_attr("tracking_uri", tracking.tracking_uri())
+    study.set_user_attr("tracking_uri", uri)
     return tracker.run_id

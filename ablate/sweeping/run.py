@@ -71,9 +71,10 @@ def sweep(
         generation = generation_of(spec, opened, fresh)
         with exclusive(opened):
             arms = open_arms(spec, opened, generation, corpora)
+            threads = threads_for(arms, share(workers))
         schedule = Schedule(arms, opened, lambda arm: open_confirmation(arm, opened))
         again = schedule.recover()
-        runner = _Runner(spec, title_of(spec.name, generation), schedule, workers, console or Console())
+        runner = _Runner(spec, title_of(spec.name, generation), schedule, workers, threads, console or Console())
         if runner.threads != share(workers):
             runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
         if again:
@@ -97,10 +98,11 @@ class _Job:
 
 
 class _Runner:
-    def __init__(self, spec: Sweep, title: str, schedule: Schedule, workers: int, console: Console) -> None:
-        self.spec, self.title, self.schedule, self.workers = spec, title, schedule, workers
+    def __init__(
+        self, spec: Sweep, title: str, schedule: Schedule, workers: int, threads: int, console: Console
+    ) -> None:
+        self.spec, self.title, self.schedule, self.workers, self.threads = spec, title, schedule, workers, threads
         self.arms = schedule.arms
-        self.threads = threads_for(self.arms, workers)
         self.jobs: dict[Connection, _Job] = {}
         self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed

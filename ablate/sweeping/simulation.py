@@ -7,6 +7,7 @@ budget, the confirmation and the statistics are those of a real sweep; worker pr
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from ablate.training.train import Result
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
+POLL = 0.05  # seconds between two looks at what other processes do
 Objective = Callable[[str, Mapping[str, Any], int], float]
 """(arm, params, seed) -> objective."""
 
@@ -62,15 +64,23 @@ class Valley:
 
 def simulate(spec: Sweep, objective: Objective, storage: BaseStorage, trials: int | None = None) -> SweepRecord:
     """Runs `spec` with `objective` in the place of training, until its budget is used or this process has made
-    `trials`, and returns what the storage then holds. Any number of processes may do so on one storage."""
+    `trials`, and returns what the storage then holds. Any number of processes may do so on one storage; a trial whose
+    process is gone is tried again."""
     arms = []
     for arm in spec.all_arms:
         study = create(storage, study_name(spec.name, 1, arm), spec)
         arms.append(ArmTrials(study, spec, arm, parent=""))
     seeds = {arm: spec.base(arm).seed for arm in spec.all_arms}
     schedule = Schedule(arms, storage, lambda arm: open_confirmation(arm, storage))
+    schedule.recover()
     made = 0
-    while (trials is None or made < trials) and (taken := schedule.take()):
+    while trials is None or made < trials:
+        taken = schedule.take()
+        if taken is None:
+            if not schedule.waits():
+                break
+            time.sleep(POLL)
+            continue
         turn, trial = taken
         params = turn.params(trial)
         value = objective(turn.arm, params, params.get("seed", seeds[turn.arm]))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ablate.databases import ASKING, LOCKED, missing_driver, server_lock, with_driver
 from ablate.errors import StoreError, SweepError, did_you_mean
 from ablate.sweeping.records import SweepRecord, TrialRecord, best_of, title_of
 from ablate.sweeping.spec import Sweep
@@ -26,17 +27,12 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
-LOCKED = 120.0  # seconds that a process waits for another to ask for its trial
-_LOCKS = {  # what takes and gives back the lock of a server's database; it is the session's, so a dead one holds none
-    "postgresql": ("SELECT pg_advisory_lock(4149, 1)", "SELECT pg_advisory_unlock(4149, 1)"),
-    "mysql": (f"SELECT GET_LOCK('ablate', {LOCKED:.0f})", "SELECT RELEASE_LOCK('ablate')"),
-}
 HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines; after ten missed it is taken up
 
 
 def storage_url(given: str | None = None) -> str:
     """`given`, else ABLATE_STORAGE, else the SQLite database of the store."""
-    return given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}"
+    return with_driver(given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
 
 
 def open_storage(url: str) -> BaseStorage:
@@ -45,18 +41,17 @@ def open_storage(url: str) -> BaseStorage:
     import sqlalchemy.exc
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = with_driver(url)
     try:
-        engine = {"connect_args": {"timeout": 60}} if sqlite_file(url) else {}
+        # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
+        engine: dict[str, Any] = {"connect_args": {"timeout": 60}} if sqlite_file(url) else {"pool_pre_ping": True}
         with creation_lock(url), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
             return optuna.storages.RDBStorage(
                 url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=10 * HEARTBEAT
             )
     except ImportError as error:
-        module = getattr(error.__cause__, "name", None) or str(error)
-        raise StoreError(
-            f"The Optuna storage {redacted(url)} needs the Python module {module}, which is not installed."
-        ) from None
+        raise missing_driver(error, f"The Optuna storage {redacted(url)}") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
         text = shortened(error)
         raise StoreError(
@@ -277,16 +272,8 @@ def exclusive(storage: BaseStorage) -> Iterator[None]:
         except Timeout:
             raise StoreError(f"Another process holds {file}.asking for two minutes. Stop it, or wait.") from None
     else:
-        from sqlalchemy import text
-
-        take, give = _LOCKS[url.partition(":")[0].partition("+")[0]]
-        with database.engine.connect() as connection:
-            connection.execute(text(take))
-            try:
-                yield
-            finally:
-                connection.execute(text(give))
-                connection.commit()
+        with server_lock(database.engine, ASKING):
+            yield
 
 
 def _started(pid: int) -> str | None:

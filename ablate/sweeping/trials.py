@@ -102,6 +102,7 @@ class ArmTrials:
 
     def ask(self) -> Trial:
         """The next trial, owned by this process: one put up for another try, or a new point."""
+        self.take_up()  # what died since is counted as open: without this a new point would take its place
         frozen = self.study.get_trials(deepcopy=False)
         number = sum("continues" not in trial.user_attrs for trial in frozen)
         waiting = any(trial.state.name == "WAITING" for trial in frozen)
