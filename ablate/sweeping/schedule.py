@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ablate.sweeping.study import exclusive
@@ -28,7 +28,7 @@ class Schedule:
         self, arms: list[ArmTrials], storage: BaseStorage, confirm: Callable[[ArmTrials], Confirmation | None]
     ) -> None:
         self.arms, self.storage, self.confirm = arms, storage, confirm
-        self.confirmations: list[ArmTrials] | None = None
+        self.confirmations: list[Confirmation] | None = None
 
     def take(self) -> tuple[ArmTrials, Trial] | None:
         """The next trial and its arm; None where there is nothing to start now."""
@@ -56,15 +56,17 @@ class Schedule:
         return turn
 
     @staticmethod
-    def _furthest_behind(parts: list[ArmTrials]) -> ArmTrials | None:
+    def _furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
         """That of which the least part is started; None where all are."""
         left = {part: (part.started(), part.open()) for part in parts}
         shares = {part: started / (started + open_) for part, (started, open_) in left.items() if open_ > 0}
         return min(shares, key=lambda part: shares[part], default=None)
 
-    def _opened(self) -> list[ArmTrials]:
-        """The confirmations of all arms."""
-        if self.confirmations is None:
+    def _opened(self) -> list[Confirmation]:
+        """The confirmations of all arms. Another process may try a failed trial again, and find a better best with it:
+        then another one is confirmed."""
+        best = [trial.number for arm in self.arms if (trial := arm.best())]
+        if self.confirmations is None or best != [known.confirmed.number for known in self.confirmations]:
             self.confirmations = [found for arm in self.arms if (found := self.confirm(arm))]
             for confirmation in self.confirmations:
                 confirmation.recover()
