@@ -157,9 +157,9 @@ def environ(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None]:
-    """Lets one process at a time open the SQLite database at `uri`. Where it is missing, `create` makes it under another
-    name, and it is moved into place when it is whole: one that was half made when its process was killed is of no
-    use."""
+    """Lets one process at a time open the SQLite database at `uri`. Where it is missing, `create` makes it under
+    another name and it is moved into place when it is whole: one that was half made when its process was killed is of
+    no use."""
     file = sqlite_file(uri)
     if file is None:
         yield

@@ -106,8 +106,8 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Writes the checkpoint. Metrics up to here are sent first, what cannot be sent is in it: a continued run misses
-        none."""
+        """Writes the checkpoint. Metrics up to here are sent first, what cannot be sent is in it: a continued run
+        misses none."""
         if self.tracker:
             self.tracker.flush()
         part = self.file.with_suffix(".part")
