@@ -68,7 +68,7 @@ def measure(trials: int, workers: int, console: Console) -> tuple[dict[int, tupl
             peaks.append(memory(job.process.pid, "VmHWM"))
         heard(self, job, kind, *content)
 
-    ArmTrials.ended, run._Runner._heard = count, listen  # type: ignore[method-assign]
+    ArmTrials.ended, run._Runner._heard = count, listen  # type: ignore[method-assign, assignment]
     try:
         run.sweep(sweep_of(trials), workers=workers, console=Console(quiet=True))
     finally:
