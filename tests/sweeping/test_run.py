@@ -143,6 +143,8 @@ def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec
         patch.setattr(run._Runner, "_hear", stop)
         with pytest.raises(KeyboardInterrupt):
             run_sweep(spec(**settings), workers=1)
+    found = optuna.load_study(study_name="small@1/all", storage=open_storage(storage_url())).trials
+    assert len(found) == 3, [(x.number, x.state, x.user_attrs) for x in found]
     interrupted = read_sweep("small").trials["all"][1]
     assert interrupted.status == "interrupted"
     assert (store / "runs" / interrupted.run_id / "last.ckpt").exists()
