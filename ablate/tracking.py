@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
 STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 FLUSH_SECONDS = 5.0
+LOCKED = 120.0  # seconds that a SQLite database is waited for while another process has it locked
 # a server that is away is noticed in seconds at the start, and waited for once a run is going
 _SHORT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI takes it for one of language-model prompts
@@ -93,13 +94,23 @@ def client() -> MlflowClient:
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "4")
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     uri = tracking_uri()
-    with patience(uri), creation_lock(uri), quiet():
+    with patience(uri), quiet(), creation_lock(uri, _create):
         from mlflow.tracking import MlflowClient
 
-        found = MlflowClient(tracking_uri=uri)
+        waiting = f"{uri}?timeout={LOCKED:g}" if sqlite_file(uri) and "?" not in uri else uri
+        found = MlflowClient(tracking_uri=waiting)
         with environ(_SHORT):
             found.search_experiments(max_results=1)
     return found
+
+
+def _create(uri: str) -> None:
+    """Makes the tables of MLflow."""
+    from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
+
+    engine = create_sqlalchemy_engine(uri)
+    _initialize_tables(engine)
+    engine.dispose()
 
 
 @contextlib.contextmanager
@@ -147,8 +158,10 @@ def environ(values: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def creation_lock(uri: str) -> Iterator[None]:
-    """Lets one process at a time open, and where its tables are missing create, the database at `uri`."""
+def creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None]:
+    """Lets one process at a time open, and where its tables are missing create, the database at `uri`. A missing SQLite
+    file is made by `create` under another name and moved into place when it is whole: one that was half made when its
+    process was killed is of no use."""
     file = sqlite_file(uri)
     if file is None:
         with _creating(uri):
@@ -160,8 +173,13 @@ def creation_lock(uri: str) -> Iterator[None]:
         raise StoreError(f"The database {redacted(uri)} cannot be made: there is no folder {file.parent}.")
     with FileLock(f"{file}.lock"):
         if not file.exists():
-            with contextlib.closing(sqlite3.connect(file)) as database:
+            part = file.with_name(f"{file.name}.part")
+            for left_over in file.parent.glob(f"{part.name}*"):
+                left_over.unlink()
+            create(f"sqlite:///{part}")
+            with contextlib.closing(sqlite3.connect(part)) as database:
                 database.execute("PRAGMA journal_mode=WAL")  # readers and writers do not wait for each other
+            os.replace(part, file)
         yield
 
 
@@ -232,18 +250,21 @@ def find_run(experiment: str, tags: Mapping[str, str]) -> str | None:
 
 
 class Tracker:
-    """One MLflow run, written to in batches; of one that goes on, what it has logged up to `logged_until` tokens or
-    images is not logged again.
+    """One MLflow run, written to in batches; no metric is logged twice at one step.
+
+    Args:
+        run_id: the run.
+        logged: metric -> the tokens or images up to which the run has it.
 
     Where the store is away for a while, metrics are kept and sent with the next batch; what is still unsent at the
     end is written to `mlruns/unsent/RUN_ID.json`, so that nothing that was computed is lost.
     """
 
-    def __init__(self, run_id: str, logged_until: int = -1) -> None:
+    def __init__(self, run_id: str, logged: Mapping[str, int] | None = None) -> None:
         self.run_id = run_id
         self._metrics: list[tuple[str, float, int, int]] = []
         self._last_flush = time.monotonic()
-        self._logged_until = logged_until
+        self._logged = dict(logged or {})
 
     @classmethod
     def start(cls, experiment: str, name: str, tags: Mapping[str, Any], parent: str | None = None) -> Tracker:
@@ -261,24 +282,35 @@ class Tracker:
 
         with patience(tracking_uri()):
             try:
-                history = client().get_metric_history(run_id, STEP_METRIC)
+                run = client().get_run(run_id)
                 client().update_run(run_id, status="RUNNING")
             except MlflowException as error:
                 if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                     raise
                 raise AblateError(f"The run {run_id} is gone from MLflow, so it cannot go on.") from None
-            for tag in client().get_run(run_id).data.tags:
-                if tag == "ablate.status":
-                    client().delete_tag(run_id, tag)
-        return cls(run_id, max((metric.step for metric in history), default=-1))
+            if "ablate.status" in run.data.tags:
+                client().delete_tag(run_id, "ablate.status")
+            histories = {key: client().get_metric_history(run_id, key) for key in run.data.metrics}
+        return cls(run_id, {key: max(metric.step for metric in found) for key, found in histories.items()})
 
     def metrics(self, values: Mapping[str, float], step: int) -> None:
         """Keeps `values` for the next batch; `step` counts tokens or images seen."""
-        if step > self._logged_until:
-            now = int(time.time() * 1000)
-            self._metrics += [(key, float(value), now, step) for key, value in values.items()]
+        now = int(time.time() * 1000)
+        self.keep([(key, float(value), now, step) for key, value in values.items()])
         if len(self._metrics) >= _BATCH or time.monotonic() - self._last_flush > FLUSH_SECONDS:
             self.flush()
+
+    @property
+    def unsent(self) -> list[tuple[str, float, int, int]]:
+        """What is kept: metric, value, time in milliseconds, step."""
+        return list(self._metrics)
+
+    def keep(self, points: Iterable[tuple[str, float, int, int]]) -> None:
+        """Takes up what was unsent when a checkpoint was written, or is new; what the run has is left out."""
+        for key, value, now, step in points:
+            if step > self._logged.get(key, -1):
+                self._logged[key] = step
+                self._metrics.append((key, value, now, step))
 
     def flush(self) -> bool:
         """Sends what is kept. False where the store did not take it; it is kept then."""
@@ -316,6 +348,11 @@ class Tracker:
         """Stores `text` as the artifact `name`."""
         with patience(tracking_uri()):
             client().log_text(self.run_id, text, name)
+
+    def has(self, name: str) -> bool:
+        """Whether the run has the artifact `name`."""
+        with patience(tracking_uri()):
+            return any(item.path == name and item.file_size for item in client().list_artifacts(self.run_id))
 
     def file(self, file: Path, folder: str | None = None) -> None:
         """Stores a file as an artifact."""

@@ -44,6 +44,14 @@ def duration(seconds: float | None) -> str:
     return "-"
 
 
+def size(count: int) -> str:
+    """Bytes in the unit that suits them."""
+    value, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
+    while value >= 999.95 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.{0 if units[0] == 'bytes' else 1}f} {units[0]}"
+
+
 def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether `value` can stand on an axis."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

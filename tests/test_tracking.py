@@ -2,13 +2,18 @@
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
+import threading
 
+import optuna
 import pytest
 
 from ablate import tracking
 from ablate.errors import AblateError, StoreError
+from ablate.sweeping.study import open_storage, storage_errors, storage_url
+from ablate.sweeping.worker import await_store
 
 
 def test_several_processes_may_start_at_once_on_a_new_store(tmp_path):
@@ -122,3 +127,59 @@ def test_a_run_that_was_deleted_cannot_go_on(store):
     assert not isinstance(found.value, StoreError)  # it is this run that fails, not the store
     with pytest.raises(AblateError, match="is gone from MLflow"):
         tracking.Tracker.resume("0" * 32)
+
+
+def locked(file, seconds):
+    """Another connection that has a database for itself for so long; it is there when this returns."""
+    other = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(seconds, other.close)
+    release.start()
+    return release
+
+
+def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
+    """Longer than the five seconds that SQLite's driver waits by itself."""
+    tracker = tracking.Tracker.start("e", "r", {})
+    study = optuna.create_study(storage=open_storage(storage_url()))
+    releases = [locked(store / name, 6) for name in ("mlflow.db", "optuna.db")]
+    tracker.metrics({"m": 1.0}, 1)
+    assert tracker.flush()
+    study.set_user_attr("a", 1)
+    for release in releases:
+        release.join()
+    assert [m.value for m in tracking.client().get_metric_history(tracker.run_id, "m")] == [1.0]
+
+
+def test_a_database_that_stays_locked_is_told(store, monkeypatch):
+    monkeypatch.setattr(tracking, "LOCKED", 0.3)
+    monkeypatch.setattr("ablate.sweeping.study.LOCKED", 0.3)
+    tracking.client.cache_clear()
+    tracking.experiment_id("e")
+    study = optuna.create_study(storage=open_storage(storage_url()))
+    releases = [locked(store / name, 3600) for name in ("mlflow.db", "optuna.db")]
+    with pytest.raises(StoreError, match="locked"):
+        tracking.Tracker.start("e", "r", {})
+    with pytest.raises(StoreError, match=r"locked.*run the same command again"), storage_errors(storage_url()):
+        study.set_user_attr("a", 1)
+    for release in releases:
+        release.cancel()
+        release.function()
+
+
+def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://away")
+    answers = iter([StoreError("No answer."), StoreError("No answer."), None])
+
+    def client():
+        if error := next(answers):
+            raise error
+
+    monkeypatch.setattr(tracking, "client", client)
+    monkeypatch.setattr("ablate.sweeping.worker.time.sleep", lambda _: None)
+    notes = []
+    await_store(notes.append, lambda: False)
+    assert notes == ["No answer. It is waited for, up to 2.0 min."] * 2
+    answers = iter([StoreError("No answer.")])
+    with pytest.raises(StoreError):
+        await_store(notes.append, lambda: True)  # Ctrl-C

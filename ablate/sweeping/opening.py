@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import confirmation_name, create, generations, spec_of, study_name
+from ablate.sweeping.study import confirmation_name, create, generations, spec_of, study_name, study_names
 from ablate.sweeping.trials import ArmTrials, Confirmation
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
     if fresh:
         return known[-1] + 1
     prefix = f"{spec.name}@{known[-1]}/"
-    name = next(n for n in optuna.get_all_study_names(storage) if n.startswith(prefix))
+    name = next(n for n in study_names(storage) if n.startswith(prefix))
     study = optuna.load_study(study_name=name, storage=storage)
     refuse_changes(spec_of(study), spec, known[-1], study.user_attrs.get("plugins", {}))
     return known[-1]
@@ -147,8 +148,13 @@ def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     uri = tracking.redacted(tracking.tracking_uri())  # a password is not for whoever reads the studies
     if known and tracking.redacted(study.user_attrs.get("tracking_uri", "")) == uri:
         return str(known)
-    tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, **provenance.environment()}
-    tracker = tracking.Tracker.start(title, arm, tags)
+    mark = study.user_attrs.get("mark")  # finds the run of a process that was killed before it wrote down the id
+    found = tracking.find_run(title, {"ablate.mark": mark}) if mark else None
+    if not mark:
+        study.set_user_attr("mark", mark := uuid.uuid4().hex)
+    tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, "ablate.mark": mark}
+    tags |= provenance.environment()
+    tracker = tracking.Tracker(found) if found else tracking.Tracker.start(title, arm, tags)
     tracker.params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
     tracker.text(spec.to_yaml(), "sweep.yaml")
     for name, text in plugins.copies(spec.plugin_files).items():

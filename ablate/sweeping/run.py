@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ablate import plugins, tracking
-from ablate.errors import StoreError, SweepError
+from ablate.errors import AblateError, StoreError, SweepError
 from ablate.sweeping.display import Display, Running
 from ablate.sweeping.opening import changed_plugins, check, generation_of, open_arms, open_confirmation, threads_for
 from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord, title_of
@@ -154,7 +154,7 @@ class _Runner:
         tags["ablate.trial"] = str(number_of(trial))
         run_id = trial.user_attrs.get("run_id")
         if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
-            run_id = tracking.find_run(self.title, tags)
+            run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
         place = Place(self.title, name, arm.parent, tags, run_id)
         slot = min(set(range(self.workers)) - {job.slot for job in self.jobs.values()})
         try:
@@ -188,6 +188,8 @@ class _Runner:
             job.trial.set_user_attr("run_id", job.run_id)
             job.arm.report_missing(job.trial, validations)
             self.display.goes_on(id(job.connection), made)
+        elif kind == "waiting":
+            self.display.note_once(content[0])
         elif kind == "progress":
             self.display.progress(id(job.connection), *content)
         elif kind == "validation":
@@ -285,12 +287,13 @@ class _Runner:
         """Writes the best of each arm to its run in MLflow and ends that."""
         best = self._best()
         for arm in self.arms:
-            tracker = tracking.Tracker(arm.parent)
             try:
+                tracker = tracking.Tracker.resume(arm.parent)
                 if trial := best.get(arm.arm):
-                    tracker.metrics({f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}, 0)
+                    metrics = {f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}
+                    tracker.metrics(metrics, arm.counted(*FINISHED))
                     chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
                     tracker.tags({"ablate.best.run_id": trial.run_id, **chosen})
                 tracker.end("completed")
-            except StoreError as error:
+            except AblateError as error:
                 self.display.note(str(error))

@@ -1,4 +1,4 @@
-"""How far the sweeps are: trials by status, and the best so far."""
+"""How far the sweeps are: trials by status, the best so far, and what their checkpoints take."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from ablate.printing import table
 from ablate.sweeping.records import FINISHED, STATUSES, finished, title_of
 from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
-from ablate.words import number, setting
+from ablate.training.train import checkpoint_bytes
+from ablate.words import number, setting, size
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,6 +24,7 @@ def statuses(title: str | None = None, storage: str | None = None) -> list[dict[
         sweep = read_sweep(name, url)
         for arm in sweep.trials:
             best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
+            runs = {t.run_id for t in (*sweep.trials[arm], *confirmed) if t.run_id}
             rows.append(
                 {
                     "sweep": sweep.title,
@@ -34,6 +36,7 @@ def statuses(title: str | None = None, storage: str | None = None) -> list[dict[
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,
                     "params": best.params if best else {},
+                    "checkpoint_bytes": sum(checkpoint_bytes(run_id) for run_id in runs),
                     "failures": [
                         *(f"#{t.number}: {t.reason}" for t in sweep.trials[arm] if t.status == "failed"),
                         *(f"seed {t.params['seed']}: {t.reason}" for t in confirmed if t.status == "failed"),
@@ -54,6 +57,8 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         counts = ", ".join(f"{row[status]} {status}" for status in STATUSES if row[status])
         if row["confirm_target"]:
             counts += f"; {row['confirmed']}/{row['confirm_target']} seeds confirmed"
+        if row["checkpoint_bytes"]:
+            counts += f"; checkpoints {size(row['checkpoint_bytes'])}"
         best = "" if row["best"] is None else f"{row['metric']} {number(row['best'])}"
         at = ", ".join(f"{path.rpartition('.')[2]}={setting(value)}" for path, value in row["params"].items())
         told.append([row["sweep"], row["arm"], f"{done}/{row['target']}", counts, best, at])

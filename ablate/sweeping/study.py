@@ -44,8 +44,8 @@ def open_storage(url: str) -> BaseStorage:
     url = with_driver(url)
     try:
         # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
-        engine: dict[str, Any] = {"connect_args": {"timeout": 60}} if sqlite_file(url) else {"pool_pre_ping": True}
-        with creation_lock(url), warnings.catch_warnings():
+        engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if sqlite_file(url) else {"pool_pre_ping": True}
+        with creation_lock(url, _create), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
             return optuna.storages.RDBStorage(
                 url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=10 * HEARTBEAT
@@ -58,6 +58,13 @@ def open_storage(url: str) -> BaseStorage:
             f"The Optuna storage {redacted(url)} cannot be used: {text} "
             "Give another with --storage URL, or move a damaged file away."
         ) from None
+
+
+def _create(url: str) -> None:
+    """Makes the tables of Optuna."""
+    import optuna
+
+    optuna.storages.RDBStorage(url).engine.dispose()
 
 
 def study_name(name: str, generation: int, arm: str) -> str:
@@ -84,15 +91,18 @@ def existing_storage(url: str) -> BaseStorage | None:
 
 def generations(storage: BaseStorage) -> dict[str, list[int]]:
     """The sweeps of a storage: name -> its generations, ascending."""
-    import optuna
-
     found: dict[str, set[int]] = {}
-    for full in optuna.get_all_study_names(storage):
+    for full in study_names(storage):
         head, slash, _ = full.rpartition("/")
         name, at, generation = head.rpartition("@")
         if slash and at and generation.isdigit():
             found.setdefault(name, set()).add(int(generation))
     return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+
+
+def study_names(storage: BaseStorage) -> list[str]:
+    """The studies, but for one whose process was killed before it could write the sweep file to it."""
+    return [study.study_name for study in storage.get_all_studies() if "spec" in study.user_attrs]
 
 
 def read_sweep(title: str, url: str | None = None) -> SweepRecord:
@@ -117,7 +127,7 @@ def read_arms(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
     import optuna
 
     prefix = f"{name}@{generation}/"
-    full_names = [full for full in optuna.get_all_study_names(storage) if full.startswith(prefix)]
+    full_names = [full for full in study_names(storage) if full.startswith(prefix)]
     arms = [arm for full in full_names if "/" not in (arm := full.removeprefix(prefix))]
     studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
     first = next(iter(studies.values()))
@@ -190,7 +200,7 @@ def record(trial: FrozenTrial, arm: str) -> TrialRecord:
         arm=arm,
         number=number_of(trial),
         status=status(trial),
-        params=trial.params or dict(trial.system_attrs.get("fixed_params", {})),
+        params={**trial.system_attrs.get("fixed_params", {}), **trial.params},
         value=value,
         metrics=notes.get("metrics", {}),
         curve=dict(sorted(trial.intermediate_values.items())),

@@ -17,6 +17,7 @@ from ablate.training.train import Result, discard_checkpoint
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
     from optuna.trial import FrozenTrial
 
     from ablate.config import Experiment
@@ -67,14 +68,24 @@ class ArmTrials:
             if status(trial) == "failed" and self.remaining() > 0:
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
+        self._drop_checkpoints()  # of the trial that ended last, if the session ended before this
         return again
 
     def take_up(self) -> int:
         """Puts up for another try the trials of processes that are gone; of another machine's those whose heartbeat
-        stopped minutes ago."""
-        gone = [t for t in self.study.get_trials(deepcopy=True) if t.state.name == "RUNNING" and is_orphan(t)]
+        stopped minutes ago.
+
+        It is called by one process at a time, as `ask` is: a running trial without an owner was left by a process that
+        was killed while it asked, an interrupted one that nothing continues by one that was killed in between.
+        """
+        unfinished = [t for t in attempts(self.study) if t.state.name in ("RUNNING", "FAIL")]
+        gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t)]
+        gone = [t for t in gone if t.state.name == "RUNNING" or t.user_attrs.get("status") == "interrupted"]
         for trial in gone:
-            self.interrupted(trial, "its process is gone")
+            if trial.state.name == "RUNNING":
+                self.interrupted(trial, "its process is gone")
+            else:
+                self._enqueue(trial, 0, resume=True, seconds=trial.user_attrs.get("seconds_before", 0.0))
         for trial in stale(self.study):
             self._enqueue(trial, trial.user_attrs.get("deaths", 0), resume=True)
             gone.append(trial)
@@ -104,27 +115,31 @@ class ArmTrials:
         """The next trial, owned by this process: one put up for another try, or a new point."""
         self.take_up()  # what died since is counted as open: without this a new point would take its place
         frozen = self.study.get_trials(deepcopy=False)
-        number = sum("continues" not in trial.user_attrs for trial in frozen)
-        waiting = any(trial.state.name == "WAITING" for trial in frozen)
-        trial = self._propose(number, waiting)
+        waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
+        if waiting:
+            number = number_of(waiting)
+        else:
+            number = sum("continues" not in trial.user_attrs for trial in frozen)
+            self.study.enqueue_trial(self._fixed(number), user_attrs={"number": number})
+        self.study.sampler = self.spec.sampler.build(number)
+        trial = self.study.ask(self._distributions())
         trial.set_user_attr("owner", owner())
         beat(self.study, trial)
-        if "continues" not in trial.user_attrs:
-            trial.set_user_attr("number", number)
         for step, value in trial.user_attrs.get("curve", {}).items():
             trial.report(value, int(step))
             trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
         return trial
 
-    def _propose(self, number: int, waiting: bool) -> Trial:
-        """The trial that is `waiting`, or else the new one of that number."""
-        self.study.sampler = self.spec.sampler.build(number)
-        if not waiting:
-            if self.spec.sampler.kind == "grid":
-                self.study.enqueue_trial(self._next_cell())
-            elif number < len(starts := self.spec.starts(self.arm)):
-                self.study.enqueue_trial(starts[number])
-        return self.study.ask(distributions(self.spec.space(self.arm)))
+    def _fixed(self, number: int) -> dict[str, Any]:
+        """What the sampler does not choose of the new trial `number`."""
+        if self.spec.sampler.kind == "grid":
+            return self._next_cell()
+        starts = self.spec.starts(self.arm)
+        return starts[number] if number < len(starts) else {}
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        """What is chosen for each trial, for Optuna."""
+        return distributions(self.spec.space(self.arm))
 
     def prunes(self, trial: Trial) -> bool:
         """Whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
@@ -215,8 +230,14 @@ class ArmTrials:
         notes["seconds_before"] = seconds
         if resume:
             curve = {str(step): value for step, value in trial.intermediate_values.items()}
+            curve = {**trial.user_attrs.get("curve", {}), **curve}
             notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}
-        self.study.enqueue_trial(record(trial, self.arm).params, user_attrs=notes)
+        params = record(trial, self.arm).params
+        if not params.keys() >= self._distributions().keys():  # killed in between: the rest is proposed once more
+            params = trial.system_attrs.get("fixed_params", {})
+        self.study.enqueue_trial(params, user_attrs=notes)
+        if not resume and (run_id := trial.user_attrs.get("run_id")):
+            discard_checkpoint(run_id)
 
     def _frozen(self, number: int) -> FrozenTrial:
         return next(trial for trial in self.study.get_trials(deepcopy=True) if trial.number == number)
@@ -254,11 +275,12 @@ class Confirmation(ArmTrials):
     def params(self, trial: Trial) -> dict[str, Any]:
         return {**self.confirmed.params, **trial.params}
 
-    def _propose(self, number: int, waiting: bool) -> Trial:
-        if not waiting:
-            taken = [r.params["seed"] for r in self.found()]
-            self.study.enqueue_trial({"seed": next(seed for seed in self.seeds if seed not in taken)})
-        return self.study.ask(distributions({"seed": Range(low=0, high=2**32 - 1)}))
+    def _fixed(self, number: int) -> dict[str, Any]:
+        taken = [r.params["seed"] for r in self.found()]
+        return {"seed": next(seed for seed in self.seeds if seed not in taken)}
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        return distributions({"seed": Range(low=0, high=2**32 - 1)})
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

@@ -2,7 +2,7 @@
 
 Messages to the sweep:
     ("started", run_id, updates made before, their validations)
-    ("progress", updates, loss)    ("validation", updates, metrics)
+    ("waiting", for what)    ("progress", updates, loss)    ("validation", updates, metrics)
     ("done", result)    ("failed", reason, traceback)    ("away", message: a disk is full or a server is gone)
 and from it: "go" or "prune" in answer to a validation, "stop" at any time. A sweep that is gone counts as "stop".
 """
@@ -14,14 +14,17 @@ import multiprocessing
 import os
 import signal
 import sys
+import time
 import traceback
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
+from ablate import tracking
 from ablate.errors import StoreError
 from ablate.tracking import environ
+from ablate.words import duration
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from ablate.config import Tree
     from ablate.training.train import Place
 
+AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 
 
@@ -131,6 +135,7 @@ def work(
         asked_to_stop=asked_to_stop,
     )
     try:
+        await_store(lambda text: send("waiting", text), asked_to_stop)
         result = train(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)
     except StoreError as error:
@@ -140,6 +145,20 @@ def work(
     finally:
         with contextlib.suppress(OSError):
             connection.close()
+
+
+def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) -> None:
+    """Returns when MLflow answers; a server that is away is waited for, `AWAY` seconds. Raises StoreError."""
+    deadline = time.monotonic() + AWAY
+    while True:
+        try:
+            tracking.client()
+            return
+        except StoreError as error:
+            if not tracking.tracking_uri().startswith("http") or time.monotonic() > deadline or asked_to_stop():
+                raise
+            note(f"{error} It is waited for, up to {duration(AWAY)}.")
+        time.sleep(1)
 
 
 @contextlib.contextmanager

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.errors import StoreError
 from ablate.tracking import Tracker
 
 CHECKPOINT = "last.ckpt"
+PREVIOUS = "previous.ckpt"  # the one before it, while the run goes on
 
 
 @dataclass(frozen=True)
@@ -27,29 +31,58 @@ class Earlier:
     """Updates -> metrics of the validation after them."""
 
 
-def earlier_in(file: Path) -> Earlier | None:
-    """How far the run had got that wrote a checkpoint; None where there is none that can be read. A damaged one is set
-    aside, so that training starts anew."""
-    if not file.exists():
-        return None
+def newest(folder: Path) -> tuple[Path, Earlier] | None:
+    """The checkpoint in `folder` to go on from, and how far its run had got; None where there is none that is whole.
+
+    A damaged one is set aside with a message, and the one before it is taken.
+    """
+    for file in [file for name in (CHECKPOINT, PREVIOUS) if (file := folder / name).exists()]:
+        try:
+            return file, _read(file)
+        except MemoryError:  # nothing is wrong with the file
+            raise
+        except Exception as error:
+            aside = file.with_suffix(".damaged")
+            os.replace(file, aside)
+            way_on = (
+                "the one before it is used" if (folder / PREVIOUS).exists() else "the run starts from its beginning"
+            )
+            print(f"The checkpoint {file} is damaged ({error}). It is now {aside.name}; {way_on}.")
+    return None
+
+
+def _read(file: Path) -> Earlier:
+    """How far the run had got that wrote `file`. Every byte is checked against the sums in it, which loading does
+    not."""
+    with zipfile.ZipFile(file) as archive:
+        if (part := archive.testzip()) is not None:
+            raise ValueError(f"the checksum of {part} is wrong")
+    content = torch.load(file, map_location="cpu", weights_only=True)
+    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"])
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time trains the run of `folder`: the worker of a sweep that was killed may live a moment longer.
+    The lock goes with the process that holds it."""
+    lock = FileLock(folder / "lock")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
-        return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"])
-    except Exception as error:
-        aside = file.with_suffix(".damaged")
-        os.replace(file, aside)
-        print(
-            f"The checkpoint {file} cannot be read ({error}). It is now {aside.name}; "
-            "the run starts from its beginning."
-        )
-        return None
+        lock.acquire(timeout=0.2)
+    except Timeout:
+        print(f"Another process is at the run {folder.name}; waiting for it to end.")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class Checkpoint(Callback):
     """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state,
     counters.
 
-    The file is written beside and moved into place, so that a killed process leaves the one before. It stands after the
+    The file is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so
+    that a process that is killed, or a machine that stops, at any moment leaves one to go on from. It stands after the
     callbacks whose state it stores.
     """
 
@@ -58,10 +91,12 @@ class Checkpoint(Callback):
         self._random: torch.Tensor | None = None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"random": torch.get_rng_state()}
+        return {"random": torch.get_rng_state(), "unsent": self.tracker.unsent if self.tracker else []}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._random = state_dict["random"]
+        if self.tracker:
+            self.tracker.keep(state_dict.get("unsent", []))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._random is not None:
@@ -71,16 +106,30 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Writes the checkpoint; metrics up to here are sent first, so that a continued run misses none."""
+        """Writes the checkpoint. Metrics up to here are sent first, what cannot be sent is in it: a continued run
+        misses none."""
         if self.tracker:
             self.tracker.flush()
         part = self.file.with_suffix(".part")
         try:
             trainer.save_checkpoint(part)
+            _sync(part)
+            if self.file.exists():
+                os.replace(self.file, self.file.with_name(PREVIOUS))
             os.replace(part, self.file)
+            _sync(self.file.parent)
         except OSError as error:
             part.unlink(missing_ok=True)
             raise StoreError(
                 f"The checkpoint {self.file} cannot be written: {error.strerror or error}. "
                 "Make room, or move the store to another disk and set ABLATE_STORE to it."
             ) from None
+
+
+def _sync(path: Path) -> None:
+    """Returns when a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

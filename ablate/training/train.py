@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import time
@@ -84,18 +85,28 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
     that it would have had.
     """
+    from ablate.training.checkpoints import PREVIOUS, alone
+
     begin = time.perf_counter()
     corpus = experiment.data.load(tracking.cache_folder())
     speed = choose_speed(experiment, corpus)
     surroundings = _surroundings(experiment, corpus, speed)
-    tracker = _open_run(experiment, place, surroundings)
-    try:
-        status, reason, step, metrics, facts = _fit(experiment, corpus, speed, tracker, hooks)
-    except BaseException as error:
-        tracker.end("failed", reason_of(error))
-        raise
-    tracker.tags(facts)
-    tracker.end(status, reason)
+    with contextlib.ExitStack() as held:
+        if place.run_id:
+            held.enter_context(alone(run_folder(place.run_id)))
+        tracker = _open_run(experiment, place, surroundings)
+        folder = run_folder(tracker.run_id)
+        if not place.run_id:
+            held.enter_context(alone(folder))
+        try:
+            status, reason, step, metrics, facts = _fit(experiment, corpus, speed, tracker, hooks)
+        except BaseException as error:
+            tracker.end("failed", reason_of(error))
+            raise
+        tracker.tags(facts)
+        tracker.end(status, reason)
+        if status != "interrupted":
+            (folder / PREVIOUS).unlink(missing_ok=True)
     seconds = time.perf_counter() - begin
     items = experiment.trainer.batch_size * corpus.items_per_sample
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
@@ -107,13 +118,21 @@ def reason_of(error: BaseException) -> str:
 
 
 def run_folder(run_id: str) -> Path:
-    """Where a run keeps its checkpoint. Raises StoreError where it cannot be written to."""
+    """Where a run keeps its checkpoints. Raises StoreError where it cannot be written to."""
     return tracking.subfolder(f"runs/{run_id}")
 
 
 def discard_checkpoint(run_id: str) -> None:
-    """Removes a run's checkpoint, if there is one."""
+    """Removes a run's checkpoints, if there are any."""
     shutil.rmtree(tracking.store() / "runs" / run_id, ignore_errors=True)
+
+
+def checkpoint_bytes(run_id: str) -> int:
+    """The size of what a run keeps to go on from; nothing is made by looking."""
+    folder = tracking.store_path() / "runs" / run_id
+    with contextlib.suppress(FileNotFoundError):  # of a run that goes on, one may be moved just now
+        return sum(file.stat().st_size for file in folder.glob("*.*"))
+    return 0
 
 
 def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
@@ -170,13 +189,16 @@ def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
 
 
 def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, Any]) -> tracking.Tracker:
+    texts = {**plugins.copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
     if place.run_id:
-        return tracking.Tracker.resume(place.run_id)
-    tags = {**surroundings, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
-    tracker = tracking.Tracker.start(place.experiment, place.name or run_name(experiment), tags, place.parent)
+        tracker = tracking.Tracker.resume(place.run_id)
+        if tracker.has("config.yaml"):  # the last thing written below
+            return tracker
+    else:
+        tags = {**surroundings, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
+        tracker = tracking.Tracker.start(place.experiment, place.name or run_name(experiment), tags, place.parent)
     tracker.params(experiment.flat())
-    tracker.text(experiment.to_yaml(), "config.yaml")
-    for name, text in plugins.copies(experiment.plugins).items():
+    for name, text in texts.items():
         tracker.text(text, name)
     return tracker
 
@@ -187,7 +209,7 @@ def _fit(
     """(status, reason, updates, metrics of the last validation, facts)."""
     from ablate.tasks import tasks
     from ablate.training.callbacks import Curves, Interrupt, Stop, Validations
-    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, Earlier, earlier_in
+    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, Earlier, newest
     from ablate.training.loaders import Loaders
 
     random.seed(experiment.seed)
@@ -207,15 +229,14 @@ def _fit(
         callbacks.append(Interrupt(hooks.asked_to_stop, checkpoint.save))
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
     facts = {"ablate.parameters": task.model.parameter_count(), "ablate.checkpoint": str(folder / CHECKPOINT)}
-    resume = folder / CHECKPOINT
-    before = earlier_in(resume)
+    file, before = newest(folder) or (None, Earlier())
     if hooks.started:
         text = f"{task.model.parameter_count():,} parameters; {corpus.description}; {speed.why}"
-        hooks.started(tracker.run_id, text, before or Earlier())
+        hooks.started(tracker.run_id, text, before)
     loaders = Loaders(experiment, corpus)
     status, reason = "completed", ""
     try:
-        trainer.fit(task, loaders, ckpt_path=None if before is None else str(resume), weights_only=True)
+        trainer.fit(task, loaders, ckpt_path=str(file) if file else None, weights_only=True)
         if validations.step < experiment.trainer.max_steps:
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:

@@ -134,18 +134,6 @@ def test_a_run_killed_after_a_checkpoint_goes_on_from_it_without_logging_a_step_
     assert tracking.client().get_run(started[0]).info.status == "FINISHED"
 
 
-def test_a_damaged_checkpoint_is_set_aside_and_the_run_starts_again(store, tiny_settings, capsys):
-    run = experiment(tiny_settings)
-    whole = train(run)
-    part = train(run, hooks=Hooks(asked_to_stop=stop_at(6)))
-    file = store / "runs" / part.run_id / "last.ckpt"
-    file.write_bytes(file.read_bytes()[:1000])
-    rest = train(run, Place(run_id=part.run_id))
-    assert rest.metrics == whole.metrics
-    assert (store / "runs" / part.run_id / "last.damaged").exists()
-    assert "starts from its beginning" in capsys.readouterr().out
-
-
 def test_a_run_that_explodes_is_recorded_as_diverged_with_its_step(store, tiny_settings):
     result = train(experiment(tiny_settings, optimizer__lr=1e4, schedule__warmup_steps=0, trainer__max_steps=50))
     tags = tracking.client().get_run(result.run_id).data.tags
