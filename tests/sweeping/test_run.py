@@ -129,6 +129,35 @@ def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
     assert {arm: trials[:2] for arm, trials in more.confirmed.items()} == record.confirmed
 
 
+@pytest.mark.parametrize("keep", ["best", "all", "none"])
+def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec, monkeypatch, keep):
+    """And of a trial that was interrupted always; `ablate status` says what they take."""
+    settings = {"arms": {}, "checkpoints": keep, "confirm": {"seeds": 2}}
+    hear = run._Runner._hear
+
+    def stop(self, job):
+        hear(self, job)
+        if job.trial.number == 1 and job.trial.study.trials[1].intermediate_values:
+            self.stopping = 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run._Runner, "_hear", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(spec(**settings), workers=1)
+    found = optuna.load_study(study_name="small@1/all", storage=open_storage(storage_url())).trials
+    assert len(found) == 3, [(x.number, x.state, x.user_attrs) for x in found]
+    interrupted = read_sweep("small").trials["all"][1]
+    assert interrupted.status == "interrupted"
+    assert (store / "runs" / interrupted.run_id / "last.ckpt").exists()
+    record = run_sweep(spec(**settings), workers=1)
+    searched, confirmed = record.trials["all"], record.confirmed["all"]
+    best = [min(trials, key=lambda t: t.value) for trials in (searched, confirmed)]
+    kept = {"best": best, "all": [*searched, *confirmed], "none": []}[keep]
+    files = list(store.glob("runs/*/*.ckpt"))
+    assert sorted(file.parent.name for file in files) == sorted(t.run_id for t in kept)
+    assert statuses("small")[0]["checkpoint_bytes"] == sum(file.stat().st_size for file in files)
+
+
 def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
     settings = {"arms": {"pre": {"norm": "pre"}}, "budget": {"trials": 1}, "confirm": {"seeds": 2}}
     plain = run_sweep(spec(name="plain", **settings), workers=1)
