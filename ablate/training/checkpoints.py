@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from ablate import ranks
 from ablate.errors import StoreError
 from ablate.tracking import Tracker
 
@@ -77,7 +78,7 @@ class Checkpoint(Callback):
         part = self.file.with_suffix(".part")
         try:
             trainer.save_checkpoint(part)
-            os.replace(part, self.file)
+            ranks.first(lambda: os.replace(part, self.file))
         except OSError as error:
             part.unlink(missing_ok=True)
             raise StoreError(
