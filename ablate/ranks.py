@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import pickle
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ablate.errors import StoreError
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from torch.distributed import Store
 
 T = TypeVar("T")
-GRACE = 10.0  # seconds that one rank waits for the others where they should all end a call
+POLL = 0.05  # seconds between two looks at what rank 0 wants
+GRACE = 5.0  # seconds that one rank waits for the others where they should all end a call
 
 
 class Lost(StoreError):  # noqa: N818 - in the words of the group
@@ -43,21 +44,27 @@ class _Group:
     signals: list[float] = field(default_factory=list)
     """When this process was asked to end."""
 
-    def has(self, *keys: str, seconds: float) -> bool:
-        """Whether all `keys` are there within so many seconds."""
-        from torch.distributed import DistStoreError
-
-        try:
-            self.store.wait(list(keys), timedelta(seconds=seconds))
-        except DistStoreError:
-            return False
+    def hears(self, *keys: str, seconds: float = math.inf) -> bool:
+        """Whether all `keys` are written within so many seconds; where torchrun ends us, there are hardly any left."""
+        begin = time.monotonic()
+        while not self._check(keys):
+            asked = self.signals[0] if self.signals else math.inf
+            if time.monotonic() > min(begin + seconds, asked + GRACE):
+                return False
+            time.sleep(POLL)
         return True
+
+    def _check(self, keys: Sequence[str]) -> bool:
+        try:
+            return self.store.check(list(keys))
+        except RuntimeError:
+            raise Lost("torchrun is gone.") from None
 
     def write(self, key: str, content: Any) -> None:
         try:
             self.store.set(key, pickle.dumps(content))  # type: ignore[arg-type]
-        except RuntimeError as error:
-            raise Lost(f"torchrun is gone: {error}") from None
+        except RuntimeError:
+            raise Lost("torchrun is gone.") from None
 
     def read(self, key: str) -> Any:
         return pickle.loads(self.store.get(key))  # noqa: S301 - what rank 0 of this group wrote
@@ -100,7 +107,11 @@ def led(function: Callable[[], int]) -> int:
         return function()
     _group = _joined()
     if _group.rank:
-        return _follow(_group)
+        try:
+            return _follow(_group)
+        except Lost as error:
+            print(f"rank {_group.rank}: {error}", file=sys.stderr)
+            return 1
     status = 1
     try:
         status = function()
@@ -126,7 +137,7 @@ def together(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
         yield
     except Exception as error:
         _group.write(f"end/{number}/0", None)
-        if not _group.has(*(f"end/{number}/{rank}" for rank in range(_group.size)), seconds=GRACE):
+        if not _group.hears(*(f"end/{number}/{rank}" for rank in range(_group.size)), seconds=GRACE):
             first = str(error).strip().partition("\n")[0]
             raise Lost(f"A rank of this group is gone or stands still ({type(error).__name__}: {first}).") from error
         raise
@@ -180,10 +191,7 @@ def _joined() -> _Group:
 
 def _follow(group: _Group) -> int:
     """What the ranks above 0 do: one call after another, until rank 0 says that it is over."""
-    while True:
-        while not group.has(f"call/{group.calls}", seconds=1):
-            if group.signals and time.monotonic() - group.signals[0] > GRACE:  # rank 0 was killed
-                return 1
+    while group.hears(f"call/{group.calls}"):
         function, content = group.read(f"call/{group.calls}")
         if function is None:
             return int(content)
@@ -193,10 +201,10 @@ def _follow(group: _Group) -> int:
         except Exception:
             failed, trace = True, traceback.format_exc()
         group.write(f"end/{group.calls}/{group.rank}", None)
-        if failed and not group.has(f"end/{group.calls}/0", seconds=0.1 if group.signals else GRACE):
-            print(f"rank {group.rank} failed alone:\n{trace}", file=sys.stderr)
-            return 1
+        if failed and not group.hears(f"end/{group.calls}/0", seconds=GRACE):
+            raise Lost(f"It failed alone.\n{trace}")
         group.calls += 1
+    raise Lost("Rank 0 is gone.")
 
 
 # ---------------------------------------------------------------------------------------------------- collectives

@@ -234,7 +234,7 @@ class _Runner:
             self._close(job, "interrupted", finished=False)
             raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "lost":
-            self._gone(job, content[0].rstrip("."))
+            self._gone(job, content[0])
             raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "failed":
             reason, trace = content

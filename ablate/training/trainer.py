@@ -56,7 +56,13 @@ def quiet_lightning() -> None:
 
 
 def check_ranks(config: TrainerConfig, source: str = "the configuration") -> None:
-    """Raises ConfigError where the batch cannot be shared equally by the ranks of the group."""
+    """Raises ConfigError where the batch, or the machine's GPUs, cannot be shared equally by the ranks of the group."""
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else ranks.local_size()
+    if gpus < ranks.local_size():
+        message = f"{ranks.local_size()} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"
+        raise ConfigError([Problem("", message)], source)
     parts = ranks.world_size() * config.accumulate
     if config.batch_size % parts:
         message = f"must be a multiple of {parts}: {ranks.world_size()} ranks, trainer.accumulate {config.accumulate}"

@@ -93,7 +93,7 @@ def test_two_ranks_train_what_one_process_trains_and_stop_as_one(store, settings
     assert (group["pruned"]["status"], group["pruned"]["step"]) == ("pruned", 10)
     assert group["diverged"]["status"] == "diverged"
     part, rest, whole = group["part"], group["rest"], group["llama"]
-    assert (part["status"], part["step"], rest["run_id"]) == ("interrupted", 8, part["run_id"])
+    assert (part["status"], part["step"], rest["run_id"]) == ("interrupted", 7, part["run_id"])
     assert rest["metrics"] == whole["metrics"]
     for key in ("train/loss", "train/grad_norm", "val/loss"):
         assert history(rest["run_id"], key) == history(whole["run_id"], key)
