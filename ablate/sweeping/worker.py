@@ -98,6 +98,9 @@ class Here(threading.Thread):
 
 def start_here(experiment: Tree, place: Place, threads: int) -> tuple[Here, Connection]:
     """Starts a trial in this process, whose main thread goes on with the sweep: the trial, and our end of the pipe."""
+    for earlier in threading.enumerate():
+        if isinstance(earlier, Here):  # one that the sweep has given up stops at its next update
+            earlier.join()
     ours, theirs = multiprocessing.Pipe()
     here = Here(target=trial, args=(theirs, experiment, place, threads), daemon=True)
     here.start()
