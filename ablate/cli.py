@@ -9,6 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ablate import ranks
 from ablate.errors import AblateError
 
 if TYPE_CHECKING:
@@ -111,6 +112,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.verb:
         top.print_help()
         return 2
+    return ranks.led(lambda: _run(given))
+
+
+def _run(given: argparse.Namespace) -> int:
+    """The verb that is given; its errors in words."""
     try:
         status: int = globals()[f"_{given.verb}"](given)
         return status
@@ -191,7 +197,7 @@ def _sweep(given: argparse.Namespace) -> int:
     from ablate.reporting.tables import render
     from ablate.sweeping.run import sweep
 
-    command = " ".join(["ablate", "sweep", *(word for word in sys.argv[2:] if word != "--fresh")])
+    command = " ".join([ranks.command(), "sweep", *(word for word in sys.argv[2:] if word != "--fresh")])
     try:
         record = sweep(spec, workers=given.workers, storage=given.storage, fresh=given.fresh, console=console)
     except KeyboardInterrupt:

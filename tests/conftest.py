@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import sys
 from contextlib import closing
 
 import pytest
@@ -67,6 +68,20 @@ TINY_VIT = {
 def tiny_settings():
     """Settings of a language model that trains in a second."""
     return TINY
+
+
+@pytest.fixture
+def vit_settings():
+    """Those of a Vision Transformer."""
+    return TINY_VIT
+
+
+@pytest.fixture
+def torchrun(monkeypatch):
+    """torchrun(word, ...): the command that starts a group of two ranks on this machine."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    group = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return lambda *words: [*group, *words]
 
 
 @pytest.fixture(params=[TINY, TINY_VIT], ids=["llama", "vit"])

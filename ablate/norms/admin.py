@@ -9,6 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ablate import ranks
 from ablate.norms.placement import Placement, Site, placements
 from ablate.norms.residuals import Sublayer
 
@@ -47,8 +48,8 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
     def inside(residual: AdminResidual, total: Tensor) -> None:
         nonlocal variance
         branch = (total - residual.omega * stream).double()
-        earlier = stream.double().var(correction=0) if variance is None else variance
-        variance = earlier + branch.var(correction=0)
+        earlier = ranks.variance(stream) if variance is None else variance
+        variance = earlier + ranks.variance(branch)
 
     handles = [residual.register_forward_pre_hook(before) for residual in residuals]
     for residual in residuals:

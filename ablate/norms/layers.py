@@ -230,7 +230,7 @@ class BatchNorm(NormLayer):
     source = "Ioffe and Szegedy 2015, arXiv 1502.03167"
     caveats = (
         "Vision only: in a causal model it would see the future. Depends on the batch size; parts of an "
-        "accumulated batch are normed each on their own."
+        "accumulated batch, and those of the ranks of a group, are normed each on their own."
     )
 
     def build(self, dim: int) -> nn.Module:

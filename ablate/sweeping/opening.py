@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ablate import plugins, provenance, tracking
+from ablate import plugins, provenance, ranks, tracking
 from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping.records import title_of
@@ -37,6 +37,7 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
     """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
     objective. Raises ConfigError and DataError."""
     from ablate.tasks import tasks
+    from ablate.training.trainer import check_ranks
 
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
@@ -46,6 +47,8 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
             message = f"unknown metric. Accepted: {', '.join(known)}"
             raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
         searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
+        for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
+            check_ranks(trained.trainer, f"sweep {spec.name}")
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
@@ -140,6 +143,15 @@ def threads_for(arms: list[ArmTrials], wanted: int) -> int:
     for arm in arms:
         arm.study.set_user_attr("threads", threads)
     return threads
+
+
+def ranks_before(arms: list[ArmTrials]) -> int:
+    """How many ranks trained the earlier trials of the sweep; notes those of this group."""
+    now = ranks.world_size()
+    known = [n for arm in arms if (n := arm.study.user_attrs.get("ranks"))]
+    for arm in arms:
+        arm.study.set_user_attr("ranks", now)
+    return int(known[0] if known else now)
 
 
 def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ablate import plugins, tracking
+from ablate import plugins, ranks, tracking
 from ablate.errors import AblateError, StoreError, SweepError
 from ablate.sweeping.display import Display, Running
-from ablate.sweeping.opening import changed_plugins, check, generation_of, open_arms, open_confirmation, threads_for
+from ablate.sweeping.opening import (
+    changed_plugins,
+    check,
+    generation_of,
+    open_arms,
+    open_confirmation,
+    ranks_before,
+    threads_for,
+)
 from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord, title_of
 from ablate.sweeping.schedule import Schedule
 from ablate.sweeping.spec import Sweep
@@ -29,7 +37,7 @@ from ablate.sweeping.study import (
     storage_url,
 )
 from ablate.sweeping.trials import ArmTrials, end_run
-from ablate.sweeping.worker import devices, share, signals, start, start_server
+from ablate.sweeping.worker import devices, share, signals, start, start_here, start_server
 from ablate.training.train import Place
 from ablate.words import plural, setting
 
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext, ForkServerProcess
 
     from optuna import Trial
+
+    from ablate.sweeping.worker import Here
 
 POLL = 1.0  # seconds between two looks at what other processes do
 PATIENCE = 8.0  # seconds that a worker is given to write its checkpoint after Ctrl-C
@@ -63,20 +73,31 @@ def sweep(
     before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
     """
     warnings.filterwarnings("ignore", module="optuna")
+    if workers > 1 and ranks.world_size() > 1:
+        raise SweepError(
+            f"--workers {workers} in a group of {ranks.world_size()} ranks: a group trains one trial at a time. "
+            "Leave it out, and start more groups on the same storage."
+        )
     url = storage_url(storage)
     corpora = check(spec)
     tracking.client()
     opened = open_storage(url)
     with storage_errors(url):
         generation = generation_of(spec, opened, fresh)
+        side_by_side = max(workers, ranks.local_size())
         with exclusive(opened):
             arms = open_arms(spec, opened, generation, corpora)
-            threads = threads_for(arms, share(workers))
+            threads = threads_for(arms, share(side_by_side))
         schedule = Schedule(arms, opened, lambda arm: open_confirmation(arm, opened))
         again = schedule.recover()
         runner = _Runner(spec, title_of(spec.name, generation), schedule, workers, threads, console or Console())
-        if runner.threads != share(workers):
+        if runner.threads != share(side_by_side):
             runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
+        if (before := ranks_before(arms)) != ranks.world_size():
+            now = plural(ranks.world_size(), "rank")
+            runner.display.note(
+                f"Trials are trained by {now} from here on, by {before} before: losses are rounded otherwise."
+            )
         if again:
             runner.display.note(f"{plural(again, 'trial')} of an earlier session put up for another try.")
         runner.run()
@@ -90,7 +111,7 @@ def sweep(
 class _Job:
     arm: ArmTrials
     trial: Trial
-    process: ForkServerProcess
+    process: ForkServerProcess | Here
     connection: Connection
     run_id: str | None
     slot: int
@@ -117,7 +138,8 @@ class _Runner:
             try:
                 while not self.stopping:
                     while not self.stopping and len(self.jobs) < self.workers and (taken := self.schedule.take()):
-                        context = context or start_server(self.threads)
+                        if ranks.world_size() == 1:
+                            context = context or start_server(self.threads)
                         self._start(context, *taken)
                     if not self.jobs:
                         if self.stopping or not self.schedule.waits():
@@ -141,7 +163,7 @@ class _Runner:
             for job in self.jobs.values():
                 beat(job.arm.study, job.trial)
 
-    def _start(self, context: ForkServerContext, arm: ArmTrials, trial: Trial) -> None:
+    def _start(self, context: ForkServerContext | None, arm: ArmTrials, trial: Trial) -> None:
         if changes := changed_plugins(self.spec, self.plugins):
             arm.interrupted(trial, "a plugin was changed")
             raise SweepError(
@@ -157,8 +179,13 @@ class _Runner:
             run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
         place = Place(self.title, name, arm.parent, tags, run_id)
         slot = min(set(range(self.workers)) - {job.slot for job in self.jobs.values()})
+        process: ForkServerProcess | Here
         try:
-            process, connection = start(context, experiment.to_tree(), place, self.threads, devices(slot, self.workers))
+            tree = experiment.to_tree()
+            if context is None:
+                process, connection = start_here(tree, place, self.threads)
+            else:
+                process, connection = start(context, tree, place, self.threads, devices(slot, self.workers))
         except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
             arm.interrupted(trial, "stopped before it started")
             if self.stopping:
@@ -211,6 +238,9 @@ class _Runner:
             job.arm.interrupted(job.trial, content[0])
             self._close(job, "interrupted", finished=False)
             raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
+        elif kind == "lost":
+            self._gone(job, content[0])
+            raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "failed":
             reason, trace = content
             job.arm.failed(job.trial, reason)
@@ -230,6 +260,9 @@ class _Runner:
         job.process.join(5)
         code = job.process.exitcode
         reason = f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
+        self._gone(job, reason)
+
+    def _gone(self, job: _Job, reason: str) -> None:
         status = job.arm.died(job.trial, reason)
         if status == "failed":
             end_run(job.run_id, "failed", reason)
@@ -265,7 +298,7 @@ class _Runner:
 
     def _stop(self, number: int, frame: object) -> None:
         """Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
-        self.stopping += 1
+        self.stopping += 1 if ranks.world_size() == 1 else not self.stopping  # torchrun passes on what reached us too
 
     # ------------------------------------------------------------------ after
 

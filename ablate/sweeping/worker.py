@@ -1,9 +1,11 @@
 """One trial in one process: forked from a server that has everything imported, it trains and talks through a pipe.
+In a group of ranks it is a thread of rank 0, which leads the other ranks.
 
 Messages to the sweep:
     ("started", run_id, updates made before, their validations)
     ("waiting", for what)    ("progress", updates, loss)    ("validation", updates, metrics)
     ("done", result)    ("failed", reason, traceback)    ("away", message: a disk is full or a server is gone)
+    ("lost", message: other ranks of the group are gone)
 and from it: "go" or "prune" in answer to a validation, "stop" at any time. A sweep that is gone counts as "stop".
 """
 
@@ -14,6 +16,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
 import traceback
 import types
@@ -21,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from ablate import tracking
+from ablate import ranks, tracking
 from ablate.errors import StoreError
 from ablate.tracking import environ
 from ablate.words import duration
@@ -87,6 +90,26 @@ def start(
     return process, ours
 
 
+class Here(threading.Thread):
+    """A trial that the ranks of this group train, in place of a process."""
+
+    exitcode = None
+
+    def kill(self) -> None:
+        """A thread cannot be; it ends with the process."""
+
+
+def start_here(experiment: Tree, place: Place, threads: int) -> tuple[Here, Connection]:
+    """Starts a trial in this process, whose main thread goes on with the sweep: the trial, and our end of the pipe."""
+    for earlier in threading.enumerate():
+        if isinstance(earlier, Here):  # one that the sweep has given up stops at its next update
+            earlier.join()
+    ours, theirs = multiprocessing.Pipe()
+    here = Here(target=trial, args=(theirs, experiment, place, threads), daemon=True)
+    here.start()
+    return here, ours
+
+
 def work(
     connection: Connection, experiment: Tree, place: Place, threads: int, folder: str, environment: Mapping[str, str]
 ) -> None:
@@ -94,6 +117,11 @@ def work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which asks us to stop
     os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
+    trial(connection, experiment, place, threads)
+
+
+def trial(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
+    """Trains, and says through the pipe how it goes."""
     import torch
 
     from ablate.config import Experiment
@@ -138,6 +166,8 @@ def work(
         await_store(lambda text: send("waiting", text), asked_to_stop)
         result = train(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)
+    except ranks.Lost as error:
+        send("lost", str(error))
     except StoreError as error:
         send("away", str(error))
     except Exception as error:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
+from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import Corpus
 
@@ -50,6 +51,8 @@ class Task(LightningModule):
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         inputs, targets = batch
+        if not len(inputs):  # a rank with fewer items than batches
+            return
         logits = self.model(inputs).float()
         losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
         self._loss_sum += losses.double().sum()
@@ -58,7 +61,8 @@ class Task(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """The true mean over all targets, however they were batched, and the task's own metrics."""
-        loss = (self._loss_sum / self._count).item()
+        total, count = ranks.total(torch.stack([self._loss_sum, self._loss_sum.new_tensor(self._count)]))
+        loss = (total / count).item()
         self.val_metrics = {"val/loss": loss, **self.computed(loss)}
 
     def measure(self, logits: Tensor, targets: Tensor) -> None:
@@ -84,6 +88,7 @@ class Task(LightningModule):
         """What the placement sets from the first batch; a run that goes on has it in its checkpoint."""
         if self.global_step == 0:
             self.experiment.norm.prepare(self.model, self._first_inputs)
+            ranks.unify(self.model)  # a placement may have looked at one rank's part of the batch alone
 
     def _first_inputs(self) -> Tensor:
         loaders: Any = self.trainer.datamodule  # type: ignore[attr-defined]

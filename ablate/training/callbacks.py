@@ -11,6 +11,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
+from ablate import ranks
 from ablate.tasks import Task
 from ablate.tracking import STEP_METRIC, Tracker
 
@@ -33,7 +34,8 @@ class Curves(Callback):
     """Every `log_every_n_steps` updates: training loss, gradient norm before clipping, learning rate, throughput.
 
     Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite,
-    or above `diverge_factor` times the larger of guessing evenly (ln of the number of classes) and the first loss.
+    or above `diverge_factor` times the larger of guessing evenly (ln of the number of classes) and the first loss. That
+    loss is the mean over all ranks, so that they stop together.
     """
 
     def __init__(self, tracker: Tracker | None, progress: Callable[[int, float], None] | None = None) -> None:
@@ -79,7 +81,8 @@ class Curves(Callback):
         if self._norm is None or not self._due(trainer, pl_module, step):
             return
         assert isinstance(pl_module, Task)
-        loss, norm = (outputs["loss"] * trainer.accumulate_grad_batches).item(), self._norm.item()
+        loss = ranks.mean(outputs["loss"].detach() * trainer.accumulate_grad_batches).item()
+        norm = self._norm.item()
         self._norm = None
         now = self._clock()
         seconds, steps = now - self._last[0], step - self._last[1]
@@ -144,7 +147,8 @@ class Validations(Callback):
         if not math.isfinite(self.metrics["val/loss"]):
             raise Stop("diverged", f"validation loss {self.metrics['val/loss']} at update {self.step}")
         last = self.step >= pl_module.experiment.trainer.max_steps
-        if self.decide and not self.decide(self.step, self.metrics) and not last:
+        goes_on = ranks.first(lambda: self.decide is None or self.decide(self.step, self.metrics))
+        if not goes_on and not last:
             raise Stop("pruned", f"pruned at update {self.step}")
 
 
@@ -161,13 +165,13 @@ class Interrupt(Callback):
         assert isinstance(pl_module, Task)
         config = pl_module.experiment.trainer
         updated = (batch_idx + 1) % config.accumulate == 0
-        if updated and trainer.global_step % config.validation_interval and self.asked():
+        if updated and trainer.global_step % config.validation_interval and ranks.first(self.asked):
             self.save(trainer)
             self._stop(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)
-        if trainer.global_step < pl_module.experiment.trainer.max_steps and self.asked():
+        if trainer.global_step < pl_module.experiment.trainer.max_steps and ranks.first(self.asked):
             self._stop(trainer)  # the checkpoint of this validation is written
 
     @staticmethod

@@ -14,6 +14,7 @@ import torch
 from filelock import FileLock, Timeout
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from ablate import ranks
 from ablate.errors import StoreError
 from ablate.tracking import Tracker
 
@@ -113,17 +114,21 @@ class Checkpoint(Callback):
         part = self.file.with_suffix(".part")
         try:
             trainer.save_checkpoint(part)
-            _sync(part)
-            if self.file.exists():
-                os.replace(self.file, self.file.with_name(PREVIOUS))
-            os.replace(part, self.file)
-            _sync(self.file.parent)
+            ranks.first(lambda: self._move(part))
         except OSError as error:
             part.unlink(missing_ok=True)
             raise StoreError(
                 f"The checkpoint {self.file} cannot be written: {error.strerror or error}. "
                 "Make room, or move the store to another disk and set ABLATE_STORE to it."
             ) from None
+
+    def _move(self, part: Path) -> None:
+        """`part` becomes the last checkpoint, and that the one before."""
+        _sync(part)
+        if self.file.exists():
+            os.replace(self.file, self.file.with_name(PREVIOUS))
+        os.replace(part, self.file)
+        _sync(self.file.parent)
 
 
 def _sync(path: Path) -> None:

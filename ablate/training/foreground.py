@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from ablate import ranks
 from ablate.config import Experiment
 from ablate.training.train import Hooks, Place, Result, run_name, train
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
     """Trains with a progress bar on `console` (or a line per validation where that is no terminal).
 
-    Ctrl-C writes a checkpoint and ends the run as interrupted; a second one stops at once.
+    Ctrl-C writes a checkpoint and ends the run as interrupted; a second one stops at once (a group of processes ends
+    in order).
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -50,7 +52,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
     )
     if result.status == "interrupted":
-        console.print(f"Go on with: ablate train --resume {result.run_id}", markup=False)
+        console.print(f"Go on with: {ranks.command()} train --resume {result.run_id}", markup=False)
     else:
         where = f'run "{run_name(experiment)}" of the experiment "{Place.experiment}"'
         console.print(f"In MLflow: {where}. Open it with: ablate ui", markup=False)
@@ -63,7 +65,7 @@ def _ctrl_c() -> Iterator[list[int]]:
     asked: list[int] = []
 
     def stop(number: int, frame: object) -> None:
-        if asked:
+        if asked and ranks.world_size() == 1:  # torchrun passes on what has reached us already
             raise KeyboardInterrupt
         asked.append(number)
 

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ablate import ranks
+
 if TYPE_CHECKING:
     from ablate.config import Experiment
     from ablate.data import Corpus
@@ -89,7 +91,8 @@ def estimated_seconds(experiment: Experiment, corpus: Corpus) -> float:
         patches = 1 + corpus.shape[1] * corpus.shape[2] // getattr(experiment.model, "patch_size", 1) ** 2
     attention = 12 * experiment.model.layers * experiment.model.hidden * patches
     flops = (6 * weights + attention) * patches * experiment.trainer.batch_size * experiment.trainer.max_steps
-    return flops / (GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads())
+    one = GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
+    return flops / (one * ranks.world_size())
 
 
 def _share_compilations() -> None:

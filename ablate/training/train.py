@@ -15,15 +15,21 @@ import numpy as np
 import torch
 import yaml
 
-from ablate import plugins, provenance, tracking
+from ablate import plugins, provenance, ranks, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, DataError
 from ablate.training.speed import Speed, choose_speed
-from ablate.training.trainer import build_trainer
+from ablate.training.trainer import build_trainer, check_ranks
 
 if TYPE_CHECKING:
+    from lightning.pytorch import Trainer
+
+    from ablate.config import Tree
     from ablate.data import Corpus
+    from ablate.tasks import Task
+    from ablate.training.callbacks import Validations
     from ablate.training.checkpoints import Earlier
+    from ablate.training.loaders import Loaders
 
 
 @dataclass(frozen=True)
@@ -83,11 +89,12 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
-    that it would have had.
+    that it would have had. On rank 0 of a group (see `ablate.ranks`) all ranks train it together.
     """
     from ablate.training.checkpoints import PREVIOUS, alone
 
     begin = time.perf_counter()
+    check_ranks(experiment.trainer)
     corpus = experiment.data.load(tracking.cache_folder())
     speed = choose_speed(experiment, corpus)
     surroundings = _surroundings(experiment, corpus, speed)
@@ -99,9 +106,9 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
         if not place.run_id:
             held.enter_context(alone(folder))
         try:
-            status, reason, step, metrics, facts = _fit(experiment, corpus, speed, tracker, hooks)
+            status, reason, step, metrics, facts = _run(experiment, corpus, speed, tracker, hooks)
         except BaseException as error:
-            tracker.end("failed", reason_of(error))
+            tracker.end("interrupted" if isinstance(error, ranks.Lost) else "failed", reason_of(error))
             raise
         tracker.tags(facts)
         tracker.end(status, reason)
@@ -185,6 +192,7 @@ def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         "ablate.compile": str(speed.compile).lower(),
         "ablate.speed": speed.why,
         "ablate.threads": torch.get_num_threads(),
+        "ablate.ranks": ranks.world_size(),
     }
 
 
@@ -203,13 +211,43 @@ def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, A
     return tracker
 
 
-def _fit(
+def _run(
     experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks
 ) -> tuple[str, str, int, dict[str, float], dict[str, Any]]:
     """(status, reason, updates, metrics of the last validation, facts)."""
+    from ablate.training.checkpoints import CHECKPOINT, Earlier, newest
+
+    folder = run_folder(tracker.run_id)
+    checkpoint, before = newest(folder) or (None, Earlier())
+    threads = torch.get_num_threads()
+    with ranks.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
+        with ranks.ready():
+            prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks)
+        parameters = prepared.task.model.parameter_count()
+        if hooks.started:
+            text = f"{parameters:,} parameters; {corpus.description}; {speed.why}"
+            hooks.started(tracker.run_id, text, before)
+        status, reason = _fit(prepared, checkpoint)
+    facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT)}
+    return status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What one rank trains with."""
+
+    trainer: Trainer
+    task: Task
+    loaders: Loaders
+    validations: Validations
+
+
+def _prepare(
+    experiment: Experiment, corpus: Corpus, speed: Speed, folder: Path, tracker: tracking.Tracker | None, hooks: Hooks
+) -> _Prepared:
     from ablate.tasks import tasks
-    from ablate.training.callbacks import Curves, Interrupt, Stop, Validations
-    from ablate.training.checkpoints import CHECKPOINT, Checkpoint, Earlier, newest
+    from ablate.training.callbacks import Curves, Interrupt, Validations
+    from ablate.training.checkpoints import Checkpoint
     from ablate.training.loaders import Loaders
 
     random.seed(experiment.seed)
@@ -219,29 +257,41 @@ def _fit(
         raise DataError(
             f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
         )
+    if ranks.world_size() > 1:
+        torch.compiler.reset()  # one process trains all trials here: compiled for each anew, as in a process of its own
     task = tasks[experiment.data.task](experiment, corpus, compiled=speed.compile)
-    folder = run_folder(tracker.run_id)
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
     callbacks = [curves, validations, checkpoint]
-    if hooks.asked_to_stop:
-        callbacks.append(Interrupt(hooks.asked_to_stop, checkpoint.save))
+    if hooks.asked_to_stop or ranks.world_size() > 1:
+        callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
-    facts = {"ablate.parameters": task.model.parameter_count(), "ablate.checkpoint": str(folder / CHECKPOINT)}
-    file, before = newest(folder) or (None, Earlier())
-    if hooks.started:
-        text = f"{task.model.parameter_count():,} parameters; {corpus.description}; {speed.why}"
-        hooks.started(tracker.run_id, text, before)
-    loaders = Loaders(experiment, corpus)
-    status, reason = "completed", ""
+    return _Prepared(trainer, task, Loaders(experiment, corpus), validations)
+
+
+def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
+    """(status, reason) of training, from a checkpoint where one is given."""
+    from ablate.training.callbacks import Stop
+
+    trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
     try:
-        trainer.fit(task, loaders, ckpt_path=str(file) if file else None, weights_only=True)
-        if validations.step < experiment.trainer.max_steps:
+        trainer.fit(task, loaders, ckpt_path=None if checkpoint is None else str(checkpoint), weights_only=True)
+        if prepared.validations.step < task.experiment.trainer.max_steps:
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:
-        status, reason = stop.status, stop.reason
-    return status, reason, trainer.global_step, validations.metrics, facts
+        return stop.status, stop.reason
+    return "completed", ""
+
+
+def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:
+    """What the ranks above 0 do while rank 0 trains: the same on their parts of each batch, and nothing else."""
+    torch.set_num_threads(threads)
+    with ranks.ready():
+        experiment = Experiment.from_mapping(tree)
+        corpus = experiment.data.load(tracking.cache_folder())
+        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks())
+    _fit(prepared, checkpoint)
 
 
 __all__ = ["AblateError", "Hooks", "Place", "Result", "discard_checkpoint", "train"]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
+from ablate import ranks
+from ablate.errors import ConfigError, Problem
 from ablate.registry import Config
 
 if TYPE_CHECKING:
@@ -53,8 +55,36 @@ def quiet_lightning() -> None:
     warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
 
 
+def check_ranks(config: TrainerConfig, source: str = "the configuration") -> None:
+    """Raises ConfigError where the batch, or the machine's GPUs, cannot be shared equally by the ranks of the group."""
+    import torch
+
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else ranks.local_size()
+    if gpus < ranks.local_size():
+        message = f"{ranks.local_size()} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"
+        raise ConfigError([Problem("", message)], source)
+    parts = ranks.world_size() * config.accumulate
+    if config.batch_size % parts:
+        message = f"must be a multiple of {parts}: {ranks.world_size()} ranks, trainer.accumulate {config.accumulate}"
+        raise ConfigError([Problem("trainer.batch_size", message, config.batch_size)], source)
+
+
+def _strategy() -> Any:
+    """Data-parallel training over the ranks of a group."""
+    from lightning.pytorch.strategies import DDPStrategy
+
+    class Ranks(DDPStrategy):
+        def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
+            ranks.first(lambda: super(Ranks, self).save_checkpoint(*args, **more))
+
+    # Where it looks for unused parameters, DDP keeps its first layout of the gradients in buckets. Otherwise it changes
+    # that after the first update, and a run that goes on would add up more than two ranks in another order.
+    return Ranks(find_unused_parameters=True)
+
+
 def build_trainer(config: TrainerConfig, precision: str, callbacks: list[Callback], folder: Path) -> Trainer:
-    """The Lightning Trainer: one device, our callbacks alone for metrics, checkpoints and progress."""
+    """The Lightning Trainer: one device, or one for each rank of a group; our callbacks alone for metrics, checkpoints
+    and progress."""
     quiet_lightning()
     from lightning.pytorch import Trainer
 
@@ -62,13 +92,15 @@ def build_trainer(config: TrainerConfig, precision: str, callbacks: list[Callbac
         "max_steps": config.max_steps,
         "max_epochs": -1,
         "accelerator": "auto",
-        "devices": 1,
+        "devices": ranks.local_size(),
         "precision": precision,
         "accumulate_grad_batches": config.accumulate,
         "gradient_clip_val": config.gradient_clip_val,
         "val_check_interval": config.validation_interval * config.accumulate,
         "check_val_every_n_epoch": None,
     }
+    if ranks.world_size() > 1:
+        settings |= {"num_nodes": ranks.world_size() // ranks.local_size(), "strategy": _strategy()}
     return Trainer(
         **settings,
         callbacks=callbacks,

@@ -107,6 +107,17 @@ def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch
     assert shown.file.getvalue().count("Each trial computes on 1 thread, as those before it did.") == 1
 
 
+def test_a_sweep_that_another_number_of_ranks_trained_says_so(store, spec):
+    """Each adds up the losses in an order of its own."""
+    run_sweep(spec(arms={}, budget={"trials": 1}))
+    study = optuna.load_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study.set_user_attr("ranks", 4)
+    for expected in (1, 0):
+        shown = Console(file=io.StringIO(), width=200)
+        run.sweep(spec(arms={}, budget={"trials": 1}), console=shown)
+        assert shown.file.getvalue().count("trained by 1 rank from here on, by 4 before") == expected
+
+
 def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
     """After all arms are tuned, at the best settings, on the same seeds for every arm, none of them tuned on."""
     searched = run_sweep(spec())

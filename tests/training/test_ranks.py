@@ -1,0 +1,121 @@
+"""A torchrun group of two trains what one process trains, stops as one, and goes on as if it had not stopped."""
+
+import json
+import subprocess
+
+import pytest
+import torch
+
+from ablate import ranks, tracking
+from ablate.config import Experiment
+from ablate.errors import ConfigError
+from ablate.training.train import train
+from ablate.training.trainer import check_ranks
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+
+from ablate import ranks
+from ablate.config import Experiment
+from ablate.errors import DataError
+from ablate.training.train import Hooks, Place, train
+
+settings = json.loads(sys.argv[1])
+asked = iter(range(1, 1000))
+
+
+def everything():
+    results = {name: train(Experiment.from_mapping(tree)) for name, tree in settings.items()}
+    llama = Experiment.from_mapping(settings["llama"])
+    results["pruned"] = train(llama, hooks=Hooks(decide=lambda step, metrics: step < 10))
+    results["diverged"] = train(Experiment.from_mapping(
+        settings["llama"], {"optimizer.lr": 1e4, "schedule.warmup_steps": 0, "trainer.max_steps": 50}
+    ))
+    try:
+        train(Experiment.from_mapping(settings["llama"], {"model.vocab_size": 100}))
+    except DataError:  # all ranks meet it, and go on
+        pass
+    part = train(llama, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
+    results["part"] = part
+    results["rest"] = train(llama, Place(run_id=part.run_id))
+    Path(sys.argv[2]).write_text(json.dumps({name: result.to_dict() for name, result in results.items()}))
+    return 7
+
+
+status = ranks.led(everything)
+print(f"rank {ranks.rank()} of {ranks.world_size()} ends with {status}", flush=True)
+"""
+
+
+def history(run_id, key):
+    return [m.value for m in tracking.client().get_metric_history(run_id, key)]
+
+
+def weights(store, run_id):
+    return torch.load(store / "runs" / run_id / "last.ckpt", weights_only=True)["state_dict"]
+
+
+@pytest.fixture
+def settings(tiny_settings, vit_settings):
+    trainer = {"max_steps": 20, "val_check_interval": 5, "log_every_n_steps": 1, "precision": "32-true"}
+
+    def build(base, **more):
+        return {**base, "trainer": {**base["trainer"], **trainer, **more.pop("trainer", {})}, **more}
+
+    return {
+        "llama": build(tiny_settings),
+        "vit": build(vit_settings),
+        "admin": build(tiny_settings, norm="admin", trainer={"accumulate": 2, "gradient_clip_val": 0.1}),
+    }
+
+
+def test_two_ranks_train_what_one_process_trains_and_stop_as_one(store, settings, torchrun, tmp_path):
+    file, out = tmp_path / "everything.py", tmp_path / "out.json"
+    file.write_text(SCRIPT)
+    done = subprocess.run(
+        torchrun(str(file), json.dumps(settings), str(out)), capture_output=True, text=True, timeout=300, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 ends with 7", "rank 1 of 2 ends with 7"]
+    group = json.loads(out.read_text())
+    for name, tree in settings.items():
+        alone = train(Experiment.from_mapping(tree))
+        run_id = group[name]["run_id"]
+        for key in ("train/loss", "val/loss"):
+            assert len(history(run_id, key)) == {"train/loss": 20, "val/loss": 4}[key]
+            assert history(run_id, key) == pytest.approx(history(alone.run_id, key), rel=1e-5)
+        assert history(run_id, "train/grad_norm") == pytest.approx(history(alone.run_id, "train/grad_norm"), rel=1e-3)
+        assert history(run_id, tracking.STEP_METRIC) == history(alone.run_id, tracking.STEP_METRIC)
+        assert group[name]["metrics"] == pytest.approx(alone.metrics, rel=1e-5)
+        tags = [tracking.client().get_run(run).data.tags["ablate.ranks"] for run in (run_id, alone.run_id)]
+        assert tags == ["2", "1"]
+    assert (group["pruned"]["status"], group["pruned"]["step"]) == ("pruned", 10)
+    assert group["diverged"]["status"] == "diverged"
+    part, rest, whole = group["part"], group["rest"], group["llama"]
+    assert (part["status"], part["step"], rest["run_id"]) == ("interrupted", 7, part["run_id"])
+    assert rest["metrics"] == whole["metrics"]
+    for key in ("train/loss", "train/grad_norm", "val/loss"):
+        assert history(rest["run_id"], key) == history(whole["run_id"], key)
+    a, b = (weights(store, result["run_id"]) for result in (whole, rest))
+    assert all(torch.equal(a[key], b[key]) for key in a)
+
+
+def test_a_batch_that_the_ranks_cannot_share_is_refused(monkeypatch):
+    config = Experiment.from_mapping({}, {"trainer.batch_size": 12, "trainer.accumulate": 2}).trainer
+    check_ranks(config)
+    monkeypatch.setattr(ranks, "world_size", lambda: 4)
+    with pytest.raises(ConfigError, match=r"must be a multiple of 8: 4 ranks, trainer\.accumulate 2 \(given: 12\)"):
+        check_ranks(config)
+
+
+def test_without_a_group_nothing_is_asked_of_anyone(monkeypatch):
+    for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert ranks.led(lambda: 5) == 5
+    assert (ranks.rank(), ranks.world_size(), ranks.local_size()) == (0, 1, 1)
+    assert ranks.command() == "ablate"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process
+    assert ranks.led(ranks.world_size) == 1
+    assert not torch.distributed.is_initialized()
