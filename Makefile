@@ -29,7 +29,7 @@ demo: $(BIN)/.installed ## run both demo sweeps (a few minutes) and print their 
 	@echo "Both sweeps in MLflow:  $(BIN)/ablate ui"
 
 test: $(BIN)/.dev ## run the tests on two processes
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 lint: $(BIN)/.dev ## check format, style and types
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -240,7 +241,7 @@ class ArmTrials:
             discard_checkpoint(run_id)
 
     def _frozen(self, number: int) -> FrozenTrial:
-        return next(trial for trial in self.study.get_trials(deepcopy=True) if trial.number == number)
+        return copy.deepcopy(self.study.get_trials(deepcopy=False)[number])
 
     def _drop_checkpoints(self) -> None:
         """Drops those checkpoints of finished trials that the sweep does not keep."""
