@@ -23,7 +23,7 @@ from ablate.sweeping.opening import (
     ranks_before,
     threads_for,
 )
-from ablate.sweeping.records import FINISHED, SweepRecord, TrialRecord, title_of
+from ablate.sweeping.records import SweepRecord, TrialRecord, title_of
 from ablate.sweeping.schedule import Schedule
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
@@ -306,8 +306,9 @@ class _Runner:
         """Shows how far the sweep is and what is best, also by what other processes did."""
         confirmations = self.schedule.confirmations
         parts = [*self.arms, *(confirmations or ())]
-        self.display.done = sum(part.counted(*FINISHED) for part in parts)
-        self.display.total = sum(part.started() + max(0, part.open()) for part in parts)
+        tallies = [part.tally() for part in parts]
+        self.display.done = sum(tally.finished for tally in tallies)
+        self.display.total = sum(tally.started + tally.open for tally in tallies)
         if confirmations is None:
             self.display.total += self.spec.confirm.seeds * len(self.arms)
         self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._best().items())
@@ -324,7 +325,7 @@ class _Runner:
                 tracker = tracking.Tracker.resume(arm.parent)
                 if trial := best.get(arm.arm):
                     metrics = {f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}
-                    tracker.metrics(metrics, arm.counted(*FINISHED))
+                    tracker.metrics(metrics, arm.tally().finished)
                     chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
                     tracker.tags({"ablate.best.run_id": trial.run_id, **chosen})
                 tracker.end("completed")

@@ -46,20 +46,20 @@ class Schedule:
         of processes that are gone are put up for another try."""
         with exclusive(self.storage):
             parts = [*self.arms, *(self.confirmations or ())]
-            return sum(part.take_up() for part in parts) > 0 or any(part.counted("running") for part in parts)
+            return sum(part.take_up() for part in parts) > 0 or any(part.tally().running for part in parts)
 
     def _next(self) -> ArmTrials | None:
         """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
         turn = self._furthest_behind(self.arms)
-        if turn is None and not any(arm.counted("running") for arm in self.arms):  # what is best is known now
+        if turn is None and not any(arm.tally().running for arm in self.arms):  # what is best is known now
             turn = self._furthest_behind(self._opened())
         return turn
 
     @staticmethod
     def _furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
         """That of which the least part is started; None where all are."""
-        left = {part: (part.started(), part.open()) for part in parts}
-        shares = {part: started / (started + open_) for part, (started, open_) in left.items() if open_ > 0}
+        tallies = {part: part.tally() for part in parts}
+        shares = {part: t.started / (t.started + t.open) for part, t in tallies.items() if t.open}
         return min(shares, key=lambda part: shares[part], default=None)
 
     def _opened(self) -> list[Confirmation]:

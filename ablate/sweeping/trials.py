@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
@@ -24,6 +26,21 @@ if TYPE_CHECKING:
     from ablate.config import Experiment
 
 DEATHS = 3  # a trial whose process dies this often counts as failed
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How far an arm is."""
+
+    finished: int
+    running: int
+    open: int
+    """Trials still to be started; one that failed is left to the next session."""
+
+    @property
+    def started(self) -> int:
+        """Trials finished or running."""
+        return self.finished + self.running
 
 
 class ArmTrials:
@@ -66,7 +83,7 @@ class ArmTrials:
         """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
         again = self.take_up()
         for trial in attempts(self.study):
-            if status(trial) == "failed" and self.remaining() > 0:
+            if status(trial) == "failed" and self.remaining(self.found()) > 0:
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
         self._drop_checkpoints()  # of the trial that ended last, if the session ended before this
@@ -96,21 +113,16 @@ class ArmTrials:
         """The trials so far."""
         return records(self.study, self.arm)
 
-    def remaining(self) -> int:
-        """Trials that the budget still allows, besides the finished and the running."""
-        return left(self.spec, self.arm, self.found(), int(self.study.user_attrs.get("trial_items", 1)))
+    def remaining(self, found: Sequence[TrialRecord]) -> int:
+        """Trials that the budget still allows, besides the finished and the running ones of `found`."""
+        return left(self.spec, self.arm, found, int(self.study.user_attrs.get("trial_items", 1)))
 
-    def open(self) -> int:
-        """How many trials are still to be started; one that failed is left to the next session."""
-        return self.remaining() - self.counted("failed")
-
-    def counted(self, *statuses: str) -> int:
-        """Trials of these statuses."""
-        return sum(r.status in statuses for r in self.found())
-
-    def started(self) -> int:
-        """Trials finished or running."""
-        return self.counted(*FINISHED, "running")
+    def tally(self) -> Tally:
+        """How far it is, from one look at the storage."""
+        found = self.found()
+        counts = Counter(trial.status for trial in found)
+        done, running = sum(counts[status] for status in FINISHED), counts["running"]
+        return Tally(done, running, max(0, self.remaining(found) - counts["failed"]))
 
     def ask(self) -> Trial:
         """The next trial, owned by this process: one put up for another try, or a new point."""
@@ -144,8 +156,10 @@ class ArmTrials:
 
     def prunes(self, trial: Trial) -> bool:
         """Whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
+        if not trial.should_prune():
+            return False
         others = [r.status for r in self.found() if r.number != number_of(trial)]
-        return trial.should_prune() and ("completed" in others or "running" in others)
+        return "completed" in others or "running" in others
 
     def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
         """Reports those validations of a trial that a sweep that was killed has not heard of."""
@@ -267,8 +281,8 @@ class Confirmation(ArmTrials):
         self.confirmed, self.seeds = best, spec.fresh_seeds()
         study.pruner = NoPruner().build(0, 0)
 
-    def remaining(self) -> int:
-        return len(self.seeds) - self.started()
+    def remaining(self, found: Sequence[TrialRecord]) -> int:
+        return len(self.seeds) - sum(trial.status in (*FINISHED, "running") for trial in found)
 
     def label(self, trial: Trial) -> str:
         return f"{self.arm} seed {trial.params['seed']}"

@@ -358,7 +358,7 @@ def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
     arm.ask()
     assert arm.recover() == 0
     assert [r.status for r in records(study, "all")] == ["running"]
-    assert arm.open() == 0
+    assert arm.tally().open == 0
 
 
 def test_a_trial_of_a_machine_that_fell_silent_is_taken_up(store, spec):
@@ -383,7 +383,7 @@ def test_what_a_machine_that_was_out_of_reach_found_is_dropped(store, spec, monk
     taken = []
 
     def taken_up(self, job):
-        if not taken and job.arm.counted("running"):
+        if not taken and job.arm.tally().running:
             taken.append(job.trial.number)
             job.arm.interrupted(job.trial, "its machine fell silent")
         hear(self, job)

@@ -162,7 +162,7 @@ def pruned_sweep(spec, interrupts=None):
     """(status, params, value, curve) of each trial of both arms, with a validation every 10 of 90 updates. Before each
     validation the trial is interrupted where the generator `interrupts` says so, and goes on from there."""
     for arm in (arms := arms_of(spec)):
-        while arm.open() > 0:
+        while arm.tally().open:
             trial = arm.ask()
             known = arm._frozen(trial.number).intermediate_values
             lr = trial.params["optimizer.lr"]
@@ -180,7 +180,7 @@ def pruned_sweep(spec, interrupts=None):
                     break
             else:
                 step = 90
-            if arm.counted("running"):
+            if arm.tally().running:
                 arm.ended(trial, Result(status, {"val/loss": value}, step, None, 0.0))
     return [[(r.status, r.params, r.value, r.curve) for r in arm.found()] for arm in arms]
 
