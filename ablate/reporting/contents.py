@@ -10,6 +10,7 @@ from typing import Any
 from ablate.reporting import confirmation, cost, fairness, findings, literature
 from ablate.reporting.sensitivity import Sensitivity, sensitivity
 from ablate.sweeping.records import SweepRecord
+from ablate.words import listed
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,14 @@ class Contents:
 
     @property
     def verdict(self) -> str:
-        """What the fresh seeds show; without them, the best value of each arm and how little one seed proves."""
-        return confirmation.verdict(self.record, self.confirmed) or findings.verdict(self.record)
+        """What the fresh seeds show; without them, the best value of each arm and how little one seed proves. And in
+        what else the arms differ."""
+        text = confirmation.verdict(self.record, self.confirmed) or findings.verdict(self.record)
+        besides = self.confounds.found if self.confounds else None
+        if besides:
+            others = listed(confound.path for confound in besides)
+            text += f" The arms differ in {others} too, so a difference may be due to that."
+        return text
 
     @property
     def spreads(self) -> list[str]:

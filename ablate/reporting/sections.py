@@ -120,7 +120,7 @@ def importances(report: Contents) -> list[Section]:
     """How much each searched parameter matters; nothing where nothing is searched."""
     record, paths = report.record, searched(report.record.spec)
     title = "Importance of each searched parameter (fANOVA; shares of an arm sum to 1)"
-    needed = f"it takes {MINIMUM} finished trials that differ."
+    needed = f"it takes {MINIMUM} finished trials of an arm that differ."
     if not paths:
         return []
     if not any(report.importance.values()):

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablate.errors import Problem
+from ablate.errors import Problem, did_you_mean
 from ablate.sweeping.search import shown
 from ablate.words import listed
 
@@ -55,7 +55,14 @@ def confounds(sweep: Sweep) -> list[Confound]:
 
 
 def problems(sweep: Sweep) -> Iterator[Problem]:
-    """A problem for each difference that is not declared, and one where nothing says what is compared."""
+    """A problem for each difference that is not declared, and one where nothing says what is compared; and each name
+    under `factor` or `confounds` that is no setting of any arm."""
+    known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
+    for field, names in (("factor", sweep.factor), ("confounds", sweep.confounds)):
+        for name in names:
+            if not any(_among(path, [name]) for path in known):
+                parts = known | {path.partition(".")[0] for path in known}
+                yield Problem(field, f"no arm has such a setting.{did_you_mean(name, sorted(parts))}", name)
     found = [c for c in confounds(sweep) if not c.declared]
     compared = listed(factor(sweep)) or "no placement, norm layer or initialisation"
     for confound in found:

@@ -48,7 +48,9 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         trials, items = trials + left, items + left * cost
         searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done[arm]} done)" if done.get(arm) else ""
-        lines.append(f"arm {arm}: {most} trials{already} of {config.max_steps} updates = {cost:,} {unit} each")
+        lines.append(
+            f"arm {arm}: {plural(most, 'trial')}{already} of {config.max_steps} updates = {cost:,} {unit} each"
+        )
         lines.append(f"    searches {searched}")
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(settings(point, {}) for point in starts)}")
@@ -60,6 +62,12 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     total = "not estimated: the model does not fit the memory of this machine"
     if seconds is not None:
         total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+    if spec.confirm.seeds == 1:
+        lines.append("    one seed gives no interval and no p-value; five give intervals worth reading")
+    limits = [f"{count:,g} {what}" for what, count in (("tokens or images", spec.budget.tokens),
+              ("hours", spec.budget.hours)) if count]  # fmt: skip
+    if limits:
+        lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
     lines += [f"to do: {plural(trials, 'trial')}, {items:,} {unit}; {total}"]
     return "\n".join(lines)

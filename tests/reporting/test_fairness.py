@@ -32,6 +32,7 @@ def test_confounds_are_told_with_their_values(spec, writer, tmp_path):
     assert ("optimizer.weight_decay", "0.3", "post", "yes") in rows
     assert len(rows) == 2
     assert made.to_dict()["confounds"]["found"][0]["values"]["post"] == "0.3"
+    assert made.verdict.endswith("The arms differ in optimizer.weight_decay too, so a difference may be due to that.")
 
 
 def test_a_sweep_of_one_arm_has_none(writer):

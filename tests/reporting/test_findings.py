@@ -191,7 +191,7 @@ def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report
 def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any) -> None:
     writer(spec).add("pre", {"optimizer.lr": 1e-3}, 1.9)
     text = report("demo", log=False).table()
-    assert "\nNo importance yet: it takes 4 finished trials that differ.\n" in text
+    assert "\nNo importance yet: it takes 4 finished trials of an arm that differ.\n" in text
     assert "fANOVA" not in text
     assert "n trials" not in text
 
@@ -202,7 +202,7 @@ def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: A
         sweep.add("pre", {"optimizer.lr": 1e-3 + i * 1e-4}, 1.9 + i / 10)
     text = report("demo", log=False).table()
     assert "fANOVA" in text
-    assert "None for post and mix: it takes 4 finished trials that differ." in text
+    assert "None for post and mix: it takes 4 finished trials of an arm that differ." in text
     assert "No importance yet" not in text
 
 

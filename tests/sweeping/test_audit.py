@@ -81,3 +81,15 @@ def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
     assert "no placement, norm layer or initialisation" in message
     assert message.endswith("compare it with factor: model")
     assert audit.confounds(sweep(arms=arms, factor="model")) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"confounds": ["inti"]}, "no arm has such a setting. Did you mean init?"),
+        ({"factor": "norm.layr"}, "no arm has such a setting. Did you mean norm.layer"),
+    ],
+)
+def test_a_misspelt_name_is_refused(parts, message):
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
+    assert any(text.startswith(message) for text in refused(arms=arms, **parts))
