@@ -12,7 +12,17 @@ from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import confirmation_name, create, generations, spec_of, study_name, study_names
+from ablate.sweeping.study import (
+    confirmation_name,
+    create,
+    exclusive,
+    generations,
+    open_storage,
+    spec_of,
+    storage_errors,
+    study_name,
+    study_names,
+)
 from ablate.sweeping.trials import ArmTrials, Confirmation
 
 if TYPE_CHECKING:
@@ -53,6 +63,25 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
     return corpora
+
+
+def open_sweep(
+    spec: Sweep, url: str, fresh: bool, threads: int | None
+) -> tuple[BaseStorage, str, list[ArmTrials], int]:
+    """The storage at `url`, the sweep's title there, its arms with what is left of their budgets, and the threads of a
+    trial: `threads`, unless the sweep began with others; 0 where neither says.
+
+    Raises what would fail every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
+    """
+    corpora = check(spec)
+    tracking.client()
+    storage = open_storage(url)
+    with storage_errors(url):
+        generation = generation_of(spec, storage, fresh)
+        with exclusive(storage):
+            arms = open_arms(spec, storage, generation, corpora)
+            chosen = threads_for(arms, threads) if threads else 0
+    return storage, title_of(spec.name, generation), arms, chosen
 
 
 def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:

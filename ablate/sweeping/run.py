@@ -14,24 +14,14 @@ from rich.console import Console
 from ablate import plugins, ranks, tracking
 from ablate.errors import AblateError, StoreError, SweepError
 from ablate.sweeping.display import Display, Running
-from ablate.sweeping.opening import (
-    changed_plugins,
-    check,
-    generation_of,
-    open_arms,
-    open_confirmation,
-    ranks_before,
-    threads_for,
-)
-from ablate.sweeping.records import SweepRecord, TrialRecord, title_of
+from ablate.sweeping.opening import changed_plugins, open_confirmation, open_sweep, ranks_before
+from ablate.sweeping.records import SweepRecord, TrialRecord
 from ablate.sweeping.schedule import Schedule
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
     HEARTBEAT,
     beat,
-    exclusive,
     number_of,
-    open_storage,
     read_sweep,
     storage_errors,
     storage_url,
@@ -79,19 +69,13 @@ def sweep(
             "Leave it out, and start more groups on the same storage."
         )
     url = storage_url(storage)
-    corpora = check(spec)
-    tracking.client()
-    opened = open_storage(url)
+    wanted = share(max(workers, ranks.local_size()))
+    studies, title, arms, threads = open_sweep(spec, url, fresh, wanted)
     with storage_errors(url):
-        generation = generation_of(spec, opened, fresh)
-        side_by_side = max(workers, ranks.local_size())
-        with exclusive(opened):
-            arms = open_arms(spec, opened, generation, corpora)
-            threads = threads_for(arms, share(side_by_side))
-        schedule = Schedule(arms, opened, lambda arm: open_confirmation(arm, opened))
+        schedule = Schedule(arms, studies, lambda arm: open_confirmation(arm, studies))
         again = schedule.recover()
-        runner = _Runner(spec, title_of(spec.name, generation), schedule, workers, threads, console or Console())
-        if runner.threads != share(side_by_side):
+        runner = _Runner(spec, title, schedule, workers, threads, console or Console())
+        if threads != wanted:
             runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
         if (before := ranks_before(arms)) != ranks.world_size():
             now = plural(ranks.world_size(), "rank")
@@ -101,7 +85,7 @@ def sweep(
         if again:
             runner.display.note(f"{plural(again, 'trial')} of an earlier session put up for another try.")
         runner.run()
-    return read_sweep(title_of(spec.name, generation) if generation > 1 else spec.name, url)
+    return read_sweep(title, url)
 
 
 # ---------------------------------------------------------------------------------------------------- while

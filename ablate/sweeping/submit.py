@@ -18,10 +18,9 @@ from typing import Any
 
 from ablate import tracking
 from ablate.errors import AblateError, ConfigError, Problem, did_you_mean
-from ablate.sweeping.opening import check, generation_of, open_arms, threads_for
-from ablate.sweeping.records import title_of
+from ablate.sweeping.opening import open_sweep
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.study import exclusive, open_storage, storage_errors, storage_url
+from ablate.sweeping.study import storage_url
 from ablate.sweeping.worker import devices, share
 from ablate.words import plural
 
@@ -123,16 +122,8 @@ def submit(
     """
     cluster, parameters = checked(words, storage)
     url = storage_url(storage)
-    corpora = check(spec)
-    tracking.client()
-    opened = open_storage(url)
-    with storage_errors(url):
-        generation = generation_of(spec, opened, fresh)
-        with exclusive(opened):
-            arms = open_arms(spec, opened, generation, corpora)
-            if threads := parameters.get("cpus_per_task") or (share(workers) if cluster == "local" else 0):
-                threads_for(arms, threads)  # else as many as the first job has
-    title = title_of(spec.name, generation)
+    own = parameters.get("cpus_per_task") or (share(workers) if cluster == "local" else None)
+    _, title, _, _ = open_sweep(spec, url, fresh, own)  # without a number, as many threads as the first job has
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = Path(tempfile.mkdtemp(prefix=f"{title}-{stamp}-", dir=tracking.subfolder("submitted")))  # for us alone
     file = folder / "sweep.yaml"
