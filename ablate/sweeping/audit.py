@@ -36,22 +36,26 @@ class Confound:
 
 def factor(sweep: Sweep) -> tuple[str, ...]:
     """What is compared: what the file names, or the placement, the norm layer or the initialisation, the first of these
-    in which the arms differ. Of a sweep of one arm it is empty."""
-    if sweep.factor:
-        return sweep.factor
-    paths = list(_differing(sweep))
-    return next(((part,) for part in (PLACEMENT, LAYER, INIT) if any(_is_of(path, part) for path in paths)), ())
+    in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm makes no experiment."""
+    return _factor(sweep, _differing(sweep))
 
 
 def confounds(sweep: Sweep) -> list[Confound]:
     """Everything else in which arms differ, declared or not. Raises ConfigError where an arm makes no experiment."""
-    compared = factor(sweep)
+    differing = _differing(sweep)
+    compared = _factor(sweep, differing)
     among = _among if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
     return [
         Confound(path, values, _among(path, sweep.confounds))
-        for path, values in _differing(sweep).items()
+        for path, values in differing.items()
         if not among(path, compared)
     ]
+
+
+def _factor(sweep: Sweep, differing: Iterable[str]) -> tuple[str, ...]:
+    if sweep.factor:
+        return sweep.factor
+    return next(((part,) for part in (PLACEMENT, LAYER, INIT) if any(_is_of(path, part) for path in differing)), ())
 
 
 def problems(sweep: Sweep) -> Iterator[Problem]:
@@ -63,16 +67,14 @@ def problems(sweep: Sweep) -> Iterator[Problem]:
             if not any(_among(path, [name]) for path in known):
                 parts = known | {path.partition(".")[0] for path in known}
                 yield Problem(field, f"no arm has such a setting.{did_you_mean(name, sorted(parts))}", name)
-    found = [c for c in confounds(sweep) if not c.declared]
-    compared = listed(factor(sweep)) or "no placement, norm layer or initialisation"
-    for confound in found:
+    compared = factor(sweep)
+    told = listed(compared) or "no placement, norm layer or initialisation"
+    for confound in (c for c in confounds(sweep) if not c.declared):
         part = confound.path.partition(".")[0]
-        ways = [f"declare it with confounds: [{confound.path}]"] if factor(sweep) else []
-        ways += [f"compare it with factor: {part}"] if part == PLACEMENT or not factor(sweep) else []
+        ways = [f"declare it with confounds: [{confound.path}]"] if compared else []
+        ways += [f"compare it with factor: {part}"] if part == PLACEMENT or not compared else []
         advice = " or ".join(ways)
-        yield Problem(
-            "arms", f"besides what is compared ({compared}) they differ in {confound}. Set it alike, {advice}"
-        )
+        yield Problem("arms", f"besides what is compared ({told}) they differ in {confound}. Set it alike, {advice}")
 
 
 def _is_of(path: str, part: str) -> bool:

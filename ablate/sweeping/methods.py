@@ -27,6 +27,8 @@ class Method(Kind):
     """Its name."""
     ours: ClassVar[tuple[str, ...]] = ()
     """Arguments that are not options, because the sweep sets them."""
+    aside: ClassVar[tuple[str, ...]] = ("kind", "options")
+    """The fields that are no arguments of Optuna's class under their own names; all others are."""
 
     kind: str
     options: dict[str, Any] = {}
@@ -55,8 +57,9 @@ class Method(Kind):
         return getattr(import_module(f"optuna.{cls.package}"), cls.optuna_class)
 
     def made(self, **arguments: Any) -> Any:
-        """An instance of Optuna's class."""
-        return self._class()(**arguments, **self.options)
+        """An instance of Optuna's class, from the fields, the options and `arguments`."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name not in self.aside}
+        return self._class()(**fields, **self.options, **arguments)
 
 
 # ---------------------------------------------------------------------------------------------------- samplers
@@ -67,6 +70,7 @@ class SamplerConfig(Method):
 
     package = "samplers"
     ours = ("seed", "constraints_func", "independent_sampler", "source_trials")
+    aside = ("kind", "options", "seed")
 
     seed: int = Field(0, ge=0)
     """What the proposals depend on, with the number of the trial and the finished trials."""
@@ -78,8 +82,7 @@ class SamplerConfig(Method):
     def build(self, number: int) -> BaseSampler:
         """Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose what an
         uninterrupted one would have."""
-        startup = {name: getattr(self, name) for name in ("n_startup_trials",) if name in type(self).model_fields}
-        sampler: BaseSampler = self.made(seed=self.stream(number), **startup)
+        sampler: BaseSampler = self.made(seed=self.stream(number))
         return sampler
 
     def problems(self, space: Space) -> list[str]:
@@ -147,9 +150,11 @@ class CmaEs(SamplerConfig):
 class PrunerConfig(Method):
     """When a trial that does worse than its arm's others is stopped. Trials of other arms are never looked at."""
 
-    kind: str
     package = "pruners"
     ours = ("min_resource", "max_resource", "n_warmup_steps", "min_early_stopping_rate", "bootstrap_count")
+    aside = ("kind", "options", "first_step")
+    first_argument: ClassVar[str]
+    """The argument of Optuna's class that takes the first update at which a trial may be pruned."""
 
     first_step: int | None = Field(None, gt=0)
     """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; no
@@ -166,7 +171,8 @@ class PrunerConfig(Method):
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         """Optuna's pruner for runs of `max_steps` updates."""
-        raise NotImplementedError
+        pruner: BasePruner = self.made(**{self.first_argument: self.first(max_steps, warmup)})
+        return pruner
 
 
 pruners: Registry[PrunerConfig] = Registry("pruner", PrunerConfig, default="none")
@@ -195,10 +201,7 @@ class Hyperband(PrunerConfig):
     """One of this many trials goes on from each rung."""
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
-        first = self.first(max_steps, warmup)
-        pruner: BasePruner = self.made(
-            min_resource=first, max_resource=max_steps, reduction_factor=self.reduction_factor
-        )
+        pruner: BasePruner = self.made(min_resource=self.first(max_steps, warmup), max_resource=max_steps)
         return pruner
 
     @classmethod
@@ -214,32 +217,29 @@ class SuccessiveHalving(PrunerConfig):
 
     kind: Literal["successive_halving"] = "successive_halving"
     optuna_class = "SuccessiveHalvingPruner"
+    first_argument = "min_resource"
     reduction_factor: int = Field(3, ge=2)
     """One of this many trials goes on from each rung."""
 
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        first = self.first(max_steps, warmup)
-        pruner: BasePruner = self.made(min_resource=first, reduction_factor=self.reduction_factor)
-        return pruner
+
+class AgainstEarlier(PrunerConfig):
+    """Compares a trial with the earlier ones of its arm at the same update."""
+
+    first_argument = "n_warmup_steps"
+    n_startup_trials: int = Field(4, ge=0)
+    """Trials of the arm that run to their end before any is pruned."""
 
 
 @pruners.register
-class Median(PrunerConfig):
+class Median(AgainstEarlier):
     """Stops a trial whose best value so far is worse than the median of its arm's earlier trials at that update."""
 
     kind: Literal["median"] = "median"
     optuna_class = "MedianPruner"
-    n_startup_trials: int = Field(4, ge=0)
-    """Trials of the arm that run to their end before any is pruned."""
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        first = self.first(max_steps, warmup)
-        pruner: BasePruner = self.made(n_startup_trials=self.n_startup_trials, n_warmup_steps=first)
-        return pruner
 
 
 @pruners.register
-class Percentile(PrunerConfig):
+class Percentile(AgainstEarlier):
     """Stops a trial whose best value so far is not among the best `percentile` percent of its arm's earlier trials at
     that update."""
 
@@ -247,12 +247,3 @@ class Percentile(PrunerConfig):
     optuna_class = "PercentilePruner"
     percentile: float = Field(50.0, gt=0, lt=100)
     """Percent of the trials that go on; 50 is the median."""
-    n_startup_trials: int = Field(4, ge=0)
-    """Trials of the arm that run to their end before any is pruned."""
-
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        first = self.first(max_steps, warmup)
-        pruner: BasePruner = self.made(
-            percentile=self.percentile, n_startup_trials=self.n_startup_trials, n_warmup_steps=first
-        )
-        return pruner

@@ -32,15 +32,8 @@ if TYPE_CHECKING:
     from ablate.config import Experiment
     from ablate.data import Corpus, DataConfig
 
-_CHANGEABLE = (
-    "budget",
-    "confirm",
-    "baseline",
-    "published",
-    "checkpoints",
-    "factor",
-    "confounds",
-)  # parts of a sweep file that may change while its studies go on
+# parts of a sweep file that may change while its studies go on
+_CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds")
 
 
 def check(spec: Sweep) -> dict[DataConfig, Corpus]:

@@ -11,7 +11,7 @@ from ablate.config import Experiment
 from ablate.data import Corpus
 from ablate.sweeping import audit
 from ablate.sweeping.opening import check, refuse_changes, trial_items
-from ablate.sweeping.records import finished
+from ablate.sweeping.records import FINISHED, SweepRecord, finished, left
 from ablate.sweeping.search import shown
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
@@ -28,7 +28,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
     """
     corpora = check(spec)
-    done, confirmed = ({}, {}) if fresh else _finished(spec, storage)
+    found = None if fresh else _found(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
     corpus = corpora[base.data]
     unit = tasks[base.data.task].unit
@@ -42,14 +42,15 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
         cost = trial_items(spec.base(arm), corpora[spec.base(arm).data])
-        most = planned(spec, arm, cost, seconds)
-        left = max(0, most - done.get(arm, 0))
-        left += max(0, spec.confirm.seeds - confirmed.get(arm, 0))
-        trials, items = trials + left, items + left * cost
+        known = found.trials.get(arm, []) if found else []
+        done = finished(known)
+        search = left(spec, arm, [t for t in known if t.status in FINISHED], cost, seconds)  # the others are run again
+        seeds = max(0, spec.confirm.seeds - finished(found.confirmed.get(arm, ()) if found else ()))
+        trials, items = trials + search + seeds, items + (search + seeds) * cost
         searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
-        already = f" ({done[arm]} done)" if done.get(arm) else ""
+        already = f" ({done} done)" if done else ""
         lines.append(
-            f"arm {arm}: {plural(most, 'trial')}{already} of {config.max_steps} updates = {cost:,} {unit} each"
+            f"arm {arm}: {plural(done + search, 'trial')}{already} of {config.max_steps} updates = {cost:,} {unit} each"
         )
         lines.append(f"    searches {searched}")
         if starts := spec.starts(arm):
@@ -58,14 +59,16 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         others = "; ".join(str(confound) for confound in audit.confounds(spec)) or "nothing"
         lines.append(f"compares {listed(audit.factor(spec))}; besides it the arms differ in {others}")
     if spec.confirm.seeds:
-        lines.append(f"then the best of each arm on the fresh seeds {', '.join(map(str, spec.fresh_seeds()))}")
+        again = ", ".join(map(str, spec.fresh_seeds()))
+        lines.append(f"then the best of each arm on the fresh seeds {again}")
     total = "not estimated: the model does not fit the memory of this machine"
     if seconds is not None:
         total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
     if spec.confirm.seeds == 1:
         lines.append("    one seed gives no interval and no p-value; five give intervals worth reading")
-    limits = [f"{count:,g} {what}" for what, count in (("tokens or images", spec.budget.tokens),
-              ("hours", spec.budget.hours)) if count]  # fmt: skip
+    limits = [
+        f"{count:,g} {what}" for what, count in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if count
+    ]
     if limits:
         lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
@@ -73,25 +76,13 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     return "\n".join(lines)
 
 
-def planned(spec: Sweep, arm: str, cost: int, seconds: float | None) -> int:
-    """Trials of `arm` that the budget allows, at `cost` tokens or images and about `seconds` each."""
-    limits = [most] if (most := spec.trials(arm)) else []
-    limits += [spec.budget.tokens // cost] if spec.budget.tokens else []
-    limits += [int(3600 * spec.budget.hours / seconds)] if spec.budget.hours and seconds else []
-    return max(1, min(limits, default=1))
-
-
-def _finished(spec: Sweep, storage: str | None) -> tuple[dict[str, int], dict[str, int]]:
-    """Arm -> trials that are done, and arm -> confirmed seeds. Raises SweepError where the sweep was started with
-    another file."""
+def _found(spec: Sweep, storage: str | None) -> SweepRecord | None:
+    """What there is of the sweep; None of a new one. Raises SweepError where it was started with another file."""
     if spec.name not in known_sweeps(storage_url(storage)):
-        return {}, {}
+        return None
     record = read_sweep(spec.name, storage)
     refuse_changes(record.spec, spec, record.generation, record.plugins)
-    done, confirmed = (
-        {arm: finished(trials) for arm, trials in found.items()} for found in (record.trials, record.confirmed)
-    )
-    return done, confirmed
+    return record
 
 
 def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:

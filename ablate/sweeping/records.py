@@ -116,11 +116,14 @@ def finished(trials: Iterable[TrialRecord]) -> int:
     return sum(trial.status in FINISHED for trial in trials)
 
 
-def left(spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int) -> int:
+def left(
+    spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int, trial_seconds: float | None = None
+) -> int:
     """How many more trials `arm` may start, besides the finished and the running among `trials`.
 
     A pruned or diverged trial has used the tokens and the time that it took, a running one counts whole. `trial_items`
-    are the tokens or images of one whole trial. The first trial may always start.
+    are the tokens or images of one whole trial, `trial_seconds` what one may take, as long as none has shown it. The
+    first trial may always start.
     """
     budget = spec.budget
     done = [t for t in trials if t.status in FINISHED]
@@ -131,9 +134,9 @@ def left(spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int)
         limits.append((budget.tokens - spent) // max(1, trial_items))
     if budget.hours is not None:
         seconds = [t.seconds or 0.0 for t in done]
-        typical = max(sum(seconds) / len(seconds), 1e-3) if seconds else math.inf
+        typical = max(sum(seconds) / len(seconds), 1e-3) if seconds else trial_seconds
         spare = 3600 * budget.hours - sum(seconds)
-        limits.append(math.floor(spare / typical) - running if seconds else 1 - running)
+        limits.append((math.floor(spare / typical) if typical else 1) - running)
     if not done and not running:
         limits = [max(1, limit) for limit in limits]
     return max(0, min(limits))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from optuna import Study, Trial
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
+
 HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines; after ten missed it is taken up
 
 
@@ -110,7 +111,6 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 
     Raises SweepError for an unknown one, with the names that there are.
     """
-
     url = storage_url(url)
     name, _, wanted = title.partition("@")
     storage = existing_storage(url)

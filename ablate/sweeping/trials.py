@@ -103,7 +103,7 @@ class ArmTrials:
             if trial.state.name == "RUNNING":
                 self.interrupted(trial, "its process is gone")
             else:
-                self._enqueue(trial, 0, resume=True, seconds=trial.user_attrs.get("seconds_before", 0.0))
+                self._enqueue(trial, 0, resume=True)
         for trial in stale(self.study):
             self._enqueue(trial, trial.user_attrs.get("deaths", 0), resume=True)
             gone.append(trial)
@@ -209,8 +209,7 @@ class ArmTrials:
         training; `deaths` is how often its process died without getting any further."""
         frozen = self._frozen(trial.number)
         self._tell(trial, "FAIL", "interrupted", reason)
-        before = frozen.user_attrs.get("seconds_before", 0.0)
-        self._enqueue(frozen, deaths, resume=True, seconds=before + seconds)
+        self._enqueue(frozen, deaths, resume=True, seconds=seconds)
 
     def died(self, trial: Trial, reason: str) -> str:
         """A trial's process is gone: another try, or, after `DEATHS` without a validation between them, failed. Returns
@@ -242,8 +241,8 @@ class ArmTrials:
 
     def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool, seconds: float = 0.0) -> None:
         notes: dict[str, Any] = {"continues": trial.number, "number": number_of(trial), "deaths": deaths}
-        notes["seconds_before"] = seconds
         if resume:
+            notes["seconds_before"] = trial.user_attrs.get("seconds_before", 0.0) + seconds
             curve = {str(step): value for step, value in trial.intermediate_values.items()}
             curve = {**trial.user_attrs.get("curve", {}), **curve}
             notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}

@@ -103,6 +103,33 @@ def cells(record):
     }
 
 
+def disturbed(command, folder, seed):
+    """Runs `command`, kills it at all `moments` and starts it again each time; what it said."""
+    process, told = None, []
+    try:
+        for whom, lines, delay in moments(seed):
+            if process is None or process.poll() is not None:
+                process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
+                    start_new_session=True,
+                )  # fmt: skip
+            told += [process.stdout.readline() for _ in range(lines)]
+            try:
+                process.wait(delay)
+            except subprocess.TimeoutExpired:
+                kill(process, whom)
+                told.append(f"--- {whom} killed\n")
+            if process.poll() is not None:
+                told.append(process.stdout.read())
+                process.stdout.close()
+        if process.poll() is None:
+            told.append(process.communicate(timeout=240)[0])
+    finally:
+        if process is not None and process.poll() is None:  # something failed: leave nothing behind
+            kill(process, "group")
+    return told
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_sweep_killed_ten_times_has_the_table_of_an_uninterrupted_one(store, tiny_settings, tmp_path, seed):
     plain = run.sweep(Sweep.from_tree(tree(tiny_settings, "plain")), console=Console(quiet=True))
@@ -110,25 +137,7 @@ def test_a_sweep_killed_ten_times_has_the_table_of_an_uninterrupted_one(store, t
     file.write_text(yaml.safe_dump(tree(tiny_settings, "small")))
     command = [sys.executable, "-m", "ablate", "sweep", str(file)]
     output = tmp_path / "output.txt"
-    process = None
-    told = []
-    for whom, lines, delay in moments(seed):
-        if process is None or process.poll() is not None:
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=tmp_path,
-                start_new_session=True,
-            )  # fmt: skip
-        told += [process.stdout.readline() for _ in range(lines)]
-        try:
-            process.wait(delay)
-        except subprocess.TimeoutExpired:
-            kill(process, whom)
-            told.append(f"--- {whom} killed\n")
-        if process.poll() is not None:
-            told.append(process.stdout.read())
-            process.stdout.close()
-    if process.poll() is None:
-        told.append(process.communicate(timeout=240)[0])
+    told = disturbed(command, tmp_path, seed)
     last = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
     output.write_text("".join(told) + last.stdout + last.stderr)
     story = f"seed {seed}; what the sweep said is in {output}"

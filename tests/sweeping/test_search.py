@@ -1,6 +1,5 @@
 """Ranges and grids: what they are in Optuna's hands."""
 
-import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import ValidationError
@@ -10,14 +9,6 @@ from ablate.sweeping.search import Range, cells, distributions
 LR = Range(low=1e-4, high=1e-2, log=True)
 ALPHA = Range(low=0.1, high=0.5)
 SPACE = {"optimizer.lr": LR, "norm.alpha": ALPHA}
-
-
-@pytest.fixture(autouse=True)
-def quiet():
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    yield
-    optuna.logging.set_verbosity(before)
 
 
 # ---------------------------------------------------------------------------------------------------- ranges

@@ -121,13 +121,7 @@ def test_the_search_starts_from_the_fixed_points():
 def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
     """Also where each trial is worse than the one before: what is compared is a trial's arm alone, and not all of it
     is removed."""
-    spec = sweep(
-        budget={"trials": 6},
-        pruner=kind,
-        sampler="random",
-        experiment={"trainer.max_steps": 90},
-        arms={"pre": {"norm": "pre"}, "post": {"norm": "post"}},
-    )
+    spec = sweep(budget={"trials": 6}, pruner=kind, sampler="random", experiment={"trainer.max_steps": 90})
     for direction in (1, -1):
         for arm in arms_of(spec):
             statuses = []
@@ -187,13 +181,7 @@ def pruned_sweep(spec, interrupts=None):
 
 @pytest.mark.parametrize("kind", pruners)
 def test_pruning_is_alike_for_arms_and_for_interrupted_trials(kind):
-    spec = sweep(
-        budget={"trials": 20},
-        pruner=kind,
-        sampler="random",
-        experiment={"trainer.max_steps": 90},
-        arms={"pre": {"norm": "pre"}, "post": {"norm": "post"}},
-    )
+    spec = sweep(budget={"trials": 20}, pruner=kind, sampler="random", experiment={"trainer.max_steps": 90})
     pre, post = pruned_sweep(spec)
     assert pre == post
     assert ("pruned" in {status for status, *_ in pre}) == (kind != "none")
