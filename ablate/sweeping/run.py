@@ -27,16 +27,16 @@ from ablate.sweeping.study import (
     storage_url,
 )
 from ablate.sweeping.trials import ArmTrials, end_run
-from ablate.sweeping.worker import devices, share, signals, start, start_here, start_server
+from ablate.sweeping.worker import Here, Worker, devices, share, signals, start_server
 from ablate.training.train import Place
 from ablate.words import plural, setting
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext, ForkServerProcess
+    from multiprocessing.context import ForkServerContext
 
     from optuna import Trial
 
-    from ablate.sweeping.worker import Here
+    from ablate.config import Tree
 
 POLL = 1.0  # seconds between two looks at what other processes do
 PATIENCE = 8.0  # seconds that a worker is given to write its checkpoint after Ctrl-C
@@ -76,7 +76,7 @@ def sweep(
         again = schedule.recover()
         runner = _Runner(spec, title, schedule, workers, threads, console or Console())
         if threads != wanted:
-            runner.display.note(f"Each trial computes on {plural(runner.threads, 'thread')}, as those before it did.")
+            runner.display.note(f"Each trial computes on {plural(threads, 'thread')}, as those before it did.")
         if (before := ranks_before(arms)) != ranks.world_size():
             now = plural(ranks.world_size(), "rank")
             runner.display.note(
@@ -95,11 +95,15 @@ def sweep(
 class _Job:
     arm: ArmTrials
     trial: Trial
-    process: ForkServerProcess | Here
-    connection: Connection
+    worker: Worker | Here
     run_id: str | None
     slot: int
     """Which worker it is: from 0, below the number of workers."""
+
+    @property
+    def connection(self) -> Connection:
+        """Our end of the worker's pipe."""
+        return self.worker.connection
 
 
 class _Runner:
@@ -109,6 +113,8 @@ class _Runner:
         self.spec, self.title, self.schedule, self.workers, self.threads = spec, title, schedule, workers, threads
         self.arms = schedule.arms
         self.jobs: dict[Connection, _Job] = {}
+        self.idle: dict[int, Worker | Here] = {}  # by slot
+        self.context: ForkServerContext | None = None
         self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
         self.display = Display(console, spec.objective.metric, workers)
@@ -117,14 +123,11 @@ class _Runner:
 
     def run(self) -> None:
         """Starts and follows trials until every arm has its budget, or Ctrl-C."""
-        context: ForkServerContext | None = None
         with signals(self._stop), self.display:
             try:
                 while not self.stopping:
                     while not self.stopping and len(self.jobs) < self.workers and (taken := self.schedule.take()):
-                        if ranks.world_size() == 1:
-                            context = context or start_server(self.threads)
-                        self._start(context, *taken)
+                        self._start(*taken)
                     if not self.jobs:
                         if self.stopping or not self.schedule.waits():
                             break
@@ -136,6 +139,8 @@ class _Runner:
                     self.display.refresh()
             finally:
                 self._stop_workers()
+                for worker in self.idle.values():
+                    worker.dismiss()
         if self.stopping:
             raise KeyboardInterrupt
         self._close_parents()
@@ -147,7 +152,7 @@ class _Runner:
             for job in self.jobs.values():
                 beat(job.arm.study, job.trial)
 
-    def _start(self, context: ForkServerContext | None, arm: ArmTrials, trial: Trial) -> None:
+    def _start(self, arm: ArmTrials, trial: Trial) -> None:
         if changes := changed_plugins(self.spec, self.plugins):
             arm.interrupted(trial, "a plugin was changed")
             raise SweepError(
@@ -163,21 +168,33 @@ class _Runner:
             run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
         place = Place(self.title, name, arm.parent, tags, run_id)
         slot = min(set(range(self.workers)) - {job.slot for job in self.jobs.values()})
-        process: ForkServerProcess | Here
         try:
-            tree = experiment.to_tree()
-            if context is None:
-                process, connection = start_here(tree, place, self.threads)
-            else:
-                process, connection = start(context, tree, place, self.threads, devices(slot, self.workers))
+            worker = self._worker(slot, experiment.to_tree(), place)
         except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
             arm.interrupted(trial, "stopped before it started")
             if self.stopping:
                 return
             raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
-        self.jobs[connection] = _Job(arm, trial, process, connection, run_id, slot)
+        self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot)
         shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
-        self.display.started(id(connection), Running(name, shown, experiment.trainer.max_steps))
+        self.display.started(slot, Running(name, shown, experiment.trainer.max_steps))
+
+    def _worker(self, slot: int, experiment: Tree, place: Place) -> Worker | Here:
+        """The worker that trains it: that of the slot, or a new one. Raises EOFError or OSError where none starts."""
+        worker = self.idle.pop(slot, None)
+        if worker:
+            try:
+                worker.begin(experiment, place)
+                return worker
+            except OSError:  # killed while it had nothing to do
+                worker.dismiss()
+        if ranks.world_size() > 1:
+            worker = Here(self.threads)
+        else:
+            self.context = self.context or start_server(self.threads)
+            worker = Worker(self.context, self.threads, devices(slot, self.workers))
+        worker.begin(experiment, place)
+        return worker
 
     def _hear(self, job: _Job) -> None:
         """One message of a trial."""
@@ -190,7 +207,7 @@ class _Runner:
         try:
             self._heard(job, *message)
         except UpdateFinishedTrialError:  # this machine was out of reach for minutes
-            job.process.kill()
+            job.worker.kill()
             self._close(job, "taken up by another machine", finished=False)
 
     def _heard(self, job: _Job, kind: str, *content: Any) -> None:
@@ -198,11 +215,11 @@ class _Runner:
             job.run_id, made, validations = content
             job.trial.set_user_attr("run_id", job.run_id)
             job.arm.report_missing(job.trial, validations)
-            self.display.goes_on(id(job.connection), made)
+            self.display.goes_on(job.slot, made)
         elif kind == "waiting":
             self.display.note_once(content[0])
         elif kind == "progress":
-            self.display.progress(id(job.connection), *content)
+            self.display.progress(job.slot, *content)
         elif kind == "validation":
             step, metrics = content
             job.trial.report(metrics[self.spec.objective.metric], step)
@@ -241,10 +258,7 @@ class _Runner:
 
     def _died(self, job: _Job) -> None:
         """A worker ended without a word: killed, or out of memory."""
-        job.process.join(5)
-        code = job.process.exitcode
-        reason = f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
-        self._gone(job, reason)
+        self._gone(job, job.worker.how_it_ended())
 
     def _gone(self, job: _Job, reason: str) -> None:
         status = job.arm.died(job.trial, reason)
@@ -255,10 +269,12 @@ class _Runner:
         )
 
     def _close(self, job: _Job, text: str, finished: bool) -> None:
-        job.connection.close()
-        job.process.join(5)
         del self.jobs[job.connection]
-        self.display.ended(id(job.connection), text, finished)
+        if finished and job.worker.lasts:
+            self.idle[job.slot] = job.worker
+        else:
+            job.worker.dismiss()
+        self.display.ended(job.slot, text, finished)
 
     def _stop_workers(self) -> None:
         """Asks every worker to write its checkpoint, waits, and puts every trial up for another try."""
@@ -273,7 +289,7 @@ class _Runner:
                 with contextlib.suppress(StoreError):
                     self._hear(job)
         for job in list(self.jobs.values()):
-            job.process.kill()
+            job.worker.kill()
             with contextlib.suppress(UpdateFinishedTrialError):
                 job.arm.interrupted(job.trial, "stopped before its last checkpoint was written")
             with contextlib.suppress(StoreError):

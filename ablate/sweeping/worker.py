@@ -1,17 +1,19 @@
-"""One trial in one process: forked from a server that has everything imported, it trains and talks through a pipe.
-In a group of ranks it is a thread of rank 0, which leads the other ranks.
+"""Where trials are trained: processes, forked from a server that has everything imported, that train one trial after
+another and talk through a pipe. In a group of ranks it is a thread of rank 0, which leads the other ranks.
 
 Messages to the sweep:
     ("started", run_id, updates made before, their validations)
     ("waiting", for what)    ("progress", updates, loss)    ("validation", updates, metrics)
     ("done", result)    ("failed", reason, traceback)    ("away", message: a disk is full or a server is gone)
     ("lost", message: other ranks of the group are gone)
-and from it: "go" or "prune" in answer to a validation, "stop" at any time. A sweep that is gone counts as "stop".
+and from it: (experiment, place) to begin; "go" or "prune" in answer to a validation, "stop" at any time. A sweep that
+is gone counts as "stop".
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import signal
@@ -30,7 +32,7 @@ from ablate.tracking import environ
 from ablate.words import duration
 
 if TYPE_CHECKING:
-    from multiprocessing.context import ForkServerContext, ForkServerProcess
+    from multiprocessing.context import ForkServerContext
 
     from ablate.config import Tree
     from ablate.training.train import Place
@@ -77,51 +79,99 @@ def start_server(threads: int) -> ForkServerContext:
     return context
 
 
-def start(
-    context: ForkServerContext, experiment: Tree, place: Place, threads: int, devices: str | None = None
-) -> tuple[ForkServerProcess, Connection]:
-    """Starts a trial on `devices` (CUDA_VISIBLE_DEVICES; None: as it is): its process, and our end of the pipe."""
-    ours, theirs = context.Pipe()
-    here = (os.getcwd(), {**os.environ, **({"CUDA_VISIBLE_DEVICES": devices} if devices else {})})
-    process = context.Process(target=work, args=(theirs, experiment, place, threads, *here), daemon=False)
-    with _no_main():
-        process.start()
-    theirs.close()
-    return process, ours
+class Worker:
+    """A process that trains one trial after another; it ends where one fails, for what that leaves behind is unknown.
+
+    Args:
+        context: of `start_server`.
+        threads: that it computes on.
+        devices: CUDA_VISIBLE_DEVICES; None: as it is.
+    """
+
+    LIFE = 20
+    """Trials until it is replaced by a new one, so that what a library forgets to free stays small."""
+
+    def __init__(self, context: ForkServerContext, threads: int, devices: str | None = None) -> None:
+        self.connection, theirs = context.Pipe()
+        here = (os.getcwd(), {**os.environ, **({"CUDA_VISIBLE_DEVICES": devices} if devices else {})})
+        self.process = context.Process(target=work, args=(theirs, threads, *here), daemon=False)
+        with _no_main():
+            self.process.start()
+        theirs.close()
+        self.trials = 0
+
+    def begin(self, experiment: Tree, place: Place) -> None:
+        """Has it train the next trial. Raises OSError where it has ended."""
+        self.connection.send((experiment, place))
+        self.trials += 1
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it may train another trial."""
+        return self.trials < self.LIFE
+
+    def dismiss(self) -> None:
+        """Lets it end, which it does when it has nothing to train."""
+        self.connection.close()
+        self.process.join(5)
+
+    def kill(self) -> None:
+        """Ends it wherever it is."""
+        self.process.kill()
+
+    def how_it_ended(self) -> str:
+        """For one that has ended without a word."""
+        self.process.join(5)
+        code = self.process.exitcode
+        return f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
 
 
-class Here(threading.Thread):
-    """A trial that the ranks of this group train, in place of a process."""
+class Here:
+    """A worker whose trial the ranks of this group train: in a thread, while the main thread goes on with the sweep."""
 
-    exitcode = None
+    lasts = False
+
+    def __init__(self, threads: int) -> None:
+        self.connection, self._theirs = multiprocessing.Pipe()
+        self.threads = threads
+
+    def begin(self, experiment: Tree, place: Place) -> None:
+        """Trains it, as soon as one that the sweep has given up has stopped at its next update."""
+        for earlier in threading.enumerate():
+            if earlier.name == self.__class__.__name__:
+                earlier.join()
+        arguments = (self._theirs, experiment, place, self.threads)
+        threading.Thread(target=_trial_and_close, args=arguments, name=self.__class__.__name__, daemon=True).start()
+
+    def dismiss(self) -> None:
+        """Closes our end of the pipe."""
+        self.connection.close()
 
     def kill(self) -> None:
         """A thread cannot be; it ends with the process."""
 
-
-def start_here(experiment: Tree, place: Place, threads: int) -> tuple[Here, Connection]:
-    """Starts a trial in this process, whose main thread goes on with the sweep: the trial, and our end of the pipe."""
-    for earlier in threading.enumerate():
-        if isinstance(earlier, Here):  # one that the sweep has given up stops at its next update
-            earlier.join()
-    ours, theirs = multiprocessing.Pipe()
-    here = Here(target=trial, args=(theirs, experiment, place, threads), daemon=True)
-    here.start()
-    return here, ours
+    def how_it_ended(self) -> str:
+        """A thread says so itself, unless Python ends."""
+        return "its thread ended"
 
 
-def work(
-    connection: Connection, experiment: Tree, place: Place, threads: int, folder: str, environment: Mapping[str, str]
-) -> None:
-    """The life of a trial's process, in the current directory and the environment of the sweep."""
+def work(connection: Connection, threads: int, folder: str, environment: Mapping[str, str]) -> None:
+    """The life of a worker's process, in the current directory and the environment of the sweep."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which asks us to stop
     os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
-    trial(connection, experiment, place, threads)
+    with contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
+        while (given := connection.recv()) != "stop" and trial(connection, given[0], given[1], threads):
+            gc.collect()  # models of earlier trials, which Lightning ties into cycles
 
 
-def trial(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
-    """Trains, and says through the pipe how it goes."""
+def _trial_and_close(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
+    with connection:
+        trial(connection, experiment, place, threads)
+
+
+def trial(connection: Connection, experiment: Tree, place: Place, threads: int) -> bool:
+    """Trains, and says through the pipe how it goes. False where that ended in an error."""
     import torch
 
     from ablate.config import Experiment
@@ -166,15 +216,14 @@ def trial(connection: Connection, experiment: Tree, place: Place, threads: int) 
         await_store(lambda text: send("waiting", text), asked_to_stop)
         result = train(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)
+        return True
     except ranks.Lost as error:
         send("lost", str(error))
     except StoreError as error:
         send("away", str(error))
     except Exception as error:
         send("failed", reason_of(error), traceback.format_exc())
-    finally:
-        with contextlib.suppress(OSError):
-            connection.close()
+    return False
 
 
 def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) -> None:

@@ -257,8 +257,8 @@ def _prepare(
         raise DataError(
             f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
         )
-    if ranks.world_size() > 1:
-        torch.compiler.reset()  # one process trains all trials here: compiled for each anew, as in a process of its own
+    if speed.compile:
+        torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     task = tasks[experiment.data.task](experiment, corpus, compiled=speed.compile)
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
