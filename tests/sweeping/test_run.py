@@ -194,10 +194,10 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
     settings = {"arms": {}, "budget": {"trials": 1}, "confirm": {"seeds": 1}}
     start = run._Runner._start
 
-    def start_and_kill(self, context, arm, trial):
-        start(self, context, arm, trial)
+    def start_and_kill(self, arm, trial):
+        start(self, arm, trial)
         if arm.role == "confirmation":
-            next(reversed(self.jobs.values())).process.kill()
+            next(reversed(self.jobs.values())).worker.kill()
 
     monkeypatch.setattr(run._Runner, "_start", start_and_kill)
     record = run_sweep(spec(**settings), workers=1)
@@ -271,8 +271,8 @@ def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed
         start(self, job)
         job_lives = job.connection in self.jobs
         if not killed and job_lives and len(job.trial.study.trials[job.trial.number].intermediate_values) == 2:
-            killed.append(job.process.pid)
-            os.kill(job.process.pid, signal.SIGKILL)
+            killed.append(job.worker.process.pid)
+            os.kill(job.worker.process.pid, signal.SIGKILL)
 
     monkeypatch.setattr(run._Runner, "_hear", kill_first)
     shown = Console(file=io.StringIO(), width=200)
@@ -284,6 +284,41 @@ def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed
     assert table(record) == table(plain)
     study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
     assert "killed by signal 9" in study.trials[0].user_attrs["reason"]
+
+
+def test_a_worker_trains_several_trials_as_workers_of_their_own_would(store, spec, monkeypatch):
+    """Nothing of one trial is left in the next: neither drawn numbers nor models nor settings of threads."""
+    processes = []
+    close = run._Runner._close
+
+    def noting(self, job, *more):
+        processes.append(job.worker.process.pid)
+        close(self, job, *more)
+
+    monkeypatch.setattr(run._Runner, "_close", noting)
+    together = run_sweep(spec(name="together"), workers=1)
+    monkeypatch.setattr(run.Worker, "LIFE", 1)
+    apart = run_sweep(spec(name="apart"), workers=1)
+    assert len(set(processes[:4])) == 1
+    assert len(set(processes[4:])) == len(processes[4:]) == 4
+    assert table(together) == table(apart)
+
+
+def test_a_worker_that_is_killed_between_two_trials_costs_none(store, spec, monkeypatch):
+    plain = run_sweep(spec(name="plain"), workers=1)
+    close = run._Runner._close
+
+    def close_and_kill(self, job, text, finished):
+        close(self, job, text, finished)
+        job.worker.kill()
+        job.worker.process.join()
+
+    monkeypatch.setattr(run._Runner, "_close", close_and_kill)
+    record = run_sweep(spec(), workers=1)
+    assert table(record) == table(plain)
+    studies = [optuna.load_study(study_name=study_name("small", 1, arm), storage=open_storage(storage_url()))
+               for arm in record.trials]  # fmt: skip
+    assert sum(len(study.trials) for study in studies) == 4  # none was tried again
 
 
 def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, spec):
@@ -325,9 +360,9 @@ def test_what_a_killed_sweep_did_not_hear_is_made_up_for(store, spec, monkeypatc
 def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkeypatch):
     start = run._Runner._start
 
-    def start_and_kill(self, context, arm, trial):
-        start(self, context, arm, trial)
-        next(reversed(self.jobs.values())).process.kill()
+    def start_and_kill(self, arm, trial):
+        start(self, arm, trial)
+        next(reversed(self.jobs.values())).worker.kill()
 
     monkeypatch.setattr(run._Runner, "_start", start_and_kill)
     record = run_sweep(spec(arms={}, budget={"trials": 1}), workers=1)
@@ -494,7 +529,7 @@ def test_a_stop_while_the_workers_server_starts_is_a_stop(store, spec, monkeypat
         os.kill(os.getpid(), signal.SIGINT)
         raise EOFError("unexpected EOF")
 
-    monkeypatch.setattr(run, "start", stopped)
+    monkeypatch.setattr(run, "Worker", stopped)
     with pytest.raises(KeyboardInterrupt):
         run_sweep(spec())
     assert read_sweep("small").counts()["interrupted"] == 1
@@ -504,7 +539,7 @@ def test_a_server_that_dies_is_told(store, spec, monkeypatch):
     def dead(*_):
         raise EOFError("unexpected EOF")
 
-    monkeypatch.setattr(run, "start", dead)
+    monkeypatch.setattr(run, "Worker", dead)
     with pytest.raises(StoreError, match="No worker process could be started"):
         run_sweep(spec())
     assert read_sweep("small").counts()["running"] == 0
