@@ -104,6 +104,18 @@ def client() -> MlflowClient:
     return found
 
 
+def remote() -> bool:
+    """Whether the store is a server, which may be away and come back."""
+    return tracking_uri().startswith("http")
+
+
+def ask() -> None:
+    """Raises StoreError where the store does not answer now; `client` has only asked when the process began."""
+    found = client()
+    with patience(tracking_uri()), environ(_SHORT):
+        found.search_experiments(max_results=1)
+
+
 def _create(uri: str) -> None:
     """Makes the tables of MLflow."""
     from mlflow.store.db.utils import _initialize_tables, create_sqlalchemy_engine
@@ -228,7 +240,7 @@ def experiment_id(name: str) -> str:
     with patience(uri):
         found = client().get_experiment_by_name(name)
         if found is None:
-            location = None if uri.startswith("http") else str(store() / "artifacts" / name)
+            location = None if remote() else str(store() / "artifacts" / name)
             try:
                 return client().create_experiment(name, artifact_location=location, tags=_KIND)
             except MlflowException:  # another process was faster

@@ -30,7 +30,7 @@ def serve(host: str, port: int) -> int:
     uri = tracking.tracking_uri()
     client = tracking.client()
     links = _links(client)
-    if uri.startswith("http"):
+    if tracking.remote():
         _print_links(uri.rstrip("/"), links)
         return 0
     with socket.socket() as probe:

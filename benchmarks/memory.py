@@ -65,7 +65,7 @@ def measure(trials: int, workers: int, console: Console) -> tuple[dict[int, tupl
 
     def listen(self: Any, job: Any, kind: str, *content: Any) -> None:
         if kind == "done":
-            peaks.append(memory(job.process.pid, "VmHWM"))
+            peaks.append(memory(job.worker.process.pid, "VmHWM"))
         heard(self, job, kind, *content)
 
     ArmTrials.ended, run._Runner._heard = count, listen  # type: ignore[method-assign, assignment]

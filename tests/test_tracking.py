@@ -171,11 +171,11 @@ def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://away")
     answers = iter([StoreError("No answer."), StoreError("No answer."), None])
 
-    def client():
+    def ask():
         if error := next(answers):
             raise error
 
-    monkeypatch.setattr(tracking, "client", client)
+    monkeypatch.setattr(tracking, "ask", ask)
     monkeypatch.setattr("ablate.sweeping.worker.time.sleep", lambda _: None)
     notes = []
     await_store(notes.append, lambda: False)

@@ -117,6 +117,7 @@ class _Runner:
         self.context: ForkServerContext | None = None
         self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
+        self.away = 0  # trials that found the tracking server away since one that did not
         self.display = Display(console, spec.objective.metric, workers)
         self._last_beat = time.monotonic()
         self._count()
@@ -212,6 +213,7 @@ class _Runner:
 
     def _heard(self, job: _Job, kind: str, *content: Any) -> None:
         if kind == "started":
+            self.away = 0
             job.run_id, made, validations = content
             job.trial.set_user_attr("run_id", job.run_id)
             job.arm.report_missing(job.trial, validations)
@@ -238,6 +240,9 @@ class _Runner:
         elif kind == "away":  # of no trial's making, and the next one would meet it too
             job.arm.interrupted(job.trial, content[0])
             self._close(job, "interrupted", finished=False)
+            self.away += 1
+            if tracking.remote() and self.away == 1:  # a server may come back: the next trial waits for it
+                return
             raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "lost":
             self._gone(job, content[0])

@@ -162,7 +162,16 @@ def work(connection: Connection, threads: int, folder: str, environment: Mapping
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
     with contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
         while (given := connection.recv()) != "stop" and trial(connection, given[0], given[1], threads):
-            gc.collect()  # models of earlier trials, which Lightning ties into cycles
+            _free()
+
+
+def _free() -> None:
+    """Gives back what the trial before held: Lightning ties its model into cycles, and torch keeps a GPU's memory."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def _trial_and_close(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
@@ -231,10 +240,10 @@ def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) 
     deadline = time.monotonic() + AWAY
     while True:
         try:
-            tracking.client()
+            tracking.ask()
             return
         except StoreError as error:
-            if not tracking.tracking_uri().startswith("http") or time.monotonic() > deadline or asked_to_stop():
+            if not tracking.remote() or time.monotonic() > deadline or asked_to_stop():
                 raise
             note(f"{error} It is waited for, up to {duration(AWAY)}.")
         time.sleep(1)

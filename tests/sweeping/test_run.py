@@ -1,6 +1,7 @@
 """Sweeps with real worker processes: what is run, what is written down, and that nothing is lost or run twice."""
 
 import io
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -543,3 +544,30 @@ def test_a_server_that_dies_is_told(store, spec, monkeypatch):
     with pytest.raises(StoreError, match="No worker process could be started"):
         run_sweep(spec())
     assert read_sweep("small").counts()["running"] == 0
+
+
+@pytest.mark.parametrize(("remote", "tries"), [(True, 2), (False, 1)])
+def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, spec, monkeypatch, remote, tries):
+    """A server may come back while that trial waits for it; a full disk does not mend itself."""
+    begun = []
+
+    class Away:
+        lasts = False
+
+        def __init__(self, *_):
+            self.connection, self.other = multiprocessing.Pipe()
+
+        def begin(self, *_):
+            begun.append(self)
+            self.other.send(("away", "No answer."))
+
+        def dismiss(self):
+            self.connection.close()
+
+    monkeypatch.setattr(run, "Worker", Away)
+    monkeypatch.setattr(run, "start_server", lambda threads: None)
+    monkeypatch.setattr(tracking, "remote", lambda: remote)
+    with pytest.raises(StoreError, match=r"No answer.*the same command goes on"):
+        run_sweep(spec(), workers=1)
+    assert len(begun) == tries
+    assert read_sweep("small").counts()["interrupted"] == 1  # the same trial again
