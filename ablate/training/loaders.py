@@ -9,6 +9,12 @@ from torch.utils.data import DataLoader
 
 from ablate.config import Experiment
 from ablate.data import Corpus, PermutedBatches, SequentialBatches, loader
+from ablate.errors import DataError
+
+
+def plain(error: DataError) -> DataError:
+    """`error` with its own message alone: out of a worker process, its whole traceback is in it."""
+    return DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip())
 
 
 class Loaders(LightningDataModule):

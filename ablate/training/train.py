@@ -277,6 +277,7 @@ def _prepare(
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     """(status, reason) of training, from a checkpoint where one is given."""
     from ablate.training.callbacks import Stop
+    from ablate.training.loaders import plain
 
     trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
     try:
@@ -285,6 +286,8 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:
         return stop.status, stop.reason
+    except DataError as error:
+        raise plain(error) from error
     return "completed", ""
 
 
