@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -23,6 +24,9 @@ from ablate.data.pixels import Pixels
 from ablate.data.tables import SUFFIXES, split_named, splits_of, splits_of_files
 from ablate.errors import DataError
 from ablate.registry import Names
+
+if TYPE_CHECKING:
+    from datasets import Dataset
 
 VALIDATION_SPLITS = ("validation", "val", "valid")
 
@@ -121,61 +125,70 @@ class ImageFolder(EncodedImagesConfig):
         return self.corpus(images, val_images, f"images below {root}", cache, alone)
 
 
-@data_kinds.register
-class ImageDataset(EncodedImagesConfig):
-    """Images in tables: a dataset of the hub, a folder that holds a copy of one, or parquet and arrow files.
+class ImageTableConfig(EncodedImagesConfig):
+    """What the kinds of data share whose images lie in the rows of tables."""
 
-    Read through `datasets`, memory-mapped. A hub dataset stays in the cache of `datasets` (HF_HOME).
-    """
-
-    kind: Literal["image_dataset"] = "image_dataset"
-    dataset: str | None = Field(None, min_length=1)
-    """A name on the hub, such as ILSVRC/imagenet-1k, or a folder: a copy of a hub dataset, or what save_to_disk
-    wrote."""
-    subset: str | None = None
-    """The configuration of a hub dataset that has several."""
-    files: Names = ()
-    """Instead of `dataset`: parquet or arrow files, or globs, relative to the current directory."""
-    val_files: Names = ()
-    """The validation set of `files`; without it a part is held out."""
-    train_split: str = "train"
-    """The split that is trained on."""
-    val_split: str | None = None
-    """The split that is validated on. None: validation, val or valid, whichever there is; otherwise a part of the
-    training split is held out. A split called test is only read if it is named here."""
     image_column: str | None = None
     """The column of the images. None: the only one of that type, or image."""
     label_column: str | None = None
     """The column of the labels: class labels, integers or text. None: the only one of class labels, or label."""
 
-    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        found = super().problems(batch)
-        if (self.dataset is None) == (not self.files):
-            text = "give either a dataset (a name on the hub, or a folder) or data.files"
-            found.append((("dataset",), text, self.dataset))
-        if self.val_files and not self.files:
-            found.append((("val_files",), "belongs to data.files", list(self.val_files)))
-        return found
-
-    def load(self, cache: Path) -> Corpus:
-        if self.dataset is not None:
-            what, splits = f"the dataset {self.dataset}", splits_of(self.dataset, self.subset, cache)
-        else:
-            given = {"train": self.files, "validation": self.val_files}
-            files = {name: resolve(patterns, SUFFIXES) for name, patterns in given.items() if patterns}
-            what, splits = "the table of data.files", splits_of_files(files, cache)
-        val_split = self.val_split or next((name for name in VALIDATION_SPLITS if name in splits), None)
+    def of_splits(
+        self, splits: Mapping[str, Dataset], train_split: str, val_split: str | None, what: str, cache: Path
+    ) -> Corpus:
+        """The corpus of two splits, or of one where `val_split` is None; `what` is what messages call the dataset."""
         columns = (self.image_column, self.label_column)
-        train_what = f"{what}, split {self.train_split}"
-        images = TableImages(split_named(splits, self.train_split, what), "train", train_what, *columns)
+        train_what = f"{what}, split {train_split}"
+        images = TableImages(split_named(splits, train_split, what), "train", train_what, *columns)
         val_images = None
         if val_split is not None:
             val_data, val_what = split_named(splits, val_split, what), f"{what}, split {val_split}"
             val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
-        used = {self.train_split, val_split}
-        others = ", ".join(name for name in splits if name not in used)
+        others = ", ".join(name for name in splits if name not in (train_split, val_split))
         key = f"images in {images.image_column} with {images.label_column}"
         return self.corpus(images, val_images, key, cache, f"; left alone: {others}" if others else "")
+
+
+@data_kinds.register
+class ImageDataset(ImageTableConfig):
+    """Images of a dataset on the Hugging Face hub, or of a copy of one in a folder.
+
+    Read through `datasets`, memory-mapped; what comes from the hub stays in the cache of `datasets` (HF_HOME).
+    """
+
+    kind: Literal["image_dataset"] = "image_dataset"
+    dataset: str = Field(min_length=1)
+    """A name on the hub, such as ILSVRC/imagenet-1k, or a folder: a copy of a hub dataset, or what save_to_disk
+    wrote."""
+    subset: str | None = None
+    """The configuration of a hub dataset that has several."""
+    train_split: str = "train"
+    """The split that is trained on."""
+    val_split: str | None = None
+    """The split that is validated on. None: validation, val or valid, whichever there is; otherwise a part of the
+    training split is held out. A split called test is only read if it is named here."""
+
+    def load(self, cache: Path) -> Corpus:
+        splits = splits_of(self.dataset, self.subset, cache)
+        val_split = self.val_split or next((name for name in VALIDATION_SPLITS if name in splits), None)
+        return self.of_splits(splits, self.train_split, val_split, f"the dataset {self.dataset}", cache)
+
+
+@data_kinds.register
+class ImageFiles(ImageTableConfig):
+    """Images in parquet or arrow files of one's own, with a column of images and a column of labels."""
+
+    kind: Literal["image_files"] = "image_files"
+    files: Names = Field(min_length=1)
+    """The files, or globs, relative to the current directory."""
+    val_files: Names = ()
+    """Those of the validation set; without it a part is held out."""
+
+    def load(self, cache: Path) -> Corpus:
+        given = {"train": self.files, "validation": self.val_files}
+        files = {name: resolve(patterns, SUFFIXES) for name, patterns in given.items() if patterns}
+        val_split = "validation" if self.val_files else None
+        return self.of_splits(splits_of_files(files, cache), "train", val_split, "the table of data.files", cache)
 
 
 data_kinds.preset("imagenet", "image_dataset", dataset="ILSVRC/imagenet-1k", crop_pct=0.875, check=False)

@@ -29,7 +29,9 @@ def splits_of(dataset: str, subset: str | None, cache: Path) -> dict[str, Datase
     folder = absolute(dataset)
     local = os.path.isdir(folder)
     if os.path.isfile(folder):
-        raise DataError(f"{folder} is a file, not a folder or a name on the hub. Give files as data.files.")
+        raise DataError(
+            f"{folder} is a file, not a folder or a name on the hub. Give files with data=image_files data.files=FILES."
+        )
     if not local and dataset.startswith(("/", ".", "~")):
         raise DataError(f"There is no folder {folder}.{suggestion(folder)}")
     try:
@@ -103,7 +105,7 @@ def _what_to_do(dataset: str, local: bool, error: Exception) -> str:
         return f"There is no room to unpack {dataset}: {reason(full[0])}. Make room, or set HF_HOME and ABLATE_STORE."
     if local:
         return f"{dataset} cannot be read as a table: {reason(causes[-1])}"
-    copy = "Or give a copy of it: data.dataset=FOLDER (with its parquet files), or data.files=FILES."
+    copy = "Or give a copy of it: data.dataset=FOLDER, with its parquet files."
     if "gated" in str(error):
         return (
             f"The dataset {dataset} is gated: accept its terms on https://huggingface.co/datasets/{dataset}, then log "
