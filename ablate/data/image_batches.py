@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import torch
 from numpy.typing import NDArray
@@ -12,6 +13,18 @@ from ablate.data.augment import IMAGE, PAIR, Augmentation, generators_kept, seed
 from ablate.data.base import Batch, BatchDataset
 from ablate.data.image_source import ImageSource
 from ablate.data.pixels import Pixels, Transform
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch computes on one thread, as in a worker process: on single images several lose more than they gain, most
+    of all on busy cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class MemoryImages(BatchDataset):
@@ -46,8 +59,9 @@ class EncodedImages(BatchDataset):
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         images = self.blank(len(indices))
-        for place, index in enumerate(indices):
-            images[place] = self.transform(self.source.image(int(self.rows[index])))
+        with _one_thread():
+            for place, index in enumerate(indices):
+                images[place] = self.transform(self.source.image(int(self.rows[index])))
         return images, self.labels[torch.as_tensor(indices, dtype=torch.int64)]
 
     def blank(self, count: int) -> Tensor:
@@ -77,7 +91,7 @@ class AugmentedImages(BatchDataset):
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         plain, images = self.plain, self.plain.blank(len(indices))
         positions = [divmod(int(number), len(plain)) for number in indices]
-        with generators_kept():
+        with generators_kept(), _one_thread():
             for place, (epoch, index) in enumerate(positions):
                 image = plain.source.image(int(plain.rows[index]))
                 seed_generators(self.seed, IMAGE, epoch, index)
