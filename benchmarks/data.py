@@ -27,7 +27,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from timing import Pairs, between, positive, seconds
-from torch.utils.data import DataLoader
 
 from ablate import Experiment
 from ablate.data import BatchDataset, PermutedBatches, loader
@@ -95,13 +94,12 @@ KINDS: dict[str, Callable[[Path], Case]] = {"images": images}
 def batches(case: Case, workers: int) -> Iterator[Iterator[Any]]:
     """Batches without end; the workers end with the context."""
     order = PermutedBatches(len(case.data), case.batch, 0, with_epoch=case.data.with_epoch)
-    made: DataLoader[Any] = loader(case.data, order, workers)
-    given = iter(made)
+    given: Any = iter(loader(case.data, order, workers))
     try:
         yield given
     finally:
         if workers:
-            given._shutdown_workers()  # type: ignore[union-attr]
+            given._shutdown_workers()
 
 
 def measure(case: Case, workers: int, pairs: int, segment: int) -> Pairs:

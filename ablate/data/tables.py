@@ -105,7 +105,7 @@ def _what_to_do(dataset: str, local: bool, error: Exception) -> str:
         return f"There is no room to unpack {dataset}: {reason(full[0])}. Make room, or set HF_HOME and ABLATE_STORE."
     if local:
         return f"{dataset} cannot be read as a table: {reason(causes[-1])}"
-    copy = "Or give a copy of it: data.dataset=FOLDER, with its parquet files."
+    copy = "A folder with a copy of its parquet files will do: data.dataset=FOLDER."
     if "gated" in str(error):
         return (
             f"The dataset {dataset} is gated: accept its terms on https://huggingface.co/datasets/{dataset}, then log "
