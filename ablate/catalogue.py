@@ -68,10 +68,14 @@ def _norms() -> list[Row]:
 def _data() -> list[Row]:
     from ablate.data import data_kinds
 
-    return [
+    rows = [
         {"data": kind, "task": data_kinds[kind].task.replace("_", " "), "what it is": _first_sentence(data_kinds[kind])}
         for kind in data_kinds
     ]
+    for name, fields in data_kinds.presets.items():
+        task = data_kinds[fields["kind"]].task.replace("_", " ")
+        rows.append({"data": name, "task": task, "what it is": f"{fields['kind']}: {fields['dataset']}"})
+    return rows
 
 
 def _models() -> list[Row]:

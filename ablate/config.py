@@ -75,6 +75,8 @@ class Experiment(Config):
         if trainer.batch_size % trainer.accumulate:
             text = f"must divide trainer.batch_size ({trainer.batch_size})"
             found.append((("trainer", "accumulate"), text, trainer.accumulate))
+        batch = trainer.batch_size // trainer.accumulate
+        found += [(("data", *path), text, given) for path, text, given in self.data.problems(batch)]
         if found:
             details: list[InitErrorDetails] = [
                 {"type": PydanticCustomError("conflict", "{text}", {"text": text}), "loc": path, "input": given}

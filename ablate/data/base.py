@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,13 @@ Batch = tuple[Tensor, Tensor]
 
 class BatchDataset(Dataset[Batch], ABC):
     """A map-style dataset that gives whole batches of (inputs, targets)."""
+
+    with_epoch: bool = False
+    """Whether an item looks different in each epoch: it is asked for as `epoch * len(self) + index`."""
+
+    def seeded(self, seed: int) -> BatchDataset:
+        """What an experiment with `seed` trains on: this dataset itself, unless its items are changed at random."""
+        return self
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -78,6 +85,11 @@ class DataConfig(Kind):
         Raises DataError where it is missing, damaged or too small.
         """
         raise NotImplementedError
+
+    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
+        """What is wrong between these fields, or with `batch` items in a batch of one device: (path, message,
+        given)."""
+        return []
 
 
 data_kinds: Registry[DataConfig] = Registry("data", DataConfig)

@@ -1,67 +1,34 @@
-"""Images for classification: scikit-learn's digits, which need no download, and folders of the user's."""
+"""Images for classification: scikit-learn's digits, which need no download, folders, and datasets of the hub."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field, PositiveFloat
-from torch import Tensor
+from pydantic import Field
 
-from ablate.data.base import Batch, BatchDataset, Corpus, DataConfig, data_kinds, split
-from ablate.data.files import absolute
-from ablate.data.image_files import (
-    TEST_FOLDER,
-    LabelledFiles,
-    decode,
-    find_images,
-    find_layout,
-    verified_fingerprint,
-)
-from ablate.errors import DataError, did_you_mean
+from ablate.data.augment import Augmentation, augmentations
+from ablate.data.base import Corpus, DataConfig, data_kinds, split
+from ablate.data.files import absolute, resolve
+from ablate.data.image_batches import EncodedImages, MemoryImages
+from ablate.data.image_files import TEST_FOLDER, find_images, find_layout
+from ablate.data.image_source import ImageSource, fingerprint, same_classes
+from ablate.data.image_tables import TableImages
+from ablate.data.pixels import Pixels
+from ablate.data.tables import SUFFIXES, split_named, splits_of, splits_of_files
+from ablate.errors import DataError
+from ablate.registry import Names
 
+if TYPE_CHECKING:
+    from datasets import Dataset
 
-class MemoryImages(BatchDataset):
-    """Images that are in memory: float32 [n, channels, height, width] and their classes, int64 [n]."""
-
-    def __init__(self, images: Tensor, labels: Tensor, class_names: tuple[str, ...]) -> None:
-        self.images, self.labels, self.class_names = images, labels, class_names
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        rows = torch.as_tensor(indices, dtype=torch.int64)
-        return self.images[rows], self.labels[rows]
-
-
-class FileImages(BatchDataset):
-    """Images that are decoded when they are asked for: float32 [batch, 3, size, size], scaled by `mean` and `std`."""
-
-    def __init__(self, files: LabelledFiles, rows: NDArray[np.int64], config: ImageFolder) -> None:
-        self.paths = [str(files.paths[row]) for row in rows]
-        self.labels = torch.from_numpy(files.labels[rows])
-        self.class_names = files.classes
-        self.size = config.image_size
-        self._mean = torch.tensor(config.mean)[:, None, None]
-        self._std = torch.tensor(config.std)[:, None, None]
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        pixels = np.empty((len(indices), self.size, self.size, 3), np.uint8)
-        for row, index in enumerate(indices):
-            pixels[row] = decode(Path(self.paths[index]), self.size)
-        images = torch.from_numpy(pixels).permute(0, 3, 1, 2).float().div_(255)
-        images = images.sub_(self._mean).div_(self._std).contiguous()
-        return images, self.labels[torch.as_tensor(indices, dtype=torch.int64)]
+VALIDATION_SPLITS = ("validation", "val", "valid")
 
 
 @data_kinds.register
@@ -100,60 +67,131 @@ class Digits(DataConfig):
         )
 
 
+class EncodedImagesConfig(Pixels, DataConfig):
+    """What the kinds of data share whose images are decoded while training goes on."""
+
+    task: ClassVar[str] = "image_classification"
+    augment: Annotated[Augmentation, augmentations] = Field("none", validate_default=True)
+    """How training images are changed at random: none, timm, or convnext, ConvNeXt's recipe."""
+    check: bool = True
+    """Whether every image is decoded once, before the first training, to find the broken ones early. false: the images
+    are only read once, for the fingerprint; training ends at a broken one with its name."""
+
+    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
+        return [(("augment", *path), text, given) for path, text, given in self.augment.problems(batch)]
+
+    def corpus(self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str) -> Corpus:
+        """The corpus of a source, with a part of it held out where there is no other for validation. `key` names the
+        images in `cache`, `note` ends the description."""
+        train: NDArray[np.int64]
+        if val_source is None:
+            train, val = split(len(source), self.val_fraction, self.split_seed, "images")
+        else:
+            train, val = np.arange(len(source)), np.arange(len(val_source))
+        sources = [source] if val_source is None else [source, val_source]
+        size = self.image_size
+        return Corpus(
+            train=EncodedImages(source, train, self, self.augment),
+            val=EncodedImages(val_source or source, val, self),
+            fingerprint=fingerprint(sources, key, cache, self.check),
+            classes=len(source.classes),
+            shape=(3, size, size),
+            bytes_per_token=None,
+            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}, "
+            f"{len(source.classes):,} classes{note}",
+        )
+
+
 @data_kinds.register
-class ImageFolder(DataConfig):
+class ImageFolder(EncodedImagesConfig):
     """Images of one's own in a folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
 
     The validation folder may also be called validation; without one a part of the training images is held out.
-    root/test beside root/train is never read. Accepted are jpg, jpeg, png, webp and bmp. Every image is decoded once
-    before training, to find the broken ones early.
+    root/test beside root/train is never read. Accepted are jpg, jpeg, png, webp and bmp.
     """
 
     kind: Literal["image_folder"] = "image_folder"
-    task: ClassVar[str] = "image_classification"
     root: str = Field(min_length=1)
     """The folder, relative to the current directory."""
-    image_size: int = Field(224, ge=1)
-    """The shorter side is resized to this many pixels, then the centre is cut out as a square."""
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Subtracted from red, green and blue in [0, 1]; the default is ImageNet's."""
-    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.229, 0.224, 0.225)
-    """What red, green and blue are divided by afterwards; the default is ImageNet's."""
 
     def load(self, cache: Path) -> Corpus:
         root = absolute(self.root)
         folder, val_folder = find_layout(root)
-        files = val_files = find_images(folder)
-        if val_folder is None:
-            train, val = split(len(files.paths), self.val_fraction, self.split_seed, "images")
-            paths = files.paths
-        else:
-            val_files = find_images(val_folder)
-            _same_classes(files.classes, val_files.classes, folder, val_folder)
-            train, val = np.arange(len(files.paths)), np.arange(len(val_files.paths))
-            paths = files.paths + val_files.paths
-        size = self.image_size
+        images, val_images = find_images(folder, root), None
+        if val_folder is not None:
+            val_images = find_images(val_folder, root)
+            same_classes(images.classes, val_images.classes, str(folder), str(val_folder))
         alone = f"; {TEST_FOLDER}/ is left alone" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
-        return Corpus(
-            train=FileImages(files, train, self),
-            val=FileImages(val_files, val, self),
-            fingerprint=verified_fingerprint(paths, root, cache),
-            classes=len(files.classes),
-            shape=(3, size, size),
-            bytes_per_token=None,
-            description=f"image_folder: {len(train):,} training and {len(val):,} validation images of {size} x {size}, "
-            f"{len(files.classes):,} classes{alone}",
-        )
+        return self.corpus(images, val_images, f"images below {root}", cache, alone)
 
 
-def _same_classes(train: Sequence[str], val: Sequence[str], folder: Path, val_folder: Path) -> None:
-    """Raises DataError where training and validation have different classes."""
-    missing, extra = sorted(set(train) - set(val)), sorted(set(val) - set(train))
-    faults = []
-    if missing:
-        faults.append(f"{val_folder} lacks {', '.join(missing)}.")
-    if extra:
-        hint = did_you_mean(extra[0], missing)
-        faults.append(f"{folder} lacks {', '.join(extra)}.{hint}")
-    if faults:
-        raise DataError(" ".join(["Training and validation have different classes.", *faults]))
+class ImageTableConfig(EncodedImagesConfig):
+    """What the kinds of data share whose images lie in the rows of tables."""
+
+    image_column: str | None = None
+    """The column of the images. None: the only one of that type, or image."""
+    label_column: str | None = None
+    """The column of the labels: class labels, integers or text. None: the only one of class labels, or label."""
+
+    def of_splits(
+        self, splits: Mapping[str, Dataset], train_split: str, val_split: str | None, what: str, cache: Path
+    ) -> Corpus:
+        """The corpus of two splits, or of one where `val_split` is None; `what` is what messages call the dataset."""
+        columns = (self.image_column, self.label_column)
+        train_what = f"{what}, split {train_split}"
+        images = TableImages(split_named(splits, train_split, what), "train", train_what, *columns)
+        val_images = None
+        if val_split is not None:
+            val_data, val_what = split_named(splits, val_split, what), f"{what}, split {val_split}"
+            val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
+        others = ", ".join(name for name in splits if name not in (train_split, val_split))
+        key = f"images in {images.image_column} with {images.label_column}"
+        return self.corpus(images, val_images, key, cache, f"; left alone: {others}" if others else "")
+
+
+@data_kinds.register
+class ImageDataset(ImageTableConfig):
+    """Images of a dataset on the Hugging Face hub, or of a copy of one in a folder.
+
+    Read through `datasets`, memory-mapped; what comes from the hub stays in the cache of `datasets` (HF_HOME).
+    """
+
+    kind: Literal["image_dataset"] = "image_dataset"
+    dataset: str = Field(min_length=1)
+    """A name on the hub, such as ILSVRC/imagenet-1k, or a folder: a copy of a hub dataset, or what save_to_disk
+    wrote."""
+    subset: str | None = None
+    """The configuration of a hub dataset that has several."""
+    train_split: str = "train"
+    """The split that is trained on."""
+    val_split: str | None = None
+    """The split that is validated on. None: validation, val or valid, whichever there is; otherwise a part of the
+    training split is held out. A split called test is only read if it is named here."""
+
+    def load(self, cache: Path) -> Corpus:
+        splits = splits_of(self.dataset, self.subset, cache)
+        val_split = self.val_split or next((name for name in VALIDATION_SPLITS if name in splits), None)
+        return self.of_splits(splits, self.train_split, val_split, f"the dataset {self.dataset}", cache)
+
+
+@data_kinds.register
+class ImageFiles(ImageTableConfig):
+    """Images in parquet or arrow files of one's own, with a column of images and a column of labels."""
+
+    kind: Literal["image_files"] = "image_files"
+    files: Names = Field(min_length=1)
+    """The files, or globs, relative to the current directory."""
+    val_files: Names = ()
+    """Those of the validation set; without it a part is held out."""
+
+    def load(self, cache: Path) -> Corpus:
+        given = {"train": self.files, "validation": self.val_files}
+        files = {name: resolve(patterns, SUFFIXES) for name, patterns in given.items() if patterns}
+        val_split = "validation" if self.val_files else None
+        return self.of_splits(splits_of_files(files, cache), "train", val_split, "the table of data.files", cache)
+
+
+data_kinds.preset("imagenet", "image_dataset", dataset="ILSVRC/imagenet-1k", crop_pct=0.875, check=False)
+_CIFAR = {"image_size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}
+data_kinds.preset("cifar10", "image_dataset", dataset="uoft-cs/cifar10", **_CIFAR)
+data_kinds.preset("cifar100", "image_dataset", dataset="uoft-cs/cifar100", label_column="fine_label", **_CIFAR)

@@ -49,10 +49,19 @@ class PermutedBatches(Sampler[list[int]]):
         start_batch: the first batch to give; reached without going through the ones before.
         rank: which slice of each batch to give.
         world_size: the number of ranks. Raises ValueError unless it divides `batch_size`.
+        with_epoch: give `epoch * items + index` in the place of `index`, for data that looks different in each epoch.
     """
 
     def __init__(
-        self, items: int, batch_size: int, seed: int, *, start_batch: int = 0, rank: int = 0, world_size: int = 1
+        self,
+        items: int,
+        batch_size: int,
+        seed: int,
+        *,
+        start_batch: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        with_epoch: bool = False,
     ) -> None:
         if items < 1 or start_batch < 0 or seed < 0:
             raise ValueError(
@@ -60,7 +69,7 @@ class PermutedBatches(Sampler[list[int]]):
             )
         self.items, self.batch_size, self.seed, self.start_batch = items, batch_size, seed, start_batch
         self.size = _share(batch_size, rank, world_size)
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.with_epoch = rank, world_size, with_epoch
 
     def __iter__(self) -> Iterator[list[int]]:
         epoch, order = -1, np.empty(0, np.int64)
@@ -71,6 +80,7 @@ class PermutedBatches(Sampler[list[int]]):
                 wanted, offset = divmod(first + len(batch), self.items)
                 if wanted != epoch:
                     epoch, order = wanted, permutation(self.items, self.seed, 1, wanted)
+                    order += epoch * self.items if self.with_epoch else 0
                 batch += order[offset : offset + self.size - len(batch)].tolist()
             yield batch
             first += self.batch_size

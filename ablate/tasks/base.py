@@ -14,6 +14,11 @@ from ablate.config import Experiment
 from ablate.data import Corpus
 
 
+def averaged(metric: str) -> str:
+    """What a metric is called that is measured with the average of the weights."""
+    return metric.replace("val/", "val/ema/", 1)
+
+
 class Task(LightningModule):
     """Trains `model` on (inputs, targets) batches by cross-entropy in float32.
 
@@ -25,7 +30,7 @@ class Task(LightningModule):
     unit: ClassVar[str]
     """What a rate or a count of the task is in: "tokens" or "images"."""
     reports: ClassVar[tuple[str, ...]]
-    """The metrics of a validation, which a sweep can compare."""
+    """The metrics of a validation."""
 
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__()
@@ -37,6 +42,11 @@ class Task(LightningModule):
         self._loss = torch.compile(self.loss) if compiled else self.loss
         self._loss_sum = torch.zeros((), dtype=torch.float64)
         self._count = 0
+
+    @classmethod
+    def reported(cls, experiment: Experiment) -> tuple[str, ...]:
+        """The metrics of a validation of `experiment`, which a sweep can compare."""
+        return cls.reports if experiment.trainer.ema_decay is None else (*cls.reports, *map(averaged, cls.reports))
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy over all targets, in nats, float32."""

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
+from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
+from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import Corpus
+from ablate.errors import ConfigError, Problem
 from ablate.tasks.base import Task
 
 
 class ImageClassification(Task):
-    """Reports `val/accuracy`, the share of images whose first guess is right."""
+    """Reports `val/accuracy`, the share of images whose first guess is right, and with more than five classes
+    `val/accuracy_top5`, the share of those whose class is among the first five guesses.
+
+    Training targets are classes [batch], or their probabilities [batch, classes] where images are mixed or labels
+    smoothed; the training loss is the cross-entropy with those. Validation targets are classes.
+    """
 
     unit = "images"
-    reports = ("val/loss", "val/accuracy")
+    reports = ("val/loss", "val/accuracy", "val/accuracy_top5")
 
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__(experiment, corpus, compiled)
-        self.accuracy = MulticlassAccuracy(corpus.classes, average="micro")
+        batch = experiment.trainer.batch_size // (experiment.trainer.accumulate * ranks.world_size())
+        if found := experiment.data.problems(batch):
+            raise ConfigError(Problem(".".join(("data", *path)), text, given) for path, text, given in found)
+        guesses = {"val/accuracy": 1} | ({"val/accuracy_top5": 5} if corpus.classes > 5 else {})
+        self.accuracies = MetricCollection(
+            {name: MulticlassAccuracy(corpus.classes, top_k=k, average="micro") for name, k in guesses.items()},
+            compute_groups=False,
+        )
+
+    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return F.cross_entropy(self.model(inputs).float(), targets)
 
     def measure(self, logits: Tensor, targets: Tensor) -> None:
-        self.accuracy.update(logits, targets)
+        self.accuracies.update(logits, targets)
 
     def computed(self, loss: float) -> dict[str, float]:
-        metrics = {"val/accuracy": self.accuracy.compute().item()}
-        self.accuracy.reset()
+        metrics = {name: value.item() for name, value in self.accuracies.compute().items()}
+        self.accuracies.reset()
         return metrics

@@ -9,6 +9,12 @@ from torch.utils.data import DataLoader
 
 from ablate.config import Experiment
 from ablate.data import Corpus, PermutedBatches, SequentialBatches, loader
+from ablate.errors import DataError
+
+
+def plain(error: DataError) -> DataError:
+    """`error` with its own message alone: out of a worker process, its whole traceback is in it."""
+    return DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip())
 
 
 class Loaders(LightningDataModule):
@@ -21,15 +27,17 @@ class Loaders(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         assert self.trainer is not None
+        data = self.corpus.train.seeded(self.seed)
         batches = PermutedBatches(
-            len(self.corpus.train),
+            len(data),
             self.batch_size,
             self.seed,
             start_batch=self.trainer.global_step * self.config.accumulate,
             rank=self.trainer.global_rank,
             world_size=self.trainer.world_size,
+            with_epoch=data.with_epoch,
         )
-        return loader(self.corpus.train, batches, self.config.num_workers)
+        return loader(data, batches, self.config.num_workers)
 
     def val_dataloader(self) -> DataLoader[Any]:
         assert self.trainer is not None

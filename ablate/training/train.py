@@ -22,7 +22,7 @@ from ablate.training.speed import Speed, choose_speed
 from ablate.training.trainer import build_trainer, check_ranks
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Trainer
+    from lightning.pytorch import Callback, Trainer
 
     from ablate.config import Tree
     from ablate.data import Corpus
@@ -263,7 +263,11 @@ def _prepare(
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
-    callbacks = [curves, validations, checkpoint]
+    callbacks: list[Callback] = [curves, validations, checkpoint]
+    if experiment.trainer.ema_decay is not None:
+        from ablate.training.averaging import WeightAverage
+
+        callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
@@ -273,6 +277,7 @@ def _prepare(
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     """(status, reason) of training, from a checkpoint where one is given."""
     from ablate.training.callbacks import Stop
+    from ablate.training.loaders import plain
 
     trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
     try:
@@ -281,6 +286,8 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
             trainer.validate(task, loaders, verbose=False)
     except Stop as stop:
         return stop.status, stop.reason
+    except DataError as error:
+        raise plain(error) from error
     return "completed", ""
 
 

@@ -38,6 +38,9 @@ class TrainerConfig(Config):
     """Arithmetic of the model; the loss is always computed in float32. auto: bfloat16 autocast where it pays."""
     compile: Literal["auto"] | bool = "auto"
     """Whether torch.compile makes one program of model and loss. auto: where it repays the time that it takes."""
+    ema_decay: float | None = Field(None, gt=0, lt=1)
+    """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
+    the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
     num_workers: int = Field(0, ge=0)
     """Processes that load the data. 0: the training process itself."""
 

@@ -9,16 +9,28 @@ import pytest
 import torch
 from PIL import Image
 
-from ablate.data import Digits, ImageFolder
-from ablate.data.image_files import decode
+from ablate.data import Digits, ImageFolder, image_source, pixels
+from ablate.data.pixels import Pixels
 from ablate.errors import DataError
 
+PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
 COLOURS = {"blue": (0, 0, 255), "red": (255, 0, 0)}
 
 
 def save(path, colour=(9, 9, 9), size=(8, 8), mode="RGB"):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", size, colour).convert(mode).save(path)
+
+
+def names(dataset):
+    """What messages call the images of a dataset: their paths."""
+    return [dataset.source.name(row) for row in dataset.rows]
+
+
+def square(path, size):
+    """The grey values that a model would see, [size, size, 3]."""
+    image = Pixels(image_size=size, **PLAIN).still()(pixels.decode(path.read_bytes()))
+    return (image * 255).round().permute(1, 2, 0).numpy().astype(int)
 
 
 @pytest.fixture
@@ -65,11 +77,11 @@ def test_folder(root, cache):
     corpus = ImageFolder(root=str(root), image_size=4, val_fraction=0.3).load(cache)
     assert corpus.train.class_names == corpus.val.class_names == ("blue", "red")
     assert (len(corpus.train), len(corpus.val), corpus.classes, corpus.shape) == (8, 3, 2, (3, 4, 4))
-    assert not set(corpus.train.paths) & set(corpus.val.paths)
+    assert not set(names(corpus.train)) & set(names(corpus.val))
     images, labels = corpus.train.__getitems__(range(8))
     assert (images.dtype, images.shape, images.is_contiguous()) == (torch.float32, (8, 3, 4, 4), True)
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
-    for path, image, label in zip(corpus.train.paths, images, labels, strict=True):
+    for path, image, label in zip(names(corpus.train), images, labels, strict=True):
         name = "red" if "/red/" in path else "blue"
         assert corpus.train.class_names[label] == name
         expected = (torch.tensor(COLOURS[name]) / 255 - mean) / std
@@ -85,7 +97,7 @@ def test_folder_with_a_validation_set(root, tmp_path, cache, validation):
     corpus = ImageFolder(root=str(tmp_path / "both"), image_size=2, mean=(0, 0, 0), std=(1, 1, 1)).load(cache)
     assert (len(corpus.train), len(corpus.val)) == (10, 2)
     assert [label.item() for _, label in corpus.val] == [0, 1]
-    assert all(f"/{validation}/" in path for path in corpus.val.paths)
+    assert all(f"/{validation}/" in path for path in names(corpus.val))
 
 
 def test_train_without_validation_folder_is_split(root, tmp_path, cache):
@@ -107,7 +119,7 @@ def test_a_test_set_is_left_alone(root, tmp_path, cache):
         save(tmp_path / "both/test" / name / "0.png")
     corpus = config.load(cache)
     assert (len(corpus.train), len(corpus.val)) == (8, 2)
-    assert all("/both/train/" in path for path in corpus.train.paths + corpus.val.paths)
+    assert all("/both/train/" in path for path in names(corpus.train) + names(corpus.val))
     assert corpus.description.endswith("2 classes; test/ is left alone")
     assert corpus.fingerprint == before.fingerprint
 
@@ -120,7 +132,21 @@ def test_a_class_may_be_called_train(root, cache):
 @pytest.mark.parametrize("mode", ["L", "P", "1", "RGBA"])
 def test_every_mode_becomes_rgb(tmp_path, mode):
     save(tmp_path / "a.png", (255, 255, 255), mode=mode)
-    assert np.array_equal(decode(tmp_path / "a.png", 5), np.full((5, 5, 3), 255, np.uint8))
+    assert np.array_equal(square(tmp_path / "a.png", 5), np.full((5, 5, 3), 255))
+
+
+@pytest.mark.parametrize(("size", "crop_pct", "interpolation"), [(32, 0.875, "bicubic"), (9, 0.5, "bilinear")])
+def test_evaluation_with_crop_pct_is_resize_then_centre_crop(size, crop_pct, interpolation):
+    """Against Pillow alone."""
+    grey = np.random.default_rng(0).integers(0, 256, (50, 81, 3), np.uint8)
+    image = Image.fromarray(grey)
+    settings = Pixels(image_size=size, crop_pct=crop_pct, interpolation=interpolation)
+    short = int(size / crop_pct)
+    resized = image.resize((int(81 * short / 50), short), Image.Resampling[interpolation.upper()])
+    left, top = round((resized.width - size) / 2), round((resized.height - size) / 2)
+    cut = np.asarray(resized.crop((left, top, left + size, top + size)), np.float32) / 255
+    expected = (cut - np.array(settings.mean, np.float32)) / np.array(settings.std, np.float32)
+    assert np.abs(settings.still()(image).permute(1, 2, 0).numpy() - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("size", [(128, 64), (64, 128), (64, 64), (8, 4), (32, 32)])
@@ -132,7 +158,7 @@ def test_shorter_side_then_centre(tmp_path, size):
     width, height = round(size[0] * scale), round(size[1] * scale)
     left, top = (width - 32) // 2, (height - 32) // 2
     whole = image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + 32, top + 32))
-    assert np.abs(decode(tmp_path / "a.png", 32).astype(int) - np.asarray(whole)).max() <= 2
+    assert np.abs(square(tmp_path / "a.png", 32) - np.asarray(whole)).max() <= 2
 
 
 def test_fingerprint(root, cache, tmp_path):
@@ -152,15 +178,28 @@ def test_fingerprint(root, cache, tmp_path):
 def test_images_are_checked_once(root, cache, monkeypatch):
     config = ImageFolder(root=str(root), image_size=2)
     before = config.load(cache).fingerprint
-    with monkeypatch.context() as patch:
-        patch.setattr("ablate.data.image_files._check", None)
-        assert config.load(cache).fingerprint == before
-    os.utime(root / "red/0.png", ns=(1, 1))
     calls = []
-    check = __import__("ablate.data.image_files", fromlist=["_check"])._check
-    monkeypatch.setattr("ablate.data.image_files._check", lambda path: calls.append(path) or check(path))
+    look = image_source._look
+    monkeypatch.setattr(image_source, "_look", lambda *given: calls.append(given) or look(*given))
+    assert config.load(cache).fingerprint == before
+    assert not calls
+    os.utime(root / "red/0.png", ns=(1, 1))
     assert config.load(cache).fingerprint == before
     assert len(calls) == 10
+
+
+def test_a_check_can_be_left_out_and_then_training_names_the_broken_image(root, cache, monkeypatch, capsys):
+    whole = ImageFolder(root=str(root), image_size=2).load(cache).fingerprint
+    monkeypatch.setattr(image_source, "PATIENCE", -1.0)
+    assert ImageFolder(root=str(root), image_size=2, check=False).load(cache).fingerprint == whole
+    assert capsys.readouterr().err == "hashed 10 of 10 images, once for all runs\n"
+    (root / "red/1.png").write_bytes((root / "red/1.png").read_bytes()[:50])
+    corpus = ImageFolder(root=str(root), image_size=2, check=False).load(cache)
+    assert corpus.fingerprint != whole
+    where = next((d, i) for d in (corpus.train, corpus.val) for i, name in enumerate(names(d)) if "red/1" in name)
+    with pytest.raises(DataError, match=r"The image /.*red/1.png cannot be decoded: "):
+        where[0][where[1]]
+    fails(root, cache, "1 image cannot be decoded")
 
 
 def test_datasets_can_be_pickled(root, cache):
@@ -205,7 +244,7 @@ def test_broken_images(root, cache):
     (root / "red/2.png").write_bytes(b"GIF89a?")
     (root / "blue/3.png").write_bytes(b"")
     message = fails(root, cache, "3 images")
-    assert re.search("blue/3.png: empty file\n.*red/1.png: .*\n.*red/2.png: ", message)
+    assert re.search("blue/3.png: empty\n.*red/1.png: .*\n.*red/2.png: ", message)
     for path in root.glob("*/*.png"):
         path.write_text("no image")
     message = fails(root, cache, "10 images cannot be decoded")
@@ -215,7 +254,7 @@ def test_broken_images(root, cache):
 
 def test_image_that_breaks_after_the_check(root, cache):
     train = ImageFolder(root=str(root)).load(cache).train
-    for path in train.paths:
+    for path in names(train):
         os.unlink(path)
     with pytest.raises(DataError, match=r"The image /.*\.png cannot be decoded: No such file"):
         train[0]

@@ -123,3 +123,10 @@ def test_loader_without_end(workers):
     for _ in range(2):
         got = [inputs.tolist() for inputs, _ in islice(endless, 5)]
         assert got == take(5, 10, 4, 0)
+
+
+def test_indices_may_carry_their_epoch():
+    plain = [item for batch in take(9, 7, 4, 2, start_batch=3) for item in batch]
+    numbered = [item for batch in take(9, 7, 4, 2, start_batch=3, with_epoch=True) for item in batch]
+    assert [item % 7 for item in numbered] == plain
+    assert [item // 7 for item in numbered] == [position // 7 for position in range(12, 12 + 36)]

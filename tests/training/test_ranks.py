@@ -3,8 +3,10 @@
 import json
 import subprocess
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from ablate import ranks, tracking
 from ablate.config import Experiment
@@ -57,7 +59,18 @@ def weights(store, run_id):
 
 
 @pytest.fixture
-def settings(tiny_settings, vit_settings):
+def images(tmp_path):
+    """A folder of 2 x 12 noisy images."""
+    noise = np.random.default_rng(0)
+    for number in range(24):
+        folder = tmp_path / "images" / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(noise.integers(0, 256, (9, 9, 3), np.uint8)).save(folder / f"{number}.png")
+    return str(tmp_path / "images")
+
+
+@pytest.fixture
+def settings(tiny_settings, vit_settings, images):
     trainer = {"max_steps": 20, "val_check_interval": 5, "log_every_n_steps": 1, "precision": "32-true"}
 
     def build(base, **more):
@@ -66,6 +79,11 @@ def settings(tiny_settings, vit_settings):
     return {
         "llama": build(tiny_settings),
         "vit": build(vit_settings),
+        "recipe": build(
+            vit_settings,
+            data={"kind": "image_folder", "root": images, "image_size": 8, "augment": "convnext"},
+            trainer={"accumulate": 2, "ema_decay": 0.9},
+        ),
         "admin": build(tiny_settings, norm="admin", trainer={"accumulate": 2, "gradient_clip_val": 0.1}),
     }
 

@@ -1,0 +1,73 @@
+"""The exponential moving average of the weights, validated beside the weights themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from ablate.data import Corpus
+from ablate.tasks import Task, averaged
+
+
+class WeightAverage(Callback):
+    """Keeps, by timm's ModelEmaV3, average <- decay * average + (1 - decay) * weights after every update, beginning
+    with the weights before the first one.
+
+    Training does not see it. Each validation is made with both: `val/loss` and its like are of the weights,
+    `val/ema/loss` and its like of the average. It stands before the callbacks that read `val_metrics` and that write
+    checkpoints, which hold the average exactly.
+    """
+
+    def __init__(self, task: Task, corpus: Corpus, decay: float) -> None:
+        from timm.utils import ModelEmaV3
+
+        with torch.random.fork_rng(devices=[]):  # its initial weights are not used
+            self.task = type(task)(task.experiment, corpus)
+        self.ema = ModelEmaV3(self.task.model, decay=decay)
+        self.task.model = self.ema.module
+        self.task.eval()
+        self.updates = -1  # that the average is of; -1: there is none yet
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"updates": self.updates, "weights": self.ema.module.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.updates = state_dict["updates"]
+        self.ema.module.load_state_dict(state_dict["weights"])
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 0 or self.updates < 0:
+            self.task.to(pl_module.device)
+        if self.updates < 0:  # not earlier: a placement may set weights from the first batch
+            self.ema.set(pl_module.model)
+            self.updates = trainer.global_step
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step > self.updates:  # otherwise gradients are being accumulated
+            self.ema.update(pl_module.model)
+            self.updates = trainer.global_step
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.task.to(pl_module.device)
+        self.task.on_validation_epoch_start()
+
+    def on_validation_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        with trainer.precision_plugin.val_step_context():
+            self.task.validation_step(batch, batch_idx)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        assert isinstance(pl_module, Task)
+        self.task.on_validation_epoch_end()
+        pl_module.val_metrics |= {averaged(name): value for name, value in self.task.val_metrics.items()}
