@@ -45,7 +45,7 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
-        known = tasks[base.data.task].reports
+        known = tasks[base.data.task].metrics(base.data.val_names)
         if spec.objective.metric not in known:
             message = f"unknown metric. Accepted: {', '.join(known)}"
             raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")

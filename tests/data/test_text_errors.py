@@ -87,8 +87,9 @@ def test_folder(tmp_path):
 
 
 def test_suffix(tmp_path):
-    accepted = re.escape("Accepted: .txt, .md, .jsonl, .ndjson, .json-lines, .parquet.")
-    fails(tmp_path, f"a.txt.gz has the unknown suffix '.gz'. {accepted}", "a.txt.gz", "x")
+    accepted = re.escape("Accepted: .txt, .md, .jsonl, .ndjson, .json-lines, .parquet, .arrow; all but the last two also")
+    for name in ("a.csv", "a.parquet.gz", "a.gz"):
+        fails(tmp_path, f"{name} has the unknown suffix '.{name.rpartition('.')[2]}'. {accepted}", name, "x")
 
 
 def test_unreadable(tmp_path, monkeypatch):
@@ -104,9 +105,9 @@ def test_unreadable(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(tmp_path), "open", refuse)
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-        patch.setattr("ablate.data.text.content_fingerprint", lambda *_: "known")
+        patch.setattr("ablate.data.sources.content_fingerprint", lambda *_: "known")
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-    monkeypatch.setattr("ablate.data.text.resolve", lambda names, _: [tmp_path / "gone.txt" for _ in names])
+    monkeypatch.setattr("ablate.data.making.resolve", lambda names, *_: [tmp_path / "gone.txt" for _ in names])
     with pytest.raises(DataError, match=r"gone.txt cannot be read: No such file"):
         Text(files="gone.txt").load(tmp_path)
 
@@ -123,23 +124,23 @@ def test_too_short(tmp_path):
 def test_too_short_validation(tmp_path):
     for name, size in {"a.txt": 4, "v.txt": 3}.items():
         (tmp_path / name).write_text("x" * size)
-    for files, match in {("a.txt", "v.txt"): "validation have 4", ("v.txt", "a.txt"): "training have 4"}.items():
+    for files, match in {("a.txt", "v.txt"): "validation set has 4", ("v.txt", "a.txt"): "training set has 4"}.items():
         train, val = (str(tmp_path / name) for name in files)
-        with pytest.raises(DataError, match=f"files for {match} tokens, one window of seq_len=4 needs 5"):
+        with pytest.raises(DataError, match=f"The {match} tokens, one window of seq_len=4 needs 5"):
             Text(files=train, val_files=val, seq_len=4).load(tmp_path)
 
 
 def test_file_changes_while_it_is_read(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x" * 100)
-    from ablate.data import text
+    from ablate.data import sources
 
-    read = text.read_documents
+    read = sources.read_file
 
-    def change(paths, column):
-        yield from read(paths, column)
+    def change(path, column):
+        yield from read(path, column)
         (tmp_path / "a.txt").write_text("y" * 101)
 
-    monkeypatch.setattr(text, "read_documents", change)
+    monkeypatch.setattr(sources, "read_file", change)
     fails(tmp_path, "changed while it was read: one of .*a.txt")
 
 
