@@ -11,7 +11,7 @@ from pathlib import Path
 from ablate.data.files import absolute, locked, replace
 from ablate.data.progress import progress
 from ablate.data.sources import Source
-from ablate.data.tokenizers import HuggingFace
+from ablate.data.tokenizers import HuggingFace, used_threads
 from ablate.errors import DataError
 
 TRAINED_ON = 100_000_000
@@ -70,6 +70,7 @@ def _train(size: int, source: Source) -> str:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
+    used_threads()
     tokenizer.train_from_iterator(_texts(source, size), trainer)
     return str(tokenizer.to_str())
 

@@ -19,7 +19,9 @@ TIMEOUT = 10.0
 RETRIES = 5
 """How often, five seconds apart, a download that breaks off is taken up again."""
 
-INSTEAD = "A downloaded copy would do: its folder as `dataset`, or its files (jsonl, parquet, arrow, txt) as `files`."
+INSTEAD = (
+    "A downloaded copy would do: its folder as data.dataset, or its files (jsonl, parquet, arrow, txt) as data.files."
+)
 
 
 def folder_of(name: str) -> Path | None:

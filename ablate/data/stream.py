@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset
 
 from ablate.data.base import Batch
 from ablate.data.files import absolute
@@ -179,8 +178,6 @@ class _Batches(IterableDataset[Batch]):
         self.offset, self.size = offset, size
 
     def __iter__(self) -> Iterator[Batch]:
-        if get_worker_info() is not None:  # threads do not survive the fork
-            os.environ["TOKENIZERS_PARALLELISM"] = "false"
         rows = self.stream.rows(self.start_batch * self.batch_size, remember=self.offset == 0)
         while True:
             batch = list(islice(rows, self.batch_size))

@@ -64,6 +64,22 @@ class Bytes:
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
 
 
+_computed = False
+
+
+def used_threads() -> None:
+    """To be called before `tokenizers` computes: its threads do not survive a fork, and a child would wait for them for
+    ever."""
+    global _computed
+    if not _computed:
+        _computed = True
+        # The library counts threads once, when it first computes; and it would ask about them at every fork.
+        os.environ.setdefault("RAYON_NUM_THREADS", str(torch.get_num_threads()))
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
+
+
 class HuggingFace:
     """A tokenizer of the library `tokenizers`: what a tokenizer.json holds.
 
@@ -73,9 +89,6 @@ class HuggingFace:
     """
 
     def __init__(self, tokenizer_json: str) -> None:
-        # The library counts threads once, when it first computes; and it would ask about them at every fork.
-        os.environ.setdefault("RAYON_NUM_THREADS", str(torch.get_num_threads()))
-        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
         tokenizer = _library("tokenizers").Tokenizer.from_str(_without_sentinels(tokenizer_json))
         # Some files carry the limits of the model that they were made for.
         tokenizer.no_truncation()
@@ -87,6 +100,7 @@ class HuggingFace:
         self.end_of_text: int | None = _end_of_text(tokenizer.get_vocab(with_added_tokens=True))
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
+        used_threads()
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(encoding.ids, np.uint32) for encoding in encodings]
 

@@ -41,7 +41,7 @@ class Counts:
     """Whether more pieces of the last document are to come."""
 
 
-def encoded(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int = BATCH) -> Iterator[list[tuple[Piece, Any]]]:
+def encoded(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> Iterator[list[tuple[Piece, Any]]]:
     """(piece, its ids, as an array [tokens]) in batches of about so many bytes."""
     group: list[Piece] = []
     size = 0
@@ -92,7 +92,7 @@ def tokenize(
             advance = stack.enter_context(progress(f"tokenising {source.name}", limit))
             reader = source.open(position)
             committed = time.monotonic()
-            for batch in encoded(reader if row is None else beginnings(reader, counts.inside), tokenizer):
+            for batch in encoded(reader if row is None else beginnings(reader, counts.inside), tokenizer, BATCH):
                 for piece, ids in batch:
                     writer.write(piece, ids)
                     if limit is not None and counts.tokens >= limit:

@@ -87,7 +87,9 @@ def test_folder(tmp_path):
 
 
 def test_suffix(tmp_path):
-    accepted = re.escape("Accepted: .txt, .md, .jsonl, .ndjson, .json-lines, .parquet, .arrow; all but the last two also")
+    accepted = re.escape(
+        "Accepted: .txt, .md, .jsonl, .ndjson, .json-lines, .parquet, .arrow; all but the last two also"
+    )
     for name in ("a.csv", "a.parquet.gz", "a.gz"):
         fails(tmp_path, f"{name} has the unknown suffix '.{name.rpartition('.')[2]}'. {accepted}", name, "x")
 
