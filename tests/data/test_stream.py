@@ -75,15 +75,21 @@ def test_from_anywhere_on_whatever_the_workers(config, tmp_path, layout, remembe
         assert taken(again, 40 - start, start_batch=start, workers=workers) == whole[start:]
 
 
+def noting(method, positions):
+    def noted(self, position=None):
+        positions.append(position)
+        return method(self, position)
+
+    return noted
+
+
 @LAYOUTS
 def test_going_on_reads_little_of_what_was_read(config, tmp_path, layout, monkeypatch):
     corpus = config(layout=layout).load(tmp_path)
     taken(corpus, 12)
     positions = []
     for kind in (Files, Dataset):
-        monkeypatch.setattr(kind, "open", lambda self, position=None, open=kind.open: (
-            positions.append(position) or open(self, position)
-        ))  # fmt: skip
+        monkeypatch.setattr(kind, "open", noting(kind.open, positions))
     taken(corpus, 1, start_batch=9)
     assert len(positions) == 1
     assert positions[0] is not None
