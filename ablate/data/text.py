@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import os
+import re
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -103,7 +104,7 @@ class Text(DataConfig):
     streaming: bool = False
     """Whether training text is tokenised while it is trained on, in the order in which it comes, and not kept. For what
     does not fit on the disk; the validation set is kept."""
-    val_sets: dict[Annotated[str, Field(pattern="^[A-Za-z0-9][A-Za-z0-9._-]*$")], ExtraText] = Field({})
+    val_sets: dict[str, ExtraText] = {}
     """Further validation sets by name, such as {wiki: {files: wiki.jsonl}}, reported as val/wiki/loss and so on."""
 
     def __hash__(self) -> int:
@@ -116,6 +117,9 @@ class Text(DataConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> Text:
         one_origin(self.files, self.dataset)
+        if odd := [name for name in self.val_sets if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)]:
+            text = "must consist of letters from A to Z, digits, hyphens and underscores"
+            raise ValueError(f"the name of a validation set {text}, which {', '.join(map(repr, odd))} does not")
         given = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
         if given and self.dataset is None:
             raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")

@@ -5,6 +5,7 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from ablate.data import Text
 from ablate.errors import DataError
@@ -151,3 +152,35 @@ def test_cache_that_cannot_be_written(tmp_path):
     (tmp_path / "cache").touch()
     with pytest.raises(DataError, match=r"The cache .*/cache/fingerprints cannot be written: "):
         Text(files=str(tmp_path / "a.txt"), seq_len=4).load(tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({}, "needs either files or dataset, and none is given"),
+        ({"files": "a", "dataset": "b"}, "needs either files or dataset, and both are given"),
+        ({"files": "a", "subset": "en", "revision": "main"}, "subset, revision: for a dataset only; give `dataset`"),
+        ({"dataset": "a", "val_split": "x", "val_files": "b"}, "both val_split and val_files are given"),
+        ({"dataset": "a", "val_split": "train"}, "train_split and val_split are both 'train'"),
+        ({"files": "a", "val_sets": {"a/b": {"files": "c"}}}, "the name of a validation set .* 'a/b' does not"),
+        ({"files": "a", "val_sets": {"b": {}}}, "needs either files or dataset, and none is given"),
+    ],
+)
+def test_fields_that_do_not_fit(fields, match):
+    with pytest.raises(ValidationError, match=match):
+        Text(**fields)
+
+
+def test_validation_on_what_is_trained_on(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 100)
+    name = str(tmp_path / "a.txt")
+    fails(tmp_path, r"Both in files and in val_sets.same: .*a.txt", val_sets={"same": {"files": name}})
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "a.jsonl").write_text('{"text": "some text"}\n' * 9 + '{"text": "other"}')
+    with pytest.raises(DataError, match=r"val_sets.same is what is trained on: the dataset .* \(train\). Name another"):
+        Text(
+            dataset=str(tmp_path / "data"),
+            val_files=name,
+            seq_len=4,
+            val_sets={"same": {"dataset": str(tmp_path / "data"), "split": "train"}},
+        ).load(tmp_path / "cache")

@@ -10,6 +10,9 @@ import torch.nn.functional as F
 from ablate import tracking
 from ablate.config import Experiment
 from ablate.data import IGNORED
+from ablate.errors import ConfigError
+from ablate.sweeping.opening import check
+from ablate.sweeping.spec import Sweep
 from ablate.tasks import tasks
 from ablate.training.train import Hooks, Place, train
 
@@ -113,3 +116,24 @@ def test_a_run_that_was_interrupted_ends_with_the_same_numbers(store, experiment
         torch.load(store / "runs" / run.run_id / "last.ckpt", weights_only=True)["state_dict"] for run in (whole, rest)
     ]
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+
+
+def test_a_further_validation_set_can_be_the_objective_of_a_sweep(store, experiment, tmp_path):
+    tree = {
+        "name": "domains",
+        "experiment": {
+            "model": {"hidden": 16, "layers": 2, "heads": 2, "mlp": 32},
+            "data": {
+                "kind": "text",
+                "files": str(tmp_path / "a.jsonl"),
+                "seq_len": 24,
+                "val_sets": {"wiki": {"files": str(tmp_path / "wiki.txt")}},
+            },
+        },
+        "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+        "objective": {"metric": "val/wiki/perplexity"},
+    }
+    assert {len(corpus.val_sets["wiki"].data) for corpus in check(Sweep.from_tree(tree)).values()} == {540 // 25}
+    tree["objective"] = {"metric": "val/wikis/loss"}
+    with pytest.raises(ConfigError, match=r"unknown metric. Accepted: .*val/wiki/loss, val/wiki/perplexity"):
+        check(Sweep.from_tree(tree))
