@@ -66,16 +66,17 @@ def _norms() -> list[Row]:
 
 
 def _data() -> list[Row]:
+    from ablate.config import leaves
     from ablate.data import data_kinds
 
-    rows = [
-        {"data": kind, "task": data_kinds[kind].task.replace("_", " "), "what it is": _first_sentence(data_kinds[kind])}
-        for kind in data_kinds
-    ]
+    what = {kind: (kind, _first_sentence(data_kinds[kind])) for kind in data_kinds}
     for name, fields in data_kinds.presets.items():
-        task = data_kinds[fields["kind"]].task.replace("_", " ")
-        rows.append({"data": name, "task": task, "what it is": f"{fields['kind']}: {fields['dataset']}"})
-    return rows
+        settings = ", ".join(f"{path}={value}" for path, value in leaves(fields))
+        what[name] = (fields["kind"], settings)
+    return [
+        {"data": name, "task": data_kinds[kind].task.replace("_", " "), "what it is": text}
+        for name, (kind, text) in what.items()
+    ]
 
 
 def _models() -> list[Row]:

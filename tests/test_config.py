@@ -39,6 +39,7 @@ def some_of_each():
             vision = name == "batchnorm" or getattr(registry[kind], "task", "") == "image_classification"
             family = {"model": "vit"} if vision else {}
             needed = {f"{part}.{f}": "x" for f, i in registry[kind].model_fields.items() if i.is_required()}
+            needed |= {"data.files": "x"} if name == "text" else {}
             settings = {**(family if part != "model" else {}), part: name}
             if part != "model":
                 settings |= needed

@@ -121,7 +121,7 @@ TEXT = "must be text, in quotes where it would be a number, true or false"
         ({**FOLDER, "data.root": "x", "data.mean": [1]}, "data.mean", "must be a list of 3 values"),
         ({**FOLDER, "data.root": 2024}, "data.root", TEXT),
         ({**FOLDER, "data.root": ""}, "data.root", "must have at least 1 character"),
-        ({"data": "text", "data.files": []}, "data.files", "must have at least 1 item, not 0"),
+        ({"data": "text", "data.files": []}, "data", "needs either files or dataset, and none is given"),
         ({"data": "text", "data.files": 2024}, "data.files.0", TEXT),
     ],
 )

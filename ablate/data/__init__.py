@@ -1,12 +1,15 @@
 """Data: kinds, corpora, and the order in which they are read."""
 
-from ablate.data.base import Batch, BatchDataset, Corpus, DataConfig, data_kinds, split
+from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds, split
+from ablate.data.corpora import PRESETS
 from ablate.data.images import Digits, ImageDataset, ImageFiles, ImageFolder
 from ablate.data.order import PermutedBatches, SequentialBatches, loader, permutation
 from ablate.data.text import Text, Topics
 from ablate.data.tokenizers import Tokenizer, load_tokenizer
 
 __all__ = [
+    "IGNORED",
+    "PRESETS",
     "Batch",
     "BatchDataset",
     "Corpus",
@@ -20,6 +23,8 @@ __all__ = [
     "Text",
     "Tokenizer",
     "Topics",
+    "TrainSet",
+    "ValSet",
     "data_kinds",
     "load_tokenizer",
     "loader",

@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from ablate.data.order import permutation
+from ablate.data.order import PermutedBatches, loader, permutation
 from ablate.errors import DataError
 from ablate.registry import Kind, Registry
 
 Batch = tuple[Tensor, Tensor]
+
+IGNORED = -100
+"""The target of padding, which is neither trained on nor counted: what `cross_entropy` ignores."""
+
+
+class TrainSet(Protocol):
+    """What can be trained on: a dataset in a seeded order, or a stream in its own."""
+
+    def batches(
+        self,
+        batch_size: int,
+        seed: int,
+        *,
+        start_batch: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+    ) -> DataLoader[Any]:
+        """Batches without end, from `start_batch` on: of each, of `batch_size` items, the part of `rank`.
+
+        What batch k holds depends on the batch size and the seed alone, and not on the ranks, the `workers` that read
+        it, or where it was begun.
+        """
 
 
 class BatchDataset(Dataset[Batch], ABC):
@@ -42,17 +65,50 @@ class BatchDataset(Dataset[Batch], ABC):
         inputs, targets = self.__getitems__([index])
         return inputs[0], targets[0]
 
+    def batches(
+        self,
+        batch_size: int,
+        seed: int,
+        *,
+        start_batch: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+    ) -> DataLoader[Any]:
+        """See `TrainSet`: each epoch in a permutation of its own."""
+        data = self.seeded(seed)
+        order = PermutedBatches(
+            len(data),
+            batch_size,
+            seed,
+            start_batch=start_batch,
+            rank=rank,
+            world_size=world_size,
+            with_epoch=data.with_epoch,
+        )
+        return loader(data, order, workers)
+
+
+@dataclass(frozen=True)
+class ValSet:
+    """A further validation set."""
+
+    data: BatchDataset
+    bytes_per_token: float | None = None
+    """Mean UTF-8 bytes of one target; None for images."""
+
 
 @dataclass(frozen=True)
 class Corpus:
     """Data that is ready to train on."""
 
-    train: BatchDataset
+    train: TrainSet
     """What is trained on."""
     val: BatchDataset
     """What is validated on; shares no item with `train`."""
     fingerprint: str
-    """SHA-256 of the raw corpus, hexadecimal. Where the files lie does not enter it."""
+    """SHA-256 of the raw corpus, hexadecimal. Where the files lie does not enter it. A dataset on the hub is known by
+    its name, commit, subset and split."""
     classes: int
     """The vocabulary size or the number of classes."""
     shape: tuple[int, ...]
@@ -61,6 +117,10 @@ class Corpus:
     """Mean UTF-8 bytes of one validation token, for bits per byte; None for images."""
     description: str
     """One line to print before training."""
+    val_sets: Mapping[str, ValSet] = field(default_factory=dict)
+    """Further validation sets by name, each reported on its own."""
+    padded: bool = False
+    """Whether items differ in length: some targets are then `IGNORED`."""
 
     @property
     def items_per_sample(self) -> int:
@@ -78,6 +138,11 @@ class DataConfig(Kind):
     """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""
     val_fraction: float = Field(0.05, gt=0, lt=1)
     """The part of the items that is held out for validation, where the data comes without a validation set."""
+
+    @property
+    def val_names(self) -> tuple[str, ...]:
+        """The names of further validation sets, whose metrics are called val/NAME/loss and so on."""
+        return ()
 
     def load(self, cache: Path) -> Corpus:
         """The data itself; what is worth keeping for the next run goes under `cache`.

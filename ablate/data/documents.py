@@ -1,13 +1,17 @@
-"""Documents out of text files: .txt and .md hold one document, JSON lines and parquet one in each line or row."""
+"""Documents out of text files: .txt and .md hold one, JSON lines, parquet and arrow one in each line or row."""
 
 from __future__ import annotations
 
 import codecs
+import io
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ablate.data.files import reason
 from ablate.errors import DataError, did_you_mean
@@ -26,21 +30,33 @@ class Piece(NamedTuple):
     """Whether the document ends here."""
 
 
-def read_documents(paths: Sequence[Path], column: str) -> Iterator[Piece]:
-    """The documents of all files in order; empty ones are left out. `column` is where JSON and parquet keep the text.
+def format_of(path: Path) -> str:
+    """What `READERS` calls the format of a file: its suffix, without that of a compression; "" for an unknown one."""
+    inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
+    suffix = inner.suffix.lower()
+    return suffix if suffix in READERS and (inner is path or suffix in LINES) else ""
+
+
+def read_file(path: Path, column: str) -> Iterator[Piece]:
+    """The documents of a file; empty ones are left out. `column` is where JSON, parquet and arrow keep the text.
 
     Raises DataError, naming the file and the line, for what cannot be read.
     """
-    for path in paths:
-        try:
-            yield from READERS[path.suffix.lower()](path, column)
-        except OSError as error:
-            raise DataError(f"{path} cannot be read: {reason(error)}") from error
+    try:
+        yield from READERS[format_of(path)](path, column)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {reason(error)}") from error
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix.lower() not in COMPRESSED:
+        return path.open("rb")
+    return cast(BinaryIO, io.BufferedReader(pa.input_stream(str(path), compression="detect")))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
     """(line number from 1, line with its end, bytes) of a UTF-8 file."""
-    with path.open("rb") as file:
+    with _open(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -81,15 +97,16 @@ def _json_lines(path: Path, column: str) -> Iterator[Piece]:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not a line of JSON that can be read: {reason(error)}") from None
         if not isinstance(row, dict):
-            raise DataError(f"{where}: expected an object such as {{{json.dumps(column)}: ...}}, got {_json_type(row)}")
+            raise DataError(f"{where}: expected an object such as {{{json.dumps(column)}: ...}}, got {json_type(row)}")
         if column not in row:
-            raise _no_column(where, column, list(row))
+            raise no_column(where, column, list(row))
         if not isinstance(row[column], str):
-            raise DataError(f"{where}: {column!r} is not a string but {_json_type(row[column])}")
-        yield from _row(where, row[column])
+            raise DataError(f"{where}: {column!r} is not a string but {json_type(row[column])}")
+        yield from row_pieces(where, row[column])
 
 
-def _row(where: str, text: str) -> Iterator[Piece]:
+def row_pieces(where: str, text: str) -> Iterator[Piece]:
+    """The document in a row, none where it is empty. Raises DataError for what is not Unicode."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -98,49 +115,66 @@ def _row(where: str, text: str) -> Iterator[Piece]:
         yield Piece(text, size)
 
 
-def _json_type(value: object) -> str:
+def json_type(value: object) -> str:
+    """What JSON calls the type of a value."""
     names = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null", str: "a string"}
     return names.get(type(value), "a number")
 
 
-def _no_column(where: str, column: str, columns: list[str]) -> DataError:
+def no_column(where: str, column: str, columns: list[str]) -> DataError:
+    """The error of a missing column, with those that there are."""
     there = ", ".join(map(repr, columns)) or "none"
     return DataError(f"{where}: no column {column!r}. Columns: {there}.{did_you_mean(column, columns)}")
 
 
 def _parquet(path: Path, column: str) -> Iterator[Piece]:
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise DataError(f"{path} needs the library pyarrow: pip install pyarrow") from error
-    try:
         with pq.ParquetFile(path) as file:
-            schema = file.schema_arrow
-            if column not in schema.names:
-                raise _no_column(str(path), column, schema.names)
-            kind = schema.field(column).type
-            value = kind.value_type if pa.types.is_dictionary(kind) else kind
-            if not (pa.types.is_string(value) or pa.types.is_large_string(value)):
-                raise DataError(f"{path}: the column {column!r} does not hold strings but {kind}")
-            number = 0
-            for batch in file.iter_batches(batch_size=1024, columns=[column]):
-                for scalar in batch.column(0):
-                    number += 1
-                    yield from _parquet_row(f"{path}: row {number}", column, scalar)
+            _check_column(path, column, file.schema_arrow)
+            yield from _rows(path, column, file.iter_batches(batch_size=1024, columns=[column]))
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a readable parquet file: {reason(error)}") from error
 
 
-def _parquet_row(where: str, column: str, scalar: object) -> Iterator[Piece]:
+def _arrow(path: Path, column: str) -> Iterator[Piece]:
+    """The stream format, which `datasets` writes, and the file format, which is also called Feather."""
     try:
-        text = scalar.as_py()  # type: ignore[attr-defined]
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise DataError(f"{where}: byte 0x{byte:02x} of {column!r} is not UTF-8, which is expected") from None
-    if text is None:
-        raise DataError(f"{where}: {column!r} is not a string but null")
-    yield from _row(where, text)
+        with pa.memory_map(str(path)) as source:
+            if source.read(6) == b"ARROW1":
+                file = pa.ipc.open_file(source)
+                batches: Iterable[Any] = (file.get_batch(number) for number in range(file.num_record_batches))
+            else:
+                source.seek(0)
+                batches = file = pa.ipc.open_stream(source)
+            _check_column(path, column, file.schema)
+            yield from _rows(path, column, (batch.select([column]) for batch in batches))
+    except pa.ArrowException as error:
+        raise DataError(f"{path} is not a readable arrow file: {reason(error)}") from error
+
+
+def _check_column(path: Path, column: str, schema: Any) -> None:
+    if column not in schema.names:
+        raise no_column(str(path), column, schema.names)
+    kind = schema.field(column).type
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not (pa.types.is_string(value) or pa.types.is_large_string(value)):
+        raise DataError(f"{path}: the column {column!r} does not hold strings but {kind}")
+
+
+def _rows(path: Path, column: str, batches: Iterable[Any]) -> Iterator[Piece]:
+    number = 0
+    for batch in batches:
+        for scalar in batch.column(0):
+            number += 1
+            where = f"{path}: row {number}"
+            try:
+                text = scalar.as_py()
+            except UnicodeDecodeError as error:
+                byte = error.object[error.start]
+                raise DataError(f"{where}: byte 0x{byte:02x} of {column!r} is not UTF-8, which is expected") from None
+            if text is None:
+                raise DataError(f"{where}: {column!r} is not a string but null")
+            yield from row_pieces(where, text)
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
@@ -150,5 +184,11 @@ READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
     ".ndjson": _json_lines,
     ".json-lines": _json_lines,
     ".parquet": _parquet,
+    ".arrow": _arrow,
 }
 """What reads a file, by its suffix."""
+
+LINES = (".txt", ".md", ".jsonl", ".ndjson", ".json-lines")
+COMPRESSED = (".gz", ".zst")
+ACCEPTED = f"{', '.join(READERS)}; all but the last two also compressed ({', '.join(COMPRESSED)})"
+"""The suffixes that are accepted, for messages."""

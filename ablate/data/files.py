@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import glob
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 
@@ -36,17 +38,18 @@ def suggestion(path: Path) -> str:
     return ""
 
 
-def resolve(patterns: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
+def resolve(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: str) -> list[Path]:
     """The files of all `patterns` in the order given, those of one glob sorted by name, each file once.
 
-    Raises DataError for a pattern without a file, a folder, and a file whose suffix is not one of `suffixes`.
+    Raises DataError for a pattern without a file, a folder, and a file that is not `readable` by its name; `accepted`
+    says which names are.
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
         path = absolute(pattern)
         # os.path.isdir rather than Path.is_dir, which raises where a folder above may not be entered.
         if os.path.isdir(path):
-            example = glob.escape(str(pattern)).rstrip("/") + "/**/*" + suffixes[0]
+            example = glob.escape(str(pattern)).rstrip("/") + "/**/*" + accepted.split(",")[0]
             raise DataError(f"{path} is a folder. Name its files, for instance by a glob: {example}")
         if os.path.exists(path):
             found[path] = None
@@ -58,8 +61,8 @@ def resolve(patterns: Sequence[str], suffixes: Sequence[str]) -> list[Path]:
             raise DataError(f"There is no file {path}.{suggestion(path)}")
         found.update(dict.fromkeys(map(Path, matches)))
     for path in found:
-        if path.suffix.lower() not in suffixes:
-            raise DataError(f"{path} has the unknown suffix {path.suffix!r}. Accepted: {', '.join(suffixes)}.")
+        if not readable(path):
+            raise DataError(f"{path} has the unknown suffix {path.suffix!r}. Accepted: {accepted}.")
     return list(found)
 
 
@@ -148,7 +151,9 @@ def locked(path: Path) -> Iterator[None]:
         with FileLock(path.with_suffix(".lock")):
             yield
     except OSError as error:
-        raise DataError(f"The cache {path.parent} cannot be written: {reason(error)}") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = ". Make room, or move the store to another disk and set ABLATE_STORE to it" if full else ""
+        raise DataError(f"The cache {path.parent} cannot be written: {reason(error)}{advice}") from error
 
 
 def replace(path: Path, content: bytes) -> None:

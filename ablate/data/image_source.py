@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,12 +16,11 @@ from PIL import Image
 
 from ablate.data.files import remembered
 from ablate.data.pixels import decode
+from ablate.data.progress import progress
 from ablate.errors import DataError, did_you_mean
 
 BLOCK = 4096
 """Images that wait for the pool of threads at a time."""
-PATIENCE = 15.0
-"""Seconds between two lines about how far the check of the images is."""
 
 
 class ImageSource(ABC):
@@ -77,17 +74,15 @@ def fingerprint(sources: Sequence[ImageSource], what: str, cache: Path, check: b
 def _pass_over(sources: Sequence[ImageSource], check: bool) -> str:
     digest = hashlib.sha256()
     broken: list[str] = []
-    total, done, said = sum(map(len, sources)), 0, time.monotonic()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    total, done = sum(map(len, sources)), 0
+    verb = "checking" if check else "hashing"
+    with ThreadPoolExecutor(os.cpu_count()) as pool, progress(f"{verb}, once for all runs", total, "images") as advance:
         for source, rows in _blocks(sources):
             for row, (content, fault) in zip(rows, pool.map(partial(_look, source, check), rows), strict=True):
                 digest.update(f"{source.identity(row)}\0{content}".encode())
                 broken += [f"  {source.name(row)}: {fault}"] if fault else []
             done += len(rows)
-            if time.monotonic() - said > PATIENCE:
-                said = time.monotonic()
-                verb = "checked" if check else "hashed"
-                print(f"{verb} {done:,} of {total:,} images, once for all runs", file=sys.stderr, flush=True)
+            advance(done)
     if broken:
         count = "1 image" if len(broken) == 1 else f"{len(broken)} images"
         more = ["  ..."] if len(broken) > 5 else []

@@ -186,7 +186,11 @@ class ImageFiles(ImageTableConfig):
 
     def load(self, cache: Path) -> Corpus:
         given = {"train": self.files, "validation": self.val_files}
-        files = {name: resolve(patterns, SUFFIXES) for name, patterns in given.items() if patterns}
+        files = {
+            name: resolve(patterns, lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES))
+            for name, patterns in given.items()
+            if patterns
+        }
         val_split = "validation" if self.val_files else None
         return self.of_splits(splits_of_files(files, cache), "train", val_split, "the table of data.files", cache)
 

@@ -26,7 +26,7 @@ def permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
     return np.argsort(bits.random_raw(items), kind="stable").astype(np.int64)
 
 
-def _share(batch_size: int, rank: int, world_size: int) -> int:
+def share(batch_size: int, rank: int, world_size: int) -> int:
     """Items of a batch for each rank. Raises ValueError where the ranks do not fit the batch."""
     if batch_size < 1 or world_size < 1 or batch_size % world_size:
         raise ValueError(f"a batch of {batch_size} cannot be shared equally by {world_size} ranks")
@@ -68,7 +68,7 @@ class PermutedBatches(Sampler[list[int]]):
                 f"items must be positive ({items}), start_batch and seed not negative ({start_batch}, {seed})"
             )
         self.items, self.batch_size, self.seed, self.start_batch = items, batch_size, seed, start_batch
-        self.size = _share(batch_size, rank, world_size)
+        self.size = share(batch_size, rank, world_size)
         self.rank, self.world_size, self.with_epoch = rank, world_size, with_epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -100,7 +100,7 @@ class SequentialBatches(Sampler[list[int]]):
     """
 
     def __init__(self, items: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> None:
-        self.size = _share(batch_size, rank, world_size)
+        self.size = share(batch_size, rank, world_size)
         self.first, self.last = items * rank // world_size, items * (rank + 1) // world_size
         largest = -(-items // world_size)
         self.batches = -(-largest // self.size)
@@ -121,11 +121,14 @@ def _as_it_is(batch: T) -> T:
     return batch
 
 
-def loader(dataset: Dataset[Any], batches: Sampler[list[int]], workers: int = 0) -> DataLoader[Any]:
-    """Gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0: by this one)."""
+def loader(dataset: Dataset[Any], batches: Sampler[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
+    """Gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0: by this one).
+
+    Without `batches` it gives what `dataset` iterates over: whole batches.
+    """
     return DataLoader(
         dataset,
-        batch_sampler=batches,
+        **({"batch_size": None} if batches is None else {"batch_sampler": batches}),
         collate_fn=_as_it_is,
         num_workers=workers,
         persistent_workers=workers > 0,

@@ -3,13 +3,12 @@ memory-mapped and read in any order."""
 
 from __future__ import annotations
 
-import errno
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.data.files import absolute, reason, suggestion
+from ablate.data import hub
+from ablate.data.files import reason
 from ablate.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,25 +23,18 @@ def splits_of(dataset: str, subset: str | None, cache: Path) -> dict[str, Datase
 
     Raises DataError for one that is missing or gated, without a network, and for a full disk.
     """
-    import datasets
-
-    folder = absolute(dataset)
-    local = os.path.isdir(folder)
-    if os.path.isfile(folder):
-        raise DataError(
-            f"{folder} is a file, not a folder or a name on the hub. Give files with data=image_files data.files=FILES."
-        )
-    if not local and dataset.startswith(("/", ".", "~")):
-        raise DataError(f"There is no folder {folder}.{suggestion(folder)}")
+    folder = hub.folder_of(dataset)
+    revision = hub.commit(dataset, None, cache) if folder is None else None
+    datasets = hub.library()
     try:
-        if local and any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
+        if folder is None:
+            found = datasets.load_dataset(dataset, subset, revision=revision)
+        elif any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
             found = datasets.load_from_disk(str(folder))
-        elif local:
-            found = datasets.load_dataset(str(folder), subset, cache_dir=str(cache / "datasets"))
         else:
-            found = datasets.load_dataset(dataset, subset)
+            found = datasets.load_dataset(str(folder), subset, cache_dir=str(cache / "datasets"))
     except Exception as error:
-        raise DataError(_what_to_do(dataset, local, error)) from error
+        raise (hub.hub_error(dataset, error) if folder is None else _unreadable(dataset, error)) from error
     return dict(found) if isinstance(found, Mapping) else {"train": found}
 
 
@@ -67,7 +59,7 @@ def splits_of_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[st
                         datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=cached)
                     )
             except Exception as error:
-                raise DataError(_what_to_do(str(path), True, error)) from error
+                raise _unreadable(str(path), error) from error
         try:
             found[split] = datasets.concatenate_datasets(parts)
         except Exception as error:
@@ -91,32 +83,10 @@ def column_named(data: Dataset, name: str, what: str, field: str) -> str:
     return name
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _what_to_do(dataset: str, local: bool, error: Exception) -> str:
-    """The message for an error of `datasets`, which wraps what went wrong several times."""
-    causes = list(_causes(error))
-    full = [cause for cause in causes if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)]
-    if full:
-        return f"There is no room to unpack {dataset}: {reason(full[0])}. Make room, or set HF_HOME and ABLATE_STORE."
-    if local:
-        return f"{dataset} cannot be read as a table: {reason(causes[-1])}"
-    copy = "A folder with a copy of its parquet files will do: data.dataset=FOLDER."
-    if "gated" in str(error):
-        return (
-            f"The dataset {dataset} is gated: accept its terms on https://huggingface.co/datasets/{dataset}, then log "
-            f"in with `hf auth login` or set HF_TOKEN. {copy}"
+def _unreadable(name: str, error: Exception) -> DataError:
+    """What to tell of an error that reading local files as tables raised."""
+    if full := hub.disk_full(error):
+        return DataError(
+            f"There is no room to unpack {name}: {full}. Make room, or let ABLATE_STORE name another disk."
         )
-    unreachable = any(isinstance(c, ConnectionError) or type(c).__module__.startswith("http") for c in causes)
-    if unreachable and not any(getattr(c, "response", None) is not None for c in causes):
-        return f"The hub cannot be reached for the dataset {dataset}, and no copy of it is in the cache here. {copy}"
-    if "doesn't exist" in str(error):
-        return (
-            f"There is no dataset {dataset} on the hub that you may read, and no folder {dataset} here. "
-            f"If it is private, log in with `hf auth login` or set HF_TOKEN. {copy}"
-        )
-    return f"The dataset {dataset} cannot be loaded: {reason(error)}"
+    return DataError(f"{name} cannot be read as a table: {reason(error.__cause__ or error)}")

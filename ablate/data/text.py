@@ -1,23 +1,23 @@
-"""Text for language models: Python's own documentation, which is always there, and files of the user's."""
+"""Text for language models: Python's own documentation, which is always there, files of the user's, and datasets."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ablate.data.base import Corpus, DataConfig, data_kinds, split
-from ablate.data.documents import READERS, Piece, read_documents
-from ablate.data.files import content_fingerprint, resolve, stamps
+from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, data_kinds
+from ablate.data.bpe import SMALLEST, bpe_size, trained_bpe
+from ablate.data.making import VAL_TOKENS, ExtraText, Maker, combined, one_origin, origin, split_windows
+from ablate.data.sources import Files, Part, Source
+from ablate.data.stream import Stream
 from ablate.data.tokenizers import Tokenizer, load_tokenizer
-from ablate.data.tokens import Tokens, cached_tokens
 from ablate.data.windows import Windows
 from ablate.errors import DataError
 from ablate.registry import Names
@@ -43,7 +43,7 @@ class Topics(DataConfig):
             raise DataError("This Python comes without pydoc_data.topics, which data kind topics reads.") from error
         raw = b"".join(topics[name].encode() + b"\0" for name in sorted(topics))
         stream = np.frombuffer(raw, np.uint8)
-        train, val = _split(len(stream), self, "topics")
+        train, val = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
         return Corpus(
             train=Windows(stream, self.seq_len, train),
             val=Windows(stream, self.seq_len, val),
@@ -51,102 +51,158 @@ class Topics(DataConfig):
             classes=256,
             shape=(self.seq_len,),
             bytes_per_token=1.0,
-            description=f"topics: {len(stream):,} bytes, {_windows(train, val, self.seq_len)}",
+            description=f"topics: {len(stream):,} bytes, {len(train):,} training and {len(val):,} validation windows "
+            f"of {self.seq_len}",
         )
 
 
 @data_kinds.register
 class Text(DataConfig):
-    """Text files of one's own, tokenised once and kept in the cache.
+    """Text files of one's own or a dataset of the hub, tokenised once and kept in the cache, or as it is read.
 
-    Formats by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a document),
-    .parquet (a row is a document). Each document is ended by the end-of-text token of the tokenizer, where it has one,
-    and by a zero byte for "bytes". A text file of more than a megabyte is encoded in parts cut at line ends.
+    Formats of files by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a
+    document), each also as .gz and .zst, .parquet and .arrow (a row is a document). Each document is ended by the
+    end-of-text token of the tokenizer, where it has one, and by a zero byte for "bytes". A text file of more than a
+    megabyte is encoded in parts cut at line ends.
+
+    Without a validation set a part is held out: of `files` alone, `val_fraction` of the windows or rows; of a dataset,
+    and wherever `train_tokens`, `val_tokens`, `streaming` or a trained tokenizer ask for it, the documents whose hash
+    falls into that fraction.
     """
 
     kind: Literal["text"] = "text"
     task: ClassVar[str] = "language_modeling"
-    files: Annotated[Names, Field(min_length=1)]
+    files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     val_files: Names = ()
-    """The validation set. Without it a part of the windows of `files` is held out."""
+    """The validation set as files. Without it, and without `val_split`, a part is held out."""
+    dataset: str | None = None
+    """In place of `files`: a dataset of the Hugging Face hub, such as allenai/c4, or a folder that `datasets` can load.
+    Of the hub only what is asked for is downloaded."""
+    subset: str | None = None
+    """Which of the dataset's subsets (configurations), such as en."""
+    train_split: str = "train"
+    """The dataset's split to train on."""
+    val_split: str | None = None
+    """The dataset's split to validate on. None: documents of `train_split` are held out."""
+    revision: str | None = None
+    """Branch, tag or commit of the dataset on the hub. None: main, as it stood when this machine first looked."""
     tokenizer: str = "bytes"
-    """"bytes", a local tokenizer.json, a local SentencePiece *.model, or the name of a repository on the hub."""
+    """"bytes", a local tokenizer.json, a local SentencePiece *.model, the name of a repository on the hub, or bpe-N: a
+    byte-level BPE of N tokens, trained on the first 100 MB of the training text."""
     column: str = "text"
-    """Where JSON lines and parquet files keep the text."""
+    """Where JSON lines, tables and datasets keep the text."""
     seq_len: int = Field(256, ge=1)
     """Tokens of one training example. A window takes one token more, which is the target of the last."""
+    layout: Literal["packed", "documents"] = "packed"
+    """packed: windows of the stream of all documents. documents: one document in each, cut or padded. No loss counts
+    padding; budgets and curves do, they count positions."""
+    train_tokens: int | None = Field(None, ge=1)
+    """How many tokens of the training text are made, to the end of a document. None: all."""
+    val_tokens: int | None = Field(None, ge=1)
+    """The same of the validation set. None: all of files, ten million of a dataset."""
+    streaming: bool = False
+    """Whether training text is tokenised while it is trained on, in the order in which it comes, and not kept. For what
+    does not fit on the disk; the validation set is kept."""
+    val_sets: dict[str, ExtraText] = {}
+    """Further validation sets by name, such as {wiki: {files: wiki.jsonl}}, reported as val/wiki/loss and so on."""
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # a mapping has none of its own
+
+    @property
+    def val_names(self) -> tuple[str, ...]:
+        return tuple(self.val_sets)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Text:
+        one_origin(self.files, self.dataset)
+        if odd := [name for name in self.val_sets if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)]:
+            text = "must consist of letters from A to Z, digits, hyphens and underscores"
+            raise ValueError(f"the name of a validation set {text}, which {', '.join(map(repr, odd))} does not")
+        given = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
+        if given and self.dataset is None:
+            raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
+        if self.val_split is not None and self.val_files:
+            raise ValueError("both val_split and val_files are given; leave one out")
+        if self.val_split is not None and self.val_split == self.train_split:
+            raise ValueError(f"train_split and val_split are both {self.val_split!r}; name another one for validation")
+        if "ema" in self.val_sets:
+            raise ValueError("a validation set cannot be called ema: val/ema/ is that of averaged weights")
+        if self.tokenizer.startswith("bpe-") and (bpe_size(self.tokenizer) or 0) < SMALLEST:
+            raise ValueError(
+                f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, at least {SMALLEST}, as bpe-4096"
+            )
+        return self
 
     def load(self, cache: Path) -> Corpus:
-        paths, val_paths = resolve(self.files, tuple(READERS)), resolve(self.val_files, tuple(READERS))
-        both = {os.path.realpath(path) for path in paths} & {os.path.realpath(path) for path in val_paths}
-        if both:
-            raise DataError(f"Both in files and in val_files: {', '.join(sorted(both))}")
-        tokenizer = load_tokenizer(self.tokenizer)
-        fingerprint, tokens = self._tokens(paths, tokenizer, cache)
-        if val_paths:
-            val_fingerprint, val_tokens = self._tokens(val_paths, tokenizer, cache)
-            fingerprint = hashlib.sha256((fingerprint + val_fingerprint).encode()).hexdigest()
-            train = _all(tokens.count, self.seq_len, "The files for training")
-            val = _all(val_tokens.count, self.seq_len, "The files for validation")
+        whole = origin(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
+        train, val = self._sides(whole, cache)
+        tokenizer = self._tokenizer(train, cache)
+        maker = Maker(tokenizer, self.seq_len, self.layout == "documents", cache)
+        limit = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
+        fingerprints = [whole.fingerprint]
+        train_set: TrainSet
+        if val is None:
+            tokens = val_tokens = maker.tokens(whole, None)
+            train_set, held = maker.split(tokens, self.val_fraction, self.split_seed, whole.name)
+            made = maker.counted(tokens, self.tokenizer)
         else:
-            val_tokens = tokens
-            train, val = _split(tokens.count, self, f"The text ({', '.join(self.files)})")
+            if val.fingerprint != whole.fingerprint:
+                fingerprints.append(val.fingerprint)
+            val_tokens = maker.tokens(val, limit)
+            held = maker.all(val_tokens, "The validation set")
+            if self.streaming:
+                train_set = Stream(train, tokenizer, self.seq_len, maker.documents, self.train_tokens, cache)
+                made = f"{train.name}, streamed ({self.tokenizer})"
+            else:
+                tokens = maker.tokens(train, self.train_tokens)
+                train_set = maker.all(tokens, "The training set")
+                made = maker.counted(tokens, self.tokenizer)
+        extra = {}
+        for name, config in self.val_sets.items():
+            source = config.source(self.column, cache)
+            self._check_apart(whole, source, f"val_sets.{name}")
+            fingerprints.append(source.fingerprint)
+            tokens = maker.tokens(source, config.tokens or limit)
+            data = maker.all(tokens, f"The validation set {name}")
+            extra[name] = ValSet(data, maker.bytes_per_token(tokens, data))
         return Corpus(
-            train=Windows(tokens.path, self.seq_len, train),
-            val=Windows(val_tokens.path, self.seq_len, val),
-            fingerprint=fingerprint,
+            train=train_set,
+            val=held,
+            fingerprint=combined(fingerprints),
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
-            bytes_per_token=1.0 if tokenizer.identity == "bytes" else _bytes_per_token(val_tokens, val, self.seq_len),
-            description=f"text: {tokens.count:,} tokens ({self.tokenizer}) of {tokens.documents:,} documents, "
-            f"{_windows(train, val, self.seq_len)}",
+            bytes_per_token=maker.bytes_per_token(val_tokens, held),
+            description=f"text: {made}, {maker.sizes(train_set, held)}"
+            + "".join(f", {len(part.data):,} of {name}" for name, part in extra.items()),
+            val_sets=extra,
+            padded=maker.documents,
         )
 
-    def _tokens(self, paths: list[Path], tokenizer: Tokenizer, cache: Path) -> tuple[str, Tokens]:
-        """(fingerprint, tokens) of some files. Raises DataError where there are no tokens."""
-        before = stamps(paths)
-        fingerprint = content_fingerprint(paths, cache)
+    def _sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
+        """What is trained on and what is validated on; None where a part of the windows or rows is held out."""
+        if self.val_files:
+            val: Source = origin(self.val_files, None, None, "", None, self.column, cache)
+            self._check_apart(whole, val, "val_files")
+            return whole, val
+        if self.val_split is not None:
+            return whole, origin((), self.dataset, self.subset, self.val_split, self.revision, self.column, cache)
+        by_document = self.dataset is not None or self.streaming or self.train_tokens or self.val_tokens
+        if by_document or bpe_size(self.tokenizer):
+            train, val = (Part(whole, held_out, self.val_fraction, self.split_seed) for held_out in (False, True))
+            return train, val
+        return whole, None
 
-        def read() -> Iterator[Piece]:
-            yield from read_documents(paths, self.column)
-            if stamps(paths) != before:
-                raise DataError(f"A file changed while it was read: one of {', '.join(self.files + self.val_files)}")
+    def _tokenizer(self, train: Source, cache: Path) -> Tokenizer:
+        size = bpe_size(self.tokenizer)
+        return load_tokenizer(self.tokenizer) if size is None else trained_bpe(size, train, cache)
 
-        # The same bytes give other documents when they are read as another format or from another column.
-        formats = [READERS[path.suffix.lower()].__name__ for path in paths]
-        tokens = cached_tokens(cache, " ".join([fingerprint, *formats, self.column]), tokenizer, read)
-        if not tokens.count:
-            raise DataError(f"There is no text in {', '.join(map(str, paths))}")
-        return fingerprint, tokens
-
-
-def _all(count: int, seq_len: int, what: str) -> NDArray[np.int64]:
-    """The numbers of all windows. Raises DataError where there is none."""
-    if count <= seq_len:
-        raise DataError(
-            f"Too little data: {what} have {count:,} tokens, one window of seq_len={seq_len} needs {seq_len + 1:,}."
-        )
-    return np.arange(count // (seq_len + 1))
-
-
-def _split(count: int, config: Topics | Text, what: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of the windows for (training, validation). Raises DataError for fewer than two windows."""
-    size = config.seq_len + 1
-    if count < 2 * size:
-        raise DataError(
-            f"Too little data: {what} has {count:,} tokens, a window to train on and one to validate on need "
-            f"{2 * size:,} with seq_len={config.seq_len}."
-        )
-    return split(count // size, config.val_fraction, config.split_seed, f"windows of {size} tokens")
-
-
-def _bytes_per_token(tokens: Tokens, val: NDArray[np.int64], seq_len: int) -> float:
-    """Mean UTF-8 bytes of the targets of the windows `val`."""
-    first = val * (seq_len + 1) + 1
-    total = np.sum(tokens.bytes_at(first + seq_len) - tokens.bytes_at(first))
-    return float(total / (len(val) * seq_len))
-
-
-def _windows(train: NDArray[np.int64], val: NDArray[np.int64], seq_len: int) -> str:
-    return f"{len(train):,} training and {len(val):,} validation windows of {seq_len}"
+    def _check_apart(self, train: Source, val: Source, where: str) -> None:
+        """Raises DataError where `val`, from the field `where`, is also trained on."""
+        if isinstance(train, Files) and isinstance(val, Files):
+            both = {os.path.realpath(path) for path in train.paths} & {os.path.realpath(path) for path in val.paths}
+            if both:
+                raise DataError(f"Both in files and in {where}: {', '.join(sorted(both))}")
+        elif train.fingerprint == val.fingerprint:
+            raise DataError(f"{where} is what is trained on: {train.name}. Name another split.")

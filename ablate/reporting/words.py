@@ -46,13 +46,20 @@ def metric_label(metric: str, spec: Sweep) -> str:
         "val/accuracy": "share of images",
         "val/perplexity": f"per {token}",
     }
-    return f"{metric} ({units[metric]})" if metric in units else metric
+    kind = metric_kind(metric)
+    return f"{metric} ({units[kind]})" if kind in units else metric
+
+
+def metric_kind(metric: str) -> str:
+    """val/loss of val/loss and of val/wiki/loss, that of a further validation set."""
+    parts = metric.split("/")
+    return f"{parts[0]}/{parts[-1]}"
 
 
 def unit(spec: Sweep) -> str:
     """What the objective counts, in a sentence."""
     metric = spec.objective.metric
-    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(metric, metric)
+    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(metric_kind(metric), metric)
 
 
 def items(spec: Sweep) -> str:

@@ -56,7 +56,7 @@ class Objective(Config):
     """What is compared: a metric of the last validation."""
 
     metric: str = "val/loss"
-    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy."""
+    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set."""
     direction: Literal["minimize", "maximize"] = "minimize"
     """Whether less or more of it is better."""
 

@@ -87,7 +87,6 @@ def _found(spec: Sweep, storage: str | None) -> SweepRecord | None:
 
 def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
     """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
-    from ablate.data import PermutedBatches
     from ablate.training.speed import choose_speed
 
     with torch.device("meta"):
@@ -101,12 +100,11 @@ def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> 
         speed = choose_speed(experiment, corpus)
         task = tasks[experiment.data.task](experiment, corpus)
         optimizer = experiment.optimizer.build(task.model)
-        order = PermutedBatches(len(corpus.train), experiment.trainer.batch_size, seed=0)
         begin, took = time.perf_counter(), []
-        for indices in order:
+        for batch in corpus.train.batches(experiment.trainer.batch_size, seed=0):
             start = time.perf_counter()
             with torch.autocast("cpu", torch.bfloat16, enabled=speed.precision == "bf16-mixed"):
-                loss = task.loss(*corpus.train.__getitems__(indices))
+                loss = task.loss(*batch)
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -118,5 +116,6 @@ def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> 
     config = experiment.trainer
     step = min(took)
     validations = -(-config.max_steps // config.validation_interval)
-    batches = len(corpus.val) / config.batch_size
+    validated = len(corpus.val) + sum(len(part.data) for part in corpus.val_sets.values())
+    batches = validated / config.batch_size
     return 1.5 + step * (config.max_steps + validations * batches / 3)  # a forward pass is a third of an update

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ablate import ranks
 from ablate.config import Experiment
-from ablate.data import Corpus
+from ablate.data import IGNORED, Corpus, ValSet
 
 
 def averaged(metric: str) -> str:
@@ -31,6 +31,8 @@ class Task(LightningModule):
     """What a rate or a count of the task is in: "tokens" or "images"."""
     reports: ClassVar[tuple[str, ...]]
     """The metrics of a validation."""
+    reports_further: ClassVar[tuple[str, ...]] = ("loss",)
+    """Those of each further validation set, behind val/NAME/."""
 
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__()
@@ -40,13 +42,10 @@ class Task(LightningModule):
         self.per_item = corpus.items_per_sample  # units in one sequence or image
         self.val_metrics: dict[str, float] = {}
         self._loss = torch.compile(self.loss) if compiled else self.loss
-        self._loss_sum = torch.zeros((), dtype=torch.float64)
-        self._count = 0
-
-    @classmethod
-    def reported(cls, experiment: Experiment) -> tuple[str, ...]:
-        """The metrics of a validation of `experiment`, which a sweep can compare."""
-        return cls.reports if experiment.trainer.ema_decay is None else (*cls.reports, *map(averaged, cls.reports))
+        self.val_sets = dict(corpus.val_sets)
+        self.train_loss_scale: float | Tensor = 1.0
+        """What the mean loss of the ranks and accumulated batches is multiplied by to be that of the last update."""
+        self._sums = torch.zeros(1 + len(self.val_sets), 2, dtype=torch.float64)  # losses and targets of each set
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """The mean cross-entropy over all targets, in nats, float32."""
@@ -55,33 +54,46 @@ class Task(LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         return self._loss(*batch)
 
-    def on_validation_epoch_start(self) -> None:
-        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        self._count = 0
+    @classmethod
+    def reported(cls, experiment: Experiment) -> list[str]:
+        """The metrics of a validation of `experiment`, which a sweep can compare."""
+        further = [f"val/{name}/{metric}" for name in experiment.data.val_names for metric in cls.reports_further]
+        names = [*cls.reports, *further]
+        return names if experiment.trainer.ema_decay is None else [*names, *map(averaged, names)]
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+    def on_validation_epoch_start(self) -> None:
+        self._sums = torch.zeros_like(self._sums, device=self.device)
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         inputs, targets = batch
         if not len(inputs):  # a rank with fewer items than batches
             return
         logits = self.model(inputs).float()
         losses = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
-        self._loss_sum += losses.double().sum()
-        self._count += losses.numel()
-        self.measure(logits, targets)
+        self._sums[dataloader_idx] += torch.stack([losses.double().sum(), (targets != IGNORED).sum()])
+        if dataloader_idx == 0:
+            self.measure(logits, targets)
 
     def on_validation_epoch_end(self) -> None:
-        """The true mean over all targets, however they were batched, and the task's own metrics."""
-        total, count = ranks.total(torch.stack([self._loss_sum, self._loss_sum.new_tensor(self._count)]))
-        loss = (total / count).item()
+        """The true mean over all targets but padding, however they were batched, and the task's own metrics."""
+        total, count = ranks.total(self._sums).unbind(1)
+        loss, *further = (total / count).tolist()
         self.val_metrics = {"val/loss": loss, **self.computed(loss)}
+        for (name, part), mean in zip(self.val_sets.items(), further, strict=True):
+            metrics = {"loss": mean, **self.computed_further(mean, part)}
+            self.val_metrics |= {f"val/{name}/{metric}": value for metric, value in metrics.items()}
 
     def measure(self, logits: Tensor, targets: Tensor) -> None:
-        """Updates the task's metrics with one validation batch."""
+        """Updates the task's metrics with one batch of the validation set."""
         raise NotImplementedError
 
     def computed(self, loss: float) -> dict[str, float]:
         """The task's metrics over the whole validation set; resets them."""
         raise NotImplementedError
+
+    def computed_further(self, loss: float, part: ValSet) -> dict[str, float]:
+        """What the task makes of the loss on a further validation set."""
+        return {}
 
     def configure_gradient_clipping(
         self,

@@ -4,24 +4,60 @@ from __future__ import annotations
 
 import math
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torchmetrics.text import Perplexity
 
+from ablate import ranks
 from ablate.config import Experiment
-from ablate.data import Corpus
+from ablate.data import IGNORED, Corpus, ValSet
 from ablate.tasks.base import Task
 
 
 class LanguageModeling(Task):
-    """Reports `val/perplexity` and, where the tokenizer's bytes are known, `val/bits_per_byte`."""
+    """Reports `val/perplexity` and, where the tokenizer's bytes are known, `val/bits_per_byte`.
+
+    Where sequences are padded, the loss of an update is the mean over all its targets but padding, whatever ranks and
+    accumulated batches they are in. How many there are is known only when all of them have been through: until then
+    each loss is a sum over the number of positions, and the gradient is scaled before the update.
+    """
 
     unit = "tokens"
     reports = ("val/loss", "val/perplexity", "val/bits_per_byte")
+    reports_further = ("loss", "perplexity", "bits_per_byte")
 
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__(experiment, corpus, compiled)
         self.bytes_per_token = corpus.bytes_per_token
-        self.perplexity = Perplexity()
+        self.perplexity = Perplexity(ignore_index=IGNORED)
+        self.padded = corpus.padded
+        self._counts: list[Tensor] = []  # the targets but padding of the batches accumulated so far
+        if corpus.padded and compiled:
+            self._sum = torch.compile(self.loss_over_positions)
+        else:
+            self._sum = self.loss_over_positions
+
+    def loss_over_positions(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """The sum of the cross-entropy over all targets but padding, over the number of all positions."""
+        losses = F.cross_entropy(self.model(inputs).float().flatten(0, -2), targets.flatten(), reduction="sum")
+        return losses / targets.numel()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        if not self.padded:
+            return super().training_step(batch, batch_idx)
+        self._counts.append((batch[1] != IGNORED).sum())
+        return self._sum(*batch)
+
+    def on_after_backward(self) -> None:
+        config = self.experiment.trainer
+        if not self.padded or len(self._counts) < config.accumulate:
+            return
+        targets = ranks.total(torch.stack(self._counts).sum())
+        self._counts.clear()
+        self.train_loss_scale = config.batch_size * self.per_item / targets
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        torch._foreach_mul_(gradients, self.train_loss_scale)
 
     def measure(self, logits: Tensor, targets: Tensor) -> None:
         self.perplexity.update(logits, targets)
@@ -31,4 +67,10 @@ class LanguageModeling(Task):
         self.perplexity.reset()
         if self.bytes_per_token:
             metrics["val/bits_per_byte"] = loss / math.log(2) / self.bytes_per_token
+        return metrics
+
+    def computed_further(self, loss: float, part: ValSet) -> dict[str, float]:
+        metrics = {"perplexity": math.exp(min(loss, 700.0))}  # beyond which there is no such number
+        if part.bytes_per_token:
+            metrics["bits_per_byte"] = loss / math.log(2) / part.bytes_per_token
         return metrics

@@ -65,7 +65,7 @@ class WeightAverage(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         with trainer.precision_plugin.val_step_context():
-            self.task.validation_step(batch, batch_idx)
+            self.task.validation_step(batch, batch_idx, dataloader_idx)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)

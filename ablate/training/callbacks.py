@@ -35,7 +35,7 @@ class Curves(Callback):
 
     Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite,
     or above `diverge_factor` times the larger of guessing evenly (ln of the number of classes) and the first loss. That
-    loss is the mean over all ranks, so that they stop together.
+    loss is the mean over all ranks and accumulated batches, so that they stop together.
     """
 
     def __init__(self, tracker: Tracker | None, progress: Callable[[int, float], None] | None = None) -> None:
@@ -44,6 +44,7 @@ class Curves(Callback):
         self.training_seconds = 0.0
         self._since = 0.0
         self._norm: torch.Tensor | None = None
+        self._losses: list[torch.Tensor] = []  # of the batches accumulated so far
         self._lr = 0.0
         self._last = (0.0, 0)  # training seconds, updates at the last point
 
@@ -78,10 +79,11 @@ class Curves(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         step = trainer.global_step
+        self._losses = [*self._losses, outputs["loss"].detach()][-trainer.accumulate_grad_batches :]
         if self._norm is None or not self._due(trainer, pl_module, step):
             return
         assert isinstance(pl_module, Task)
-        loss = ranks.mean(outputs["loss"].detach() * trainer.accumulate_grad_batches).item()
+        loss = (ranks.mean(torch.stack(self._losses).sum()) * pl_module.train_loss_scale).item()
         norm = self._norm.item()
         self._norm = None
         now = self._clock()

@@ -8,7 +8,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from ablate.config import Experiment
-from ablate.data import Corpus, PermutedBatches, SequentialBatches, loader
+from ablate.data import BatchDataset, Corpus, SequentialBatches, loader
 from ablate.errors import DataError
 
 
@@ -18,7 +18,7 @@ def plain(error: DataError) -> DataError:
 
 
 class Loaders(LightningDataModule):
-    """Training batches in a seeded permutation, starting where the Trainer stands; validation in order."""
+    """Training batches in the order of the corpus, starting where the Trainer stands; validation in order."""
 
     def __init__(self, experiment: Experiment, corpus: Corpus) -> None:
         super().__init__()
@@ -27,24 +27,22 @@ class Loaders(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[Any]:
         assert self.trainer is not None
-        data = self.corpus.train.seeded(self.seed)
-        batches = PermutedBatches(
-            len(data),
+        return self.corpus.train.batches(
             self.batch_size,
             self.seed,
             start_batch=self.trainer.global_step * self.config.accumulate,
             rank=self.trainer.global_rank,
             world_size=self.trainer.world_size,
-            with_epoch=data.with_epoch,
+            workers=self.config.num_workers,
         )
-        return loader(data, batches, self.config.num_workers)
 
-    def val_dataloader(self) -> DataLoader[Any]:
+    def val_dataloader(self) -> list[DataLoader[Any]]:
+        """The validation set, then the further ones in the order of `corpus.val_sets`."""
+        further = [part.data for part in self.corpus.val_sets.values()]
+        return [self._in_order(data) for data in [self.corpus.val, *further]]
+
+    def _in_order(self, data: BatchDataset) -> DataLoader[Any]:
         assert self.trainer is not None
-        batches = SequentialBatches(
-            len(self.corpus.val),
-            self.batch_size,
-            rank=self.trainer.global_rank,
-            world_size=self.trainer.world_size,
-        )
-        return loader(self.corpus.val, batches, self.config.num_workers)
+        rank, world_size = self.trainer.global_rank, self.trainer.world_size
+        batches = SequentialBatches(len(data), self.batch_size, rank=rank, world_size=world_size)
+        return loader(data, batches, self.config.num_workers)

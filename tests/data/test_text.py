@@ -17,8 +17,9 @@ from pydantic import ValidationError
 
 from ablate.data import Text, Topics, data_kinds
 from ablate.data import tokens as tokens_module
-from ablate.data.documents import Piece, read_documents
-from ablate.data.tokenizers import Bytes
+from ablate.data.documents import Piece, read_file
+from ablate.data.sources import files_source
+from ablate.data.tokenizers import load_tokenizer
 from ablate.data.tokens import cached_tokens, dtype_for
 from ablate.errors import DataError
 
@@ -106,7 +107,7 @@ def test_files(tmp_path, cache, monkeypatch):
     assert raw("~/deep/**/*.txt") == ["deep/er/c"]
     assert raw("odd[1].txt") == ["odd[1]"]
     assert data_kinds.validate({"kind": "text", "files": "a.txt"}).files == ("a.txt",)
-    with pytest.raises(ValidationError, match="at least 1"):
+    with pytest.raises(ValidationError, match="needs either files or dataset, and none is given"):
         Text(files=())
 
 
@@ -114,7 +115,7 @@ def test_long_text_is_cut_at_line_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("ablate.data.documents.PIECE", 10)
     path = tmp_path / "a.txt"
     write(path, "12345\n" * 3 + "äö\n")
-    pieces = list(read_documents([path], "text"))
+    pieces = list(read_file(path, "text"))
     assert pieces == [Piece("12345\n12345\n", 12, False), Piece("12345\näö\n", 11, True)]
 
 
@@ -159,7 +160,7 @@ def test_unchanged_files_are_not_read_again(tmp_path, cache, monkeypatch):
     first = config.load(cache)
     monkeypatch.setattr("ablate.data.files.file_sha256", None)
     monkeypatch.setattr("ablate.data.tokens.file_sha256", None)
-    monkeypatch.setattr("ablate.data.text.read_documents", None)
+    monkeypatch.setattr("ablate.data.sources.read_file", None)
     assert config.load(cache).fingerprint == first.fingerprint
     assert Text(files=config.files, seq_len=7).load(cache).train[0][0].shape == (7,)
 
@@ -206,13 +207,13 @@ def test_bytes_per_token_is_of_the_validation_windows(tmp_path, cache, words):
     assert 0 < np.mean(corpus.val.numbers % 2) < 1
 
 
-def test_marks_stay_few(cache, monkeypatch):
-    monkeypatch.setattr(tokens_module, "MARKS", 8)
-    monkeypatch.setattr(tokens_module, "BATCH", 100)
-    tokens = cached_tokens(cache, "corpus", Bytes(), lambda: (Piece("x" * 9, 9) for _ in range(1000)))
-    assert (tokens.count, tokens.documents) == (10000, 1000)
-    assert len(tokens.marks) <= 18
-    assert np.array_equal(tokens.bytes_at(np.array([0, 15, 9999, 10000])), [0, 15, 9999, 10000])
+def test_bytes_of_a_stream(tmp_path, cache, words):
+    path = tmp_path / "a.jsonl"
+    write(path, '{"text": "cat mouse"}\n' * 1000)
+    tokens = cached_tokens(cache, files_source([path], "text", cache), load_tokenizer(words))
+    assert (tokens.count, tokens.documents) == (3000, 1000)
+    assert tokens.ends()[[0, -1]].tolist() == [[3, 10], [3000, 10000]]
+    assert np.allclose(tokens.bytes_at(np.array([0, 1.5, 6, 3000])), [0, 5, 20, 10000])
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")])
@@ -238,7 +239,9 @@ DAMAGES = {
     "missing": ("npy", lambda path: path.unlink()),
     "note": ("json", cut),
     "note missing": ("json", lambda path: path.unlink()),
-    "note of another file": ("json", lambda path: path.write_text('{"count": 3, "documents": 1, "marks": [[3, 3]]}')),
+    "note of another file": ("json", lambda path: path.write_text('{"count": 3, "documents": 1, "ends": 1}')),
+    "end": ("ends", damage_a_token),
+    "ends missing": ("ends", lambda path: path.unlink()),
     "note of nothing": ("json", lambda path: path.write_text("[]")),
 }
 

@@ -5,6 +5,7 @@ import re
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pydantic import ValidationError
 
 from ablate.data import Text
 from ablate.errors import DataError
@@ -87,8 +88,11 @@ def test_folder(tmp_path):
 
 
 def test_suffix(tmp_path):
-    accepted = re.escape("Accepted: .txt, .md, .jsonl, .ndjson, .json-lines, .parquet.")
-    fails(tmp_path, f"a.txt.gz has the unknown suffix '.gz'. {accepted}", "a.txt.gz", "x")
+    accepted = re.escape(
+        "Accepted: .txt, .md, .jsonl, .ndjson, .json-lines, .parquet, .arrow; all but the last two also"
+    )
+    for name in ("a.csv", "a.parquet.gz", "a.gz"):
+        fails(tmp_path, f"{name} has the unknown suffix '.{name.rpartition('.')[2]}'. {accepted}", name, "x")
 
 
 def test_unreadable(tmp_path, monkeypatch):
@@ -104,9 +108,9 @@ def test_unreadable(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(tmp_path), "open", refuse)
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-        patch.setattr("ablate.data.text.content_fingerprint", lambda *_: "known")
+        patch.setattr("ablate.data.sources.content_fingerprint", lambda *_: "known")
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-    monkeypatch.setattr("ablate.data.text.resolve", lambda names, _: [tmp_path / "gone.txt" for _ in names])
+    monkeypatch.setattr("ablate.data.making.resolve", lambda names, *_: [tmp_path / "gone.txt" for _ in names])
     with pytest.raises(DataError, match=r"gone.txt cannot be read: No such file"):
         Text(files="gone.txt").load(tmp_path)
 
@@ -123,23 +127,23 @@ def test_too_short(tmp_path):
 def test_too_short_validation(tmp_path):
     for name, size in {"a.txt": 4, "v.txt": 3}.items():
         (tmp_path / name).write_text("x" * size)
-    for files, match in {("a.txt", "v.txt"): "validation have 4", ("v.txt", "a.txt"): "training have 4"}.items():
+    for files, match in {("a.txt", "v.txt"): "validation set has 4", ("v.txt", "a.txt"): "training set has 4"}.items():
         train, val = (str(tmp_path / name) for name in files)
-        with pytest.raises(DataError, match=f"files for {match} tokens, one window of seq_len=4 needs 5"):
+        with pytest.raises(DataError, match=f"The {match} tokens, one window of seq_len=4 needs 5"):
             Text(files=train, val_files=val, seq_len=4).load(tmp_path)
 
 
 def test_file_changes_while_it_is_read(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x" * 100)
-    from ablate.data import text
+    from ablate.data import sources
 
-    read = text.read_documents
+    read = sources.read_file
 
-    def change(paths, column):
-        yield from read(paths, column)
+    def change(path, column):
+        yield from read(path, column)
         (tmp_path / "a.txt").write_text("y" * 101)
 
-    monkeypatch.setattr(text, "read_documents", change)
+    monkeypatch.setattr(sources, "read_file", change)
     fails(tmp_path, "changed while it was read: one of .*a.txt")
 
 
@@ -148,3 +152,35 @@ def test_cache_that_cannot_be_written(tmp_path):
     (tmp_path / "cache").touch()
     with pytest.raises(DataError, match=r"The cache .*/cache/fingerprints cannot be written: "):
         Text(files=str(tmp_path / "a.txt"), seq_len=4).load(tmp_path / "cache")
+
+
+@pytest.mark.parametrize(
+    ("fields", "match"),
+    [
+        ({}, "needs either files or dataset, and none is given"),
+        ({"files": "a", "dataset": "b"}, "needs either files or dataset, and both are given"),
+        ({"files": "a", "subset": "en", "revision": "main"}, "subset, revision: for a dataset only; give `dataset`"),
+        ({"dataset": "a", "val_split": "x", "val_files": "b"}, "both val_split and val_files are given"),
+        ({"dataset": "a", "val_split": "train"}, "train_split and val_split are both 'train'"),
+        ({"files": "a", "val_sets": {"a/b": {"files": "c"}}}, "the name of a validation set .* 'a/b' does not"),
+        ({"files": "a", "val_sets": {"b": {}}}, "needs either files or dataset, and none is given"),
+    ],
+)
+def test_fields_that_do_not_fit(fields, match):
+    with pytest.raises(ValidationError, match=match):
+        Text(**fields)
+
+
+def test_validation_on_what_is_trained_on(tmp_path):
+    (tmp_path / "a.txt").write_text("x" * 100)
+    name = str(tmp_path / "a.txt")
+    fails(tmp_path, r"Both in files and in val_sets.same: .*a.txt", val_sets={"same": {"files": name}})
+    (tmp_path / "data" / "train").mkdir(parents=True)
+    (tmp_path / "data" / "train" / "a.jsonl").write_text('{"text": "some text"}\n' * 9 + '{"text": "other"}')
+    with pytest.raises(DataError, match=r"val_sets.same is what is trained on: the dataset .* \(train\). Name another"):
+        Text(
+            dataset=str(tmp_path / "data"),
+            val_files=name,
+            seq_len=4,
+            val_sets={"same": {"dataset": str(tmp_path / "data"), "split": "train"}},
+        ).load(tmp_path / "cache")

@@ -2,7 +2,9 @@
 
 import io
 
+import huggingface_hub
 import huggingface_hub.constants
+import huggingface_hub.errors
 import numpy as np
 import pytest
 import sentencepiece
@@ -128,3 +130,69 @@ def test_missing_library(monkeypatch, tmp_path):
     (tmp_path / "a.model").touch()
     with pytest.raises(DataError, match="pip install sentencepiece"):
         load_tokenizer(str(tmp_path / "a.model"))
+
+
+def unigram_with_sentinels():
+    """As the tokenizer.json of t5-base: the sentinels are added tokens and stand in the vocabulary too."""
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("▁the", -3.0), ("▁cat", -4.0)]
+    pieces += [(letter, -9.0) for letter in "<>_adetrix0123catsh"]
+    sentinels = [f"<extra_id_{number}>" for number in (2, 1, 0)]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram([*pieces, *((s, 0.0) for s in sentinels)], unk_id=2))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>", *sentinels])
+    return tokenizer, len(pieces)
+
+
+def test_sentinels_are_not_counted_and_never_come_out(tmp_path):
+    tokenizer, size = unigram_with_sentinels()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode("the <extra_id_1> cat").ids[1:-1] != []
+    assert max(tokenizer.encode("the <extra_id_1> cat").ids) >= size
+    loaded = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    assert (loaded.vocab_size, loaded.end_of_text) == (size, 1)
+    plain, odd = loaded.encode(["the cat", "the <extra_id_1> cat"])
+    assert plain.tolist() == [4, 5]
+    assert len(odd) > 8
+    assert odd.max() < size
+
+
+def test_a_special_token_that_is_written_out_is_text(tmp_path):
+    tokenizer = word_tokenizer(["the", "cat", "<", "/", "s", ">"])
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    (ids,) = loaded.encode(["the </s> cat"])
+    assert loaded.end_of_text not in ids
+    assert loaded.vocab_size == loaded.end_of_text + 1
+
+
+def test_what_the_hub_gave_once_is_not_asked_for_again(tmp_path, monkeypatch):
+    word_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    asked = []
+
+    def download(name, file, local_files_only=False):
+        asked.append(local_files_only)
+        if local_files_only and len(asked) < 3:
+            raise huggingface_hub.errors.LocalEntryNotFoundError("not here")
+        return str(tmp_path / "tokenizer.json")
+
+    monkeypatch.chdir(tmp_path / "..")
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: asked.append(timeout))
+    assert load_tokenizer("some/name").vocab_size == 5
+    assert asked == [True, 10.0, False]
+    assert load_tokenizer("some/name").vocab_size == 5
+    assert asked == [True, 10.0, False, True]
+
+
+def test_gated(tmp_path, monkeypatch):
+    import types
+
+    def refuse(self, name, timeout):
+        response = types.SimpleNamespace(headers={}, request=None, status_code=403)
+        raise huggingface_hub.errors.GatedRepoError("no", response=response)
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
+    with pytest.raises(DataError, match=r"'some/model' is gated.*https://huggingface.co/some/model"):
+        load_tokenizer("some/model")

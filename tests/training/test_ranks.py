@@ -70,13 +70,20 @@ def images(tmp_path):
 
 
 @pytest.fixture
-def settings(tiny_settings, vit_settings, images):
+def settings(tiny_settings, vit_settings, images, tmp_path):
     trainer = {"max_steps": 20, "val_check_interval": 5, "log_every_n_steps": 1, "precision": "32-true"}
 
     def build(base, **more):
         return {**base, "trainer": {**base["trainer"], **trainer, **more.pop("trainer", {})}, **more}
 
+    lines = (json.dumps({"text": f"{number} " + "some words " * (number % 5)}) for number in range(97))
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines))
+    documents = {"kind": "text", "files": str(tmp_path / "lines.jsonl"), "layout": "documents", "seq_len": 32}
     return {
+        "documents": build(tiny_settings, data=documents, trainer={"gradient_clip_val": 0.1}),
+        "documents accumulated": build(
+            tiny_settings, data={**documents, "streaming": True, "val_fraction": 0.3}, trainer={"accumulate": 2}
+        ),
         "llama": build(tiny_settings),
         "vit": build(vit_settings),
         "recipe": build(

@@ -1,0 +1,158 @@
+"""Datasets of the Hugging Face hub, and folders of the same kind, read by `datasets` as a stream: only what is
+asked for is downloaded."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from ablate.data.files import absolute, locked, reason, replace, suggestion
+from ablate.errors import DataError
+
+TIMEOUT = 10.0
+"""Seconds until the hub is said to be out of reach."""
+
+RETRIES = 5
+"""How often, five seconds apart, a download that breaks off is taken up again."""
+
+INSTEAD = "A downloaded copy would do: its folder as data.dataset, or its files as data.files."
+
+
+def folder_of(name: str) -> Path | None:
+    """The folder that `name` means; None for the name of a dataset on the hub. Raises DataError for a missing one."""
+    path = absolute(name)
+    if os.path.isdir(path):
+        return path
+    if os.path.isfile(path):
+        raise DataError(f"{path} is a file, and `dataset` names a folder or a dataset on the hub. Name it in `files`.")
+    if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
+        raise DataError(f"There is no folder {path}.{suggestion(path)}")
+    return None
+
+
+def folder_files(folder: Path) -> list[Path]:
+    """All files in a folder and below, sorted, hidden ones left out."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+
+
+def commit(name: str, revision: str | None, cache: Path) -> str:
+    """The commit that a dataset on the hub stands at. The first answer is kept in `cache`: later runs read the same
+    data, and need no network where they find its tokens there too.
+
+    Raises DataError where the dataset is missing, needs an agreement, or the hub cannot be reached.
+    """
+    key = hashlib.sha256(json.dumps([name, revision]).encode()).hexdigest()
+    note = absolute(cache) / "hub" / f"{key}.json"
+    with locked(note):
+        try:
+            known = json.loads(note.read_bytes())
+            if isinstance(known["commit"], str):
+                return str(known["commit"])
+        except (OSError, ValueError, TypeError, KeyError):
+            pass
+        found = _ask(name, revision)
+        replace(note, json.dumps({"dataset": name, "revision": revision, "commit": found}).encode())
+    return found
+
+
+def _ask(name: str, revision: str | None) -> str:
+    from huggingface_hub import HfApi
+
+    try:
+        info = HfApi().dataset_info(name, revision=revision, timeout=TIMEOUT)
+        if info.gated:
+            HfApi().auth_check(name, repo_type="dataset")
+    except Exception as error:  # of the network, of the hub, and of the library
+        raise hub_error(name, error) from error
+    return str(info.sha)
+
+
+def hub_error(name: str, error: Exception) -> DataError:
+    """What to tell of an error that asking the hub for the dataset `name` raised."""
+    from datasets.exceptions import DatasetNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    chain = _chain(error)
+    if any(isinstance(link, GatedRepoError) or "gated dataset" in str(link) for link in chain):
+        return DataError(
+            f"The dataset {name!r} is gated: its owner asks for an agreement. Agree to it on "
+            f"https://huggingface.co/datasets/{name}, then log in with: hf auth login, or set HF_TOKEN. {INSTEAD}"
+        )
+    if any(isinstance(link, RevisionNotFoundError) for link in chain):
+        return DataError(f"The dataset {name!r} has no such revision. Leave it out, or name a branch, tag or commit.")
+    if any(isinstance(link, (RepositoryNotFoundError, HFValidationError, DatasetNotFoundError)) for link in chain):
+        return DataError(
+            f"There is no dataset {name!r} on the Hugging Face hub, or it is private, and no folder of that name here. "
+            f"Names look like allenai/c4; for a private one log in with: hf auth login. {INSTEAD}"
+        )
+    if any(isinstance(link, ImportError) for link in chain):
+        return DataError(f"The dataset {name!r} needs a library that is not installed: {reason(error)}")
+    if full := disk_full(error):
+        return DataError(f"There is no room for the dataset {name!r}: {full}. HF_HOME names another disk.")
+    if isinstance(error, ValueError):  # a subset or a split that is not there; the message lists those that are
+        return DataError(f"The dataset {name!r} cannot be read: {reason(error)}")
+    return DataError(f"The Hugging Face hub could not be reached for the dataset {name!r} ({reason(error)}). {INSTEAD}")
+
+
+def disk_full(error: BaseException) -> str | None:
+    """What the system says where an error comes from a disk that is full; else None."""
+    full = (errno.ENOSPC, errno.EDQUOT)
+    return next((reason(link) for link in _chain(error) if isinstance(link, OSError) and link.errno in full), None)
+
+
+def _chain(error: BaseException) -> list[BaseException]:
+    found: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and link not in found:
+        found.append(link)
+        link = link.__cause__ or link.__context__
+    return found
+
+
+def open_hub(name: str, revision: str, subset: str | None, split: str) -> Any:
+    """A split of a dataset on the hub as a stream of rows (`datasets.IterableDataset`). Raises DataError."""
+    datasets = library()
+    try:
+        return datasets.load_dataset(name, subset, split=split, revision=revision, streaming=True)
+    except Exception as error:
+        raise hub_error(name, error) from error
+
+
+def open_folder(folder: Path, subset: str | None, split: str) -> Any:
+    """The same of a folder: files that `datasets` understands, or what its `save_to_disk` wrote. Raises DataError."""
+    datasets = library()
+    below = folder / subset if subset and os.path.isdir(folder / subset) else folder
+    try:
+        for saved in (below / split, below):
+            if os.path.isfile(saved / "state.json"):
+                table = datasets.load_from_disk(str(saved))
+                if saved == below and split not in ("train", str(table.split)):
+                    raise DataError(f"{saved} holds one split, {table.split or 'train'}, and not {split!r}.")
+                return table.to_iterable_dataset()
+        if os.path.isfile(below / "dataset_dict.json"):
+            splits = json.loads((below / "dataset_dict.json").read_bytes())["splits"]
+            raise DataError(f"{below} has no split {split!r}. Splits: {', '.join(map(repr, splits))}.")
+        return datasets.load_dataset(str(folder), subset, split=split, streaming=True)
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"The dataset in {folder} cannot be read: {reason(error)}") from error
+
+
+def library() -> Any:
+    """`datasets`, quiet, and no more patient with the hub than it need be."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    datasets.config.STREAMING_OPEN_MAX_RETRIES = datasets.config.STREAMING_READ_MAX_RETRIES = RETRIES
+    return datasets

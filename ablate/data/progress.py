@@ -1,0 +1,47 @@
+"""How far a long preparation is: a bar on a terminal, elsewhere a line now and then, nothing where it is short."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+AFTER, EVERY = 2.0, 60.0
+"""Seconds until a bar or the first line is shown, and between two lines."""
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None, unit: str = "tokens") -> Iterator[Callable[[int], None]]:
+    """Gives a function that is told how many have been done, of `total` where that is known. Writes to stderr."""
+    begin = time.monotonic()
+    shown = begin + AFTER - EVERY
+    of = f" of {total:,}" if total is not None else ""
+    with contextlib.ExitStack() as stack:
+        bar: Callable[[int], None] | None = None
+
+        def advance(done: int) -> None:
+            nonlocal bar, shown
+            now = time.monotonic()
+            if bar is not None:
+                bar(done)
+            elif now - begin >= AFTER and sys.stderr.isatty():
+                bar = stack.enter_context(_bar(what, total, unit))
+            elif now - shown >= EVERY:
+                shown = now
+                print(f"{what}: {done:,}{of} {unit}", file=sys.stderr, flush=True)
+
+        yield advance
+
+
+@contextlib.contextmanager
+def _bar(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    count = TextColumn("{task.completed:,}" + (" of {task.total:,}" if total is not None else "") + f" {unit}")
+    columns = TextColumn("{task.description}"), BarColumn(), count, TimeElapsedColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(escape(what), total=total)
+        yield lambda done: shown.update(task, completed=done)
