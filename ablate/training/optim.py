@@ -144,8 +144,8 @@ class Constant(ScheduleConfig):
 
 @schedules.register
 class Wsd(ScheduleConfig):
-    """Warm-up, the peak, then a decay over the last updates down to `final_fraction` of the peak (warmup, stable, decay:
-    Hu et al. 2024, arXiv 2404.06395; the shapes: Hagele et al. 2024, arXiv 2405.18392)."""
+    """Warm-up, the peak, then a decay over the last updates down to `final_fraction` of the peak. Warmup, stable,
+    decay: Hu et al. 2024, arXiv 2404.06395; the shapes: Hagele et al. 2024, arXiv 2405.18392."""
 
     kind: Literal["wsd"] = "wsd"
     decay_fraction: float = Field(0.2, ge=0, le=1)
