@@ -24,7 +24,7 @@ from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
 from ablate.sweeping.worker import share
 from ablate.tasks import tasks
-from ablate.words import duration, listed, plural, settings
+from ablate.words import count, duration, listed, plural, settings
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 
@@ -74,10 +74,13 @@ def plans(
             yield file, [], error
 
 
-def gpu_hours(spec: Sweep) -> float:
-    """Hours of one H100 (see `costs`) that the search and the confirmation of a new sweep take, no trial pruned."""
+def cost(spec: Sweep) -> str:
+    """What a new sweep costs, as the headers of sweeps/ tell it; no trial pruned."""
     items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
-    return _hours(spec, _todo(spec, items, None, None))
+    todo = _todo(spec, items, None, None)
+    each = max(items.values())
+    unit = unit_of(spec.base(next(iter(spec.all_arms))))
+    return f"{sum(todo.values())} trainings of {count(each)} {unit}, {_hours(spec, todo)} H100 hours"
 
 
 def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seconds: float | None) -> dict[str, int]:
@@ -90,12 +93,13 @@ def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seco
     return todo
 
 
-def _hours(spec: Sweep, todo: Mapping[str, int]) -> float:
-    return sum(count * work(spec.base(arm)).gpu_hours for arm, count in todo.items())
+def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+    hours = sum(number * work(spec.base(arm)).gpu_hours for arm, number in todo.items())
+    return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
 def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
-    return f"about {_hours(spec, todo):,.3g} hours of an H100 at {UTILISATION:.0%} of its peak"
+    return f"{_hours(spec, todo)} hours of an H100 at {100 * UTILISATION:.0f} % of its peak"
 
 
 def _text(
@@ -131,12 +135,10 @@ def _text(
         lines.append(f"then the best of each arm on the fresh seeds {again}")
     if spec.confirm.seeds == 1:
         lines.append("    one seed gives no interval and no p-value; five give intervals worth reading")
-    limits = [
-        f"{count:,g} {what}" for what, count in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if count
-    ]
+    limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
     if limits:
         lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
-    trials, all_items = sum(todo.values()), sum(count * items[arm] for arm, count in todo.items())
+    trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
     lines += [f"to do: {plural(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     return "\n".join(lines)
