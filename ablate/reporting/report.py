@@ -41,6 +41,7 @@ class Report(Contents):
         return {
             "sweep": record.title,
             "objective": {"metric": record.spec.objective.metric, "direction": record.spec.objective.direction},
+            "scale": {**record.spec.scale.model_dump(), "told": self.scale} if record.spec.scale else None,
             "verdict": self.verdict,
             "baseline": record.spec.compared_with,
             "items": self.measure.noun,

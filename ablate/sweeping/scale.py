@@ -61,19 +61,22 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
 
 
 def told(spec: Sweep) -> str:
-    """That `spec` is not the full setting, with the numbers; '' where it is."""
+    """That `spec` is not the full setting, with the numbers as far as its experiments can be built; '' where it is."""
     full = spec.scale
     if full is None:
         return ""
-    base = spec.base(next(iter(spec.all_arms)))
-    unit, parameters = unit_of(base), base.model.layer_parameters()
+    given = f"--scale {full.factor:g}{' --scale-model' if full.model else ''}"
+    try:
+        base = spec.base(next(iter(spec.all_arms)))
+    except ConfigError:  # a plugin is missing
+        return f"Not the full setting ({given})."
     text = (
-        f"Not the full setting: a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
-        f"{count(items_of(base))} of {count(full.items)} {unit}"
+        f"Not the full setting ({given}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
+        f"{count(items_of(base))} of {count(full.items)} {unit_of(base)}"
     )
-    if parameters != full.parameters:
+    if (parameters := base.model.layer_parameters()) != full.parameters:
         text += f", the layers have {count(parameters)} of {count(full.parameters)} parameters"
-    return f"{text} (--scale {full.factor:g}{' --scale-model' if full.model else ''})."
+    return f"{text}."
 
 
 def resized(spec: Sweep, changes: Changes) -> Tree:

@@ -95,7 +95,7 @@ def test_constant_stays_at_the_peak():
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
 @pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
 def test_wsd(max_steps, steps, fraction, share, shape):
-    """The peak from the end of the warm-up to the decay, which ends at `final_fraction`, by the formula of the paper."""
+    """The peak from the end of the warm-up to the decay, which ends at `final_fraction`, by the paper's formula."""
     schedule = configure("wsd", steps, fraction, decay_fraction=share, shape=shape, final_fraction=0.05)
     warmup, found = schedule.warmup(max_steps), factors(schedule, max_steps)
     begin = max(warmup, max_steps - round(share * max_steps))
