@@ -24,6 +24,7 @@ examples:
   ablate train data=text data.files='books/*.txt' data.tokenizer=tokenizer.json model=llama-9m
   ablate sweep sweeps/demo.yaml --workers 2
   ablate report demo
+  ablate ladder sweeps/demo-ladder.yaml --workers 2
   ablate ui
 
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
@@ -36,6 +37,11 @@ ablate sweep sweeps/demo.yaml --workers 2
   ablate sweep --all --dry-run
   ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
   ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
+_LADDER = """\
+ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
+  ablate ladder sweeps/mixln-table1.yaml --sizes 9m,20m,35m,60m --tokens-per-parameter 20 --extrapolate 1b"""
+_SIZES = "sizes of the file or of named models, such as 9m,20m,35m (default: all sizes of the file)"
+_PER_PARAMETER = "tokens for each weight of the layers (default: as in the file)"
 _SCALE = "run this share of the tokens, above 0 and at most 1; the report says so, and studies do not mix (default: 1)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
@@ -77,6 +83,17 @@ def parser() -> argparse.ArgumentParser:
     many.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
     many.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
     many.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
+
+    steps = verb("ladder", "the arms of a sweep at several sizes, and whether their difference stays", _LADDER)
+    steps.add_argument("file", metavar="FILE.yaml", help="the sweep file")
+    steps.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, over every size")
+    steps.add_argument("--sizes", type=_names, default=[], metavar="A,B,...", help=_SIZES)
+    steps.add_argument("--tokens-per-parameter", type=_positive, metavar="N", help=_PER_PARAMETER)
+    steps.add_argument("--extrapolate", metavar="SIZE", help="what the fits say of this size, and how surely")
+    steps.add_argument("--dry-run", action="store_true", help="print the plan of each size, run nothing")
+    steps.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
+    steps.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    steps.add_argument("--json", action="store_true", help="print what was found as JSON")
 
     state = verb("status", "trials done, running, pruned, diverged, failed; best so far", "ablate status demo")
     state.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
@@ -146,6 +163,10 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
     return int(text)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _share(text: str) -> float:
@@ -288,6 +309,37 @@ def _mistake(path: str, text: str) -> AblateError:
     from ablate.errors import ConfigError, Problem
 
     return ConfigError([Problem(path, text)], "the command line")
+
+
+def _ladder(given: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from ablate.reading import parse_overrides
+    from ablate.recipes.ladder import ladder, parameters_of, rungs
+    from ablate.recipes.ladder_report import render, report_ladder
+    from ablate.sweeping.plan import outline
+    from ablate.sweeping.run import sweep
+
+    known = rungs(given.file, given.sizes, parse_overrides(given.words), given.tokens_per_parameter)
+    if given.extrapolate:
+        parameters_of(given.extrapolate, known)  # a mistake is told before anything is trained
+    if given.dry_run:
+        print("\n\n".join(outline(rung.spec) for rung in known))
+        return 0
+    console, records = _console(stderr=given.json), []
+    for rung in known:
+        console.print(f"{rung.spec.name}: {rung.parameters:,} parameters in the layers", style="bold")
+        try:
+            records.append(sweep(rung.spec, workers=given.workers, storage=given.storage, console=console))
+        except KeyboardInterrupt:
+            print(f"\nStopped. It goes on with:\n  {_command('ladder')}", file=sys.stderr)
+            return 130
+    made = report_ladder(ladder(f"{Path(given.file).stem}-ladder", known, records, given.extrapolate))
+    if given.json:
+        print(json.dumps(made.to_dict(), indent=2))
+    else:
+        render(made, _console())
+    return 1 if any(record.failed() for record in records) else 0
 
 
 def _status(given: argparse.Namespace) -> int:

@@ -111,7 +111,7 @@ def assembled(record: SweepRecord, folder: Path) -> Report:
 
 def _logged(made: Report) -> Report:
     try:
-        made = replace(made, mlflow={**made.mlflow, **report_run(made.record)})
+        made = replace(made, mlflow={**made.mlflow, **report_run(made.record.title)})
         files = _write(made)
         publish(made.mlflow["run_id"], [*made.figures, *files])
     except StoreError as error:

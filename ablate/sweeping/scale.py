@@ -37,7 +37,10 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     if factor == 1:
         return spec
     first = spec.base(next(iter(spec.all_arms)))
-    made = resized(spec, lambda full: {**_shorter(full, factor), **(_narrower(full, factor) if model else {})})
+    made = resized(
+        spec,
+        lambda full: {**at_length(full, factor * full.trainer.max_steps), **(_narrower(full, factor) if model else {})},
+    )
     budget, pruner = dict(made.get("budget", {})), dict(made["pruner"])
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
@@ -100,10 +103,10 @@ def resized(spec: Sweep, changes: Changes) -> Tree:
     return tree
 
 
-def _shorter(full: Experiment, factor: float) -> dict[str, Any]:
-    """The lengths in updates of `full` at `factor` of them."""
+def at_length(full: Experiment, updates: float) -> dict[str, Any]:
+    """Dotted path -> value: what makes `full` about `updates` long, warm-up and validations at the same shares."""
     trainer, warmup = full.trainer, full.schedule.warmup_steps
-    steps = max(1, round(trainer.max_steps * factor))
+    steps, factor = max(1, round(updates)), updates / trainer.max_steps
     changes: dict[str, Any] = {"trainer.max_steps": steps}
     if trainer.val_check_interval is not None:
         changes["trainer.val_check_interval"] = max(1, round(trainer.val_check_interval * factor))
