@@ -334,7 +334,8 @@ def _ladder(given: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             print(f"\nStopped. It goes on with:\n  {_command('ladder')}", file=sys.stderr)
             return 130
-    made = report_ladder(ladder(f"{Path(given.file).stem}-ladder", known, records, given.extrapolate))
+    name = f"{Path(given.file).stem.removesuffix('-ladder')}-ladder"
+    made = report_ladder(ladder(name, known, records, given.extrapolate))
     if given.json:
         print(json.dumps(made.to_dict(), indent=2))
     else:

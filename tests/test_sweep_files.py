@@ -1,5 +1,5 @@
-"""The files of sweeps/: each loads, has a plan, says what it costs and what was published, and trains; its arms differ in
-what they compare and in nothing else."""
+"""The files of sweeps/: each loads, has a plan, says what it costs and what was published, and trains; its arms differ
+in what they compare and in nothing else."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ SPECS = [(file, spec) for file in FILES for spec in load_sweeps(file)]
 COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}}  # for others: what their arms set
 SHARED = ("data", "model", "optimizer", "schedule", "seed", "trainer")  # the same for a fair comparison
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
-    "data.val_fraction": 0.01, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
+    "data.val_fraction": 0.001, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
     "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
 }  # fmt: skip
 PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
@@ -43,7 +43,8 @@ PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
     "two-stage-table1-1b": {"baseline": 17.65},
 }  # fmt: skip
 LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
-    "71m": (10_000, 1e-3), "130m": (20_000, 1e-3), "250m": (40_000, 1e-3), "350m": (60_000, 1e-3), "1b": (100_000, 5e-4),
+    "71m": (10_000, 1e-3), "130m": (20_000, 1e-3), "250m": (40_000, 1e-3), "350m": (60_000, 1e-3),
+    "1b": (100_000, 5e-4),
 }  # fmt: skip
 UNSEARCHED = {"mixln-figure4"}  # at 7B the learning rate is the paper's
 
@@ -133,14 +134,14 @@ def test_vision_has_the_recipe_of_convnext():
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store):
-    """The smallest size of each file, every arm: trials of the real study, trained for real, without worker processes."""
+    """The smallest size of each file at a thousandth, every arm: a trial of the study, trained, without a process."""
     vision = "vit" in file.read_text()
     data = {"data": "digits", "model.patch_size": 2} if vision else {"data": "topics", "data.seq_len": 16}
     small = {**data, **SMALLEST}
     grid = load_sweeps(file)[0].sampler.kind == "grid"
     if not grid:
         small["budget.trials"] = 1
-    spec, *_ = load_sweeps(file, small, factor=0.01, model=True)
+    spec, *_ = load_sweeps(file, small, factor=0.001, model=True)
     assert spec.scale is not None
     results = {}
 

@@ -85,9 +85,9 @@ def test_what_cannot_be_scaled_is_refused(full):
             scaled(full, factor)
     with pytest.raises(ConfigError, match="is scaled already"):
         scaled(scaled(full, 0.5), 0.5)
-    search = {"trainer.max_steps": [3000, 6000]}
-    searching = Sweep.from_tree({**TREE, "search": search, "fixed": [], "pruner": "none"})
-    with pytest.raises(ConfigError, match="trainer.max_steps: is searched for pre"):
+    tree = {**TREE, "search": {"trainer.max_steps": [3000, 6000]}, "fixed": [], "pruner": "none"}
+    searching = Sweep.from_tree(tree)
+    with pytest.raises(ConfigError, match=r"trainer.max_steps: is searched for pre"):
         scaled(searching, 0.5)
 
 
