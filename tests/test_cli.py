@@ -129,9 +129,7 @@ def test_all_files_are_planned_without_their_data_and_a_broken_one_stops_no_othe
     assert "experiment.trainer.max_step: unknown key" in err
     assert "sweep b-9m-scale0.5: " in out
     assert "sweep b-tiny-scale0.5: " in out
-    assert "text files=('nowhere/*.txt',) tokenizer=gpt2 (needed, and not looked for)" in out.replace("[", "(").replace(
-        "]", ",)"
-    )
+    assert "text files=['nowhere/*.txt'] tokenizer=gpt2 (needed, and not looked for)" in out
     assert "150 updates = 307,200 tokens" in out
     assert "Not the full setting (--scale 0.5)" in out
 
