@@ -110,11 +110,13 @@ def _sweeps() -> list[Row]:
     known = known_sweeps(storage_url())
     rows, seen = [], set()
     for file in sorted(Path("sweeps").glob("*.yaml")):
-        name = str(read_yaml(file).get("name", ""))
-        seen.add(name)
+        tree = read_yaml(file)
+        name, sizes = str(tree.get("name", "")), tree.get("sizes")
+        names = [f"{name}-{size}" for size in sizes] if isinstance(sizes, dict) else [name]
+        seen.update(names)
         first = file.read_text(encoding="utf-8").splitlines()[:1]
         question = first[0].lstrip("# ") if first and first[0].startswith("#") else ""
-        rows.append({"sweep": name, "file": str(file), "started": _yes(name in known), "what it asks": question})
+        rows += [{"sweep": n, "file": str(file), "started": _yes(n in known), "what it asks": question} for n in names]
     rows += [{"sweep": n, "file": "", "started": "yes", "what it asks": ""} for n in known if n not in seen]
     return rows
 

@@ -97,13 +97,41 @@ def test_options_that_do_not_exist(words, capsys):
     assert "error:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "missing"), [(["sweep"], "FILE.yaml"), (["list"], "{placements,norms,models,data,sweeps}")]
-)
-def test_what_is_missing_is_named(words, missing, capsys):
+def test_what_is_missing_is_named(ablate, capsys):
     with pytest.raises(SystemExit):
-        main(words)
+        main(["list"])
+    missing = "{placements,norms,models,data,sweeps}"
     assert capsys.readouterr().err.endswith(f"the following arguments are required: {missing}\n")
+    refused(ablate("sweep"), "expected the sweep file, FILE.yaml, or --all --dry-run")
+    refused(ablate("sweep", "--all"), "--all: goes with --dry-run")
+    refused(ablate("sweep", "x.yaml", "--scale-model"), "--scale-model: shrinks the model by the factor of --scale")
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "much"])
+def test_a_scale_out_of_range_is_refused(share, capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "x.yaml", "--scale", share])
+    assert f"must be a number above 0 and at most 1, given {share}" in capsys.readouterr().err
+
+
+def test_all_files_are_planned_without_their_data_and_a_broken_one_stops_no_other(ablate, tmp_path):
+    refused(ablate("sweep", "--all", "--dry-run"), "there is no YAML file in sweeps/")
+    folder = tmp_path / "sweeps"
+    folder.mkdir()
+    away = {"kind": "text", "files": ["nowhere/*.txt"], "tokenizer": "gpt2"}
+    tree = {"name": "b", "experiment": {"data": away}, "search": {"optimizer.lr": [1e-3]}, "sampler": "grid"}
+    (folder / "b.yaml").write_text(yaml.safe_dump({**tree, "sizes": {"9m": {"model": "llama-9m"}, "tiny": None}}))
+    assert ablate("sweep", "--all", "--dry-run")[0] == 0
+    (folder / "a.yaml").write_text("name: a\nexperiment: {trainer: {max_step: 3}}\n")
+    status, out, err = ablate("sweep", "--all", "--dry-run", "--scale", "0.5", "trainer.batch_size=8")
+    assert status == 2
+    assert "sweeps/a.yaml" in err
+    assert "experiment.trainer.max_step: unknown key" in err
+    assert "sweep b-9m-scale0.5: " in out
+    assert "sweep b-tiny-scale0.5: " in out
+    assert "text files=['nowhere/*.txt'] tokenizer=gpt2 (needed, and not looked for)" in out
+    assert "150 updates = 307,200 tokens" in out
+    assert "Not the full setting (--scale 0.5)" in out
 
 
 def test_config_given_back_is_the_identical_experiment(ablate, tmp_path):

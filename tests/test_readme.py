@@ -12,6 +12,7 @@ import yaml
 from ablate.cli import parser
 from ablate.config import Experiment
 from ablate.reading import file_and_overrides
+from ablate.sweeping.files import load_sweeps
 from ablate.sweeping.spec import Sweep
 
 ROOT = Path(__file__).parents[1]
@@ -33,8 +34,11 @@ def test_commands_are_understood(command, registries, tmp_path, monkeypatch):
     if given.verb in ("train", "config") and not getattr(given, "resume", None):
         _, overrides = file_and_overrides(given.words)
         Experiment.from_mapping(overrides)
-    if given.verb == "sweep":
-        Sweep.load(ROOT / given.file, file_and_overrides(given.words)[1])
+    if given.verb in ("sweep", "ladder") and given.file:
+        overrides = file_and_overrides(given.words)[1]
+        load_sweeps(
+            ROOT / given.file, overrides, size=getattr(given, "size", None), factor=getattr(given, "scale", 1.0)
+        )
 
 
 def test_there_are_commands():
@@ -59,10 +63,10 @@ def test_the_python_example_runs(store, tmp_path):
 
 @pytest.mark.parametrize("file", sorted((ROOT / "sweeps").glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_files_in_sweeps_are_valid_and_begin_with_their_question(file):
-    sweep = Sweep.load(file)
-    assert sweep.name == file.stem
+    names = [sweep.name for sweep in load_sweeps(file)]
+    assert names == [file.stem] or all(name.startswith(f"{file.stem}-") for name in names)
     assert file.read_text(encoding="utf-8").splitlines()[0].startswith("# ")
-    assert f"ablate sweep sweeps/{file.name}" in file.read_text(encoding="utf-8")
+    assert f" sweeps/{file.name}" in file.read_text(encoding="utf-8")
 
 
 def test_links_and_pictures_lead_somewhere():

@@ -1,33 +1,71 @@
-"""The files of sweeps/: each loads and has a plan, and its arms differ in what they compare and in nothing else."""
+"""The files of sweeps/: each loads, has a plan, says what it costs and what was published, and trains; its arms differ
+in what they compare and in nothing else."""
 
 from pathlib import Path
 
 import pytest
 
 from ablate.norms import norm_layers
-from ablate.sweeping.plan import plan
+from ablate.sweeping.files import load_sweeps
+from ablate.sweeping.plan import cost, outline
+from ablate.sweeping.simulation import simulate
 from ablate.sweeping.spec import Sweep
+from ablate.sweeping.study import open_storage, storage_url
+from ablate.training.train import train
 
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
+SPECS = [(file, spec) for file in FILES for spec in load_sweeps(file)]
 COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}}  # for others: what their arms set
 SHARED = ("data", "model", "optimizer", "schedule", "seed", "trainer")  # the same for a fair comparison
+SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
+    "data.val_fraction": 0.001, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
+    "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
+}  # fmt: skip
+PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
+    "mixln-table1-71m": {"post": 35.18, "deepnorm": 34.87, "pre": 34.77, "mix": 33.12},
+    "mixln-table1-130m": {"post": 26.95, "deepnorm": 27.17, "pre": 26.78, "mix": 26.07},
+    "mixln-table1-250m": {"post": 1409.09, "deepnorm": 22.77, "pre": 21.92, "mix": 21.39},
+    "mixln-table1-1b": {"post": 1411.54, "deepnorm": 1410.94, "pre": 18.65, "mix": 18.18},
+    "mixln-table5": {"post-0": 18.65, "post-4": 18.34, "post-6": 18.18, "post-8": 18.41, "post-10": 18.55,
+                     "post-12": 18.86, "post-24": 1434},
+    "mixln-table6": {"pre": 23.39, "admin": 24.82, "group": 23.10, "sandwich": 23.26, "mix": 22.33},
+    "mixln-table8": {"pre": 32.18, "mix": 29.95, "pre-scaled": 30.63, "mix-scaled": 29.77, "pre-embedding": 31.28,
+                     "mix-embedding": 31.19},
+    "lns-table1-130m": {"pre": 26.73, "mix": 26.07, "lns": 25.76},
+    "lns-table1-250m": {"pre": 21.92, "mix": 21.39, "lns": 20.35},
+    "lns-table1-350m": {"pre": 19.58, "mix": 1363, "lns": 18.20},
+    "lns-table1-1b": {"pre": 17.02, "mix": 1415, "lns": 15.71},
+    "lns-table2": {"admin": 27.91, "group": 28.01, "sandwich": 26.51, "mix": 26.07, "lns": 25.76, "pre": 26.73},
+    "lns-alternatives-130m": {"pre": 26.73, "lns": 25.76},
+    "lns-alternatives-250m": {"pre": 21.92, "lns": 20.35},
+    "two-stage-table1-570m": {"baseline": 20.70},
+    "two-stage-table1-1b": {"baseline": 17.65},
+}  # fmt: skip
+LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
+    "71m": (10_000, 1e-3), "130m": (20_000, 1e-3), "250m": (40_000, 1e-3), "350m": (60_000, 1e-3),
+    "1b": (100_000, 5e-4),
+}  # fmt: skip
+UNSEARCHED = {"mixln-figure4"}  # at 7B the learning rate is the paper's
 
 
-@pytest.fixture(params=FILES, ids=lambda file: file.stem)
+@pytest.fixture(params=SPECS, ids=lambda pair: pair[1].name)
 def spec(request):
-    return Sweep.load(request.param)
+    return request.param[1]
 
 
 def below(path, parts):
     return any(path == part or path.startswith(f"{part}.") for part in parts)
 
 
-def test_the_plan_of_each_resolves_and_names_every_arm(spec, store):
-    text = plan(spec, 2, None)
+def test_the_outline_of_each_names_every_arm_and_asks_for_no_data(spec):
+    text = outline(spec)
     assert text.startswith(f"sweep {spec.name}: ")
     for arm in spec.all_arms:
-        assert f"arm {arm}: {spec.trials(arm)} trials of {spec.base(arm).trainer.max_steps} updates" in text
+        trials = spec.trials(arm)
+        plural = "trial" if trials == 1 else "trials"
+        assert f"arm {arm}: {trials} {plural} of {spec.base(arm).trainer.max_steps} updates" in text
+    assert "hours of an H100" in text
 
 
 def test_the_arms_differ_only_in_what_they_compare(spec):
@@ -35,15 +73,88 @@ def test_the_arms_differ_only_in_what_they_compare(spec):
     differing = {path for other in others for path in {*first, *other} if first.get(path) != other.get(path)}
     set_by_arms = {path for arm in spec.all_arms.values() for path in [*arm.settings, *arm.search]}
     compared = COMPARED.get(spec.name, set_by_arms)
-    assert differing, "nothing is compared"
+    assert differing or not others, "nothing is compared"
     assert not [path for path in differing if not below(path, compared) or below(path, SHARED)]
 
 
 def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
-    assert "optimizer.lr" in spec.search
     assert len({spec.trials(arm) for arm in spec.all_arms}) == 1
-    assert len({str(spec.space(arm)["optimizer.lr"]) for arm in spec.all_arms}) == 1
     assert not [path for arm in spec.all_arms.values() for path in arm.search if below(path, SHARED)]
+    if spec.name not in UNSEARCHED:
+        assert "optimizer.lr" in spec.search
+        assert len({str(spec.space(arm)["optimizer.lr"]) for arm in spec.all_arms}) == 1
+
+
+@pytest.mark.parametrize("name", PERPLEXITIES)
+def test_what_was_published_is_shown_beside(name):
+    spec = next(spec for _, spec in SPECS if spec.name == name)
+    assert {entry.metric for entry in spec.published} == {"val/perplexity"}
+    assert {arm: value for entry in spec.published for arm, value in entry.values.items()} == PERPLEXITIES[name]
+
+
+def test_the_accuracies_of_vision_transformers_are_shares():
+    values = {spec.name: spec.published[0].values for _, spec in SPECS if "table4" in spec.name}
+    assert values["mixln-table4-tiny"] == {"pre": 0.6730, "mix": 0.6734}
+    assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
+
+
+@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(("mixln", "lns", "two-stage"))])
+def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, spec):
+    header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
+    assert cost(spec) in header
+    base = spec.base(next(iter(spec.all_arms)))
+    size = spec.name.removeprefix(f"{file.stem}-")
+    if size in LENGTHS and not file.stem.startswith("two-stage"):
+        steps, lr = LENGTHS[size]
+        assert base.trainer.max_steps == steps
+        assert spec.fixed[0] == {"optimizer.lr": lr}
+    if base.model.kind == "llama" and not file.stem.startswith("two-stage"):
+        assert (base.optimizer.kind, base.optimizer.betas, base.optimizer.weight_decay) == ("adam", (0.9, 0.999), 0)
+        assert (base.trainer.batch_size, base.data.seq_len, base.trainer.gradient_clip_val) == (512, 256, None)
+        assert (base.schedule.kind, base.schedule.warmup_fraction, base.schedule.final_fraction) == ("cosine", 0.1, 0.1)
+
+
+def test_two_stage_has_the_recipe_of_its_paper():
+    for batch, size in ((560, "570m"), (1008, "1b")):
+        (spec,) = load_sweeps(FOLDER / "two-stage-table1.yaml", size=size)
+        base = spec.base("baseline")
+        assert (base.trainer.batch_size, base.trainer.max_steps, base.trainer.gradient_clip_val) == (batch, 20_000, 1.0)
+        assert (base.optimizer.betas, base.optimizer.weight_decay) == ((0.9, 0.95), 0.1)
+        assert (base.schedule.warmup(20_000), base.init.kind, base.data.seq_len) == (1000, "scaled", 1024)
+
+
+def test_vision_has_the_recipe_of_convnext():
+    for spec in load_sweeps(FOLDER / "mixln-table4.yaml"):
+        base = spec.base("mix")
+        assert (base.optimizer.weight_decay, base.trainer.batch_size, base.norm.alpha) == (0.05, 4096, 0.25)
+        assert base.trainer.max_steps == 120 * 1_281_167 // 4096
+        assert base.schedule.warmup(base.trainer.max_steps) == 20 * (1_281_167 // 4096)
+        assert spec.fixed[0] == {"optimizer.lr": 4e-3}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store):
+    """The smallest size of each file at a thousandth, every arm: a trial of the study, trained, without a process."""
+    vision = "vit" in file.read_text()
+    data = {"data": "digits", "model.patch_size": 2} if vision else {"data": "topics", "data.seq_len": 16}
+    small = {**data, **SMALLEST}
+    grid = load_sweeps(file)[0].sampler.kind == "grid"
+    if not grid:
+        small["budget.trials"] = 1
+    spec, *_ = load_sweeps(file, small, factor=0.001, model=True)
+    assert spec.scale is not None
+    results = {}
+
+    def run(arm, params, seed):
+        results.setdefault(arm, train(spec.at(arm, params)))
+        return results[arm].metrics.get(spec.objective.metric, float("nan"))
+
+    record = simulate(spec, run, open_storage(storage_url()), trials=len(spec.all_arms))
+    assert record.counts()["completed"] == len(spec.all_arms)
+    for arm, result in results.items():
+        assert result.step == 2, arm
+        first = spec.starts(arm)[0] if spec.starts(arm) else {}
+        assert {path: record.trials[arm][0].params[path] for path in first} == first
 
 
 def test_the_norm_layers_are_compared_on_language_and_on_vision_with_batch_norm_on_vision_alone():

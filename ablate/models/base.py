@@ -53,6 +53,18 @@ class ModelConfig(Kind):
         """What placements, norm layers and initialisations have to know of the model."""
         raise NotImplementedError
 
+    def layer_parameters(self) -> int:
+        """The number of weights in the matrices of the layers, which no vocabulary and no placement changes."""
+        raise NotImplementedError
+
+    def narrowed(self, share: float) -> dict[str, Any]:
+        """The fields that leave about `share` of `layer_parameters`: narrower by its root and as deep as before, so
+        that placements that go by depth keep their layers. Heads stay about as wide as they are, in steps of four
+        features (rotary pairs and groups still fit), and become fewer."""
+        hidden = self.hidden * share**0.5
+        heads = max(1, round(hidden / (self.hidden // self.heads)))
+        return {"hidden": heads * max(4, 4 * round(hidden / heads / 4)), "heads": heads}
+
     def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
         """What is wrong between these fields: (path, message, given)."""
         if self.hidden % self.heads:

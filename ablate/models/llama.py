@@ -52,6 +52,19 @@ class Llama(ModelConfig):
         head_dim = self.hidden // self.heads
         return Stack(self.layers, self.hidden, self.mlp, head_dim, causal=True, token_embedding=not self.tie_embeddings)
 
+    def layer_parameters(self) -> int:
+        kv = self.hidden // self.heads * (self.kv_heads or self.heads)
+        return self.layers * (2 * self.hidden * (self.hidden + kv) + 3 * self.hidden * self.mlp)
+
+    def narrowed(self, share: float) -> dict[str, Any]:
+        fields = super().narrowed(share)
+        fields["mlp"] = max(4, 4 * round(self.mlp * fields["hidden"] / self.hidden / 4))
+        if self.kv_heads:
+            wanted = self.kv_heads * fields["heads"] / self.heads
+            fitting = [n for n in range(1, fields["heads"] + 1) if fields["heads"] % n == 0]
+            fields["kv_heads"] = min(fitting, key=lambda n: abs(n - wanted))
+        return fields
+
     def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
         found = super().problems()
         if not found and self.hidden // self.heads % 2:

@@ -1,5 +1,10 @@
 """Named sizes: `model: llama-71m`. LLaMA's are those of Mix-LN (arXiv 2412.13795, table 7, and its released
-configurations, which give 250M a width of 768) and of LayerNorm Scaling (arXiv 2502.05795); ViT's are timm's."""
+configurations, which give 250M a width of 768) and of LayerNorm Scaling (arXiv 2502.05795); ViT's are timm's.
+
+570m-e and 1b-e are those of two-stage pre-training (Lee et al.), with the vocabulary of GPT-2. The paper names no width
+of the MLP. 3.5 times the hidden one gives the layers alone 570.2M parameters, and it is what the paper's own arithmetic
+comes to: its 16.1 % less memory and 11.52 % less compute at 570M follow to the last digit. At 1B the same factor gives
+the layers 1.04B, and 27.6 % less compute where the paper has 28.33 %."""
 
 from ablate.models.base import models
 
@@ -15,6 +20,8 @@ _LLAMA = {  # name: hidden, MLP, heads, layers
     "1b": (2048, 5461, 32, 24),
     "3b": (2560, 6848, 32, 32),
     "7b": (4096, 11008, 32, 32),
+    "570m-e": (1280, 4480, 20, 24),
+    "1b-e": (1600, 5600, 20, 28),
 }
 for _name, (_hidden, _mlp, _heads, _layers) in _LLAMA.items():
     models.preset(f"llama-{_name}", "llama", hidden=_hidden, mlp=_mlp, heads=_heads, layers=_layers)

@@ -44,6 +44,9 @@ class ViT(ModelConfig):
         mlp, head_dim = int(self.hidden * self.mlp_ratio), self.hidden // self.heads
         return Stack(self.layers, self.hidden, mlp, head_dim, causal=False, token_embedding=False)
 
+    def layer_parameters(self) -> int:
+        return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.stack().mlp)
+
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
         return ViTModel(self, norm, init, classes, shape)
 

@@ -10,6 +10,7 @@ from typing import Any
 from ablate.reporting import confirmation, cost, fairness, findings, literature
 from ablate.reporting.sensitivity import Sensitivity, sensitivity
 from ablate.sweeping.records import SweepRecord
+from ablate.sweeping.scale import told
 from ablate.words import listed
 
 
@@ -31,6 +32,11 @@ class Contents:
     """What to know before believing the numbers."""
     captions: dict[str, str] = field(default_factory=dict)
     """Name of a figure's file -> what it shows."""
+
+    @property
+    def scale(self) -> str:
+        """That this is not the full setting of the sweep file, with the numbers; '' where it is."""
+        return told(self.record.spec)
 
     @property
     def verdict(self) -> str:

@@ -25,6 +25,7 @@ def html(report: Contents) -> str:
     return environment.from_string(text).render(
         title=record.title,
         objective=record.spec.objective,
+        scale=report.scale,
         verdict=report.verdict,
         spreads=report.spreads,
         before=before,

@@ -24,15 +24,16 @@ def place_of(record: SweepRecord) -> dict[str, Any]:
     }
 
 
-def report_run(record: SweepRecord) -> dict[str, str]:
-    """The `experiment_id` of the sweep and the `run_id` of its report, created if missing. Raises StoreError."""
-    experiment = tracking.experiment_id(record.title)
+def report_run(title: str) -> dict[str, str]:
+    """The `experiment_id` of the experiment `title` and the `run_id` of its report, created if missing. Raises
+    StoreError."""
+    experiment = tracking.experiment_id(title)
     with tracking.patience(tracking.tracking_uri()):
         client = tracking.client()
         found = client.search_runs([experiment], f"tags.`{ROLE}` = '{REPORT}'", order_by=["attributes.start_time ASC"])
     if found:
         return {"experiment_id": experiment, "run_id": str(found[0].info.run_id)}
-    return {"experiment_id": experiment, "run_id": tracking.Tracker.start(record.title, REPORT, {ROLE: REPORT}).run_id}
+    return {"experiment_id": experiment, "run_id": tracking.Tracker.start(title, REPORT, {ROLE: REPORT}).run_id}
 
 
 def publish(run_id: str, files: Iterable[Path]) -> None:

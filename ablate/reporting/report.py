@@ -41,6 +41,7 @@ class Report(Contents):
         return {
             "sweep": record.title,
             "objective": {"metric": record.spec.objective.metric, "direction": record.spec.objective.direction},
+            "scale": {**record.spec.scale.model_dump(), "told": self.scale} if record.spec.scale else None,
             "verdict": self.verdict,
             "baseline": record.spec.compared_with,
             "items": self.measure.noun,
@@ -110,7 +111,7 @@ def assembled(record: SweepRecord, folder: Path) -> Report:
 
 def _logged(made: Report) -> Report:
     try:
-        made = replace(made, mlflow={**made.mlflow, **report_run(made.record)})
+        made = replace(made, mlflow={**made.mlflow, **report_run(made.record.title)})
         files = _write(made)
         publish(made.mlflow["run_id"], [*made.figures, *files])
     except StoreError as error:

@@ -60,6 +60,7 @@ def published(report: Contents) -> list[Section]:
         sections.append(Section(f"Published: {source.source} ({source.metric})", Cells(columns)))
     if sections:
         sections[-1].said.append("Other data, sizes or budgets may be behind these: they enter no comparison of ours.")
+        sections[-1].said.extend([report.scale] if report.scale else [])
     return sections
 
 

@@ -27,6 +27,7 @@ def render(report: Contents, console: Console) -> None:
     """Prints the report. At 80 columns no number is cut: what does not fit is folded, settings share one column."""
     objective = report.record.spec.objective
     _title(console, f"{report.record.title}: {objective.metric}, {objective.direction}")
+    _say(console, report.scale, style="bold yellow")
     for part in _ORDER:
         _sections(console, part(report))
     _title(console, "What this shows")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablate.errors import ConfigError
+from ablate.sweeping.costs import UNITS
 from ablate.sweeping.spec import Sweep
 
 LEARNING_RATE = "optimizer.lr"
@@ -64,7 +65,7 @@ def unit(spec: Sweep) -> str:
 
 def items(spec: Sweep) -> str:
     """What a model is trained on, counted."""
-    return {"image_classification": "images", "language_modeling": "tokens"}.get(task(spec), "items")
+    return UNITS.get(task(spec), "items")
 
 
 def task(spec: Sweep) -> str:

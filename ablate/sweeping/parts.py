@@ -1,9 +1,9 @@
-"""The parts of a sweep file: arms, objective, budget, confirmation, published figures."""
+"""The parts of a sweep file: arms, objective, budget, confirmation, published figures, sizes, scale."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
@@ -12,28 +12,26 @@ from ablate.sweeping.search import Choice, Entry
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all of what is searched."""
-_BESIDE_SETTINGS = ("search", "fixed")  # the keys of an arm in YAML that are no settings
 
 
-class Arm(Config):
-    """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
+class _Settings(Config):
+    """Settings over the base experiment, which in YAML stand beside the other keys."""
+
+    beside: ClassVar[tuple[str, ...]]
+    """The keys in YAML that are no settings."""
 
     settings: dict[str, Any] = {}
     """Dotted path -> value."""
-    search: dict[str, Entry] = {}
-    """Dotted path -> range or list of values, besides those that all arms search."""
-    fixed: list[Point] = []
-    """Points that the search of this arm starts from, before those of all arms."""
 
     @model_validator(mode="before")
     @classmethod
     def _flat(cls, data: Any) -> Any:
-        """In YAML the settings stand beside the other keys; an arm that sets nothing may be left empty."""
+        """One that sets nothing may be left empty."""
         if data is None:
             return {}
         if isinstance(data, Mapping) and "settings" not in data:
-            own = {key: data[key] for key in _BESIDE_SETTINGS if data.get(key) is not None}
-            return {**own, "settings": {k: v for k, v in data.items() if k not in _BESIDE_SETTINGS}}
+            own = {key: data[key] for key in cls.beside if data.get(key) is not None}
+            return {**own, "settings": {k: v for k, v in data.items() if k not in cls.beside}}
         return data
 
     @classmethod
@@ -42,14 +40,25 @@ class Arm(Config):
         return {
             "type": "object",
             "description": described.get("description", ""),
-            "properties": {key: described["properties"][key] for key in _BESIDE_SETTINGS},
+            "properties": {key: described["properties"][key] for key in cls.beside},
             "additionalProperties": True,
         }
 
     @model_serializer(mode="wrap")
     def _as_written(self, handler: Any) -> dict[str, Any]:
         dumped = handler(self)
-        return {**dumped["settings"], **{key: dumped[key] for key in _BESIDE_SETTINGS if dumped[key]}}
+        return {**dumped["settings"], **{key: dumped[key] for key in self.beside if dumped[key]}}
+
+
+class Arm(_Settings):
+    """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
+
+    beside = ("search", "fixed")
+
+    search: dict[str, Entry] = {}
+    """Dotted path -> range or list of values, besides those that all arms search."""
+    fixed: list[Point] = []
+    """Points that the search of this arm starts from, before those of all arms."""
 
 
 class Objective(Config):
@@ -88,7 +97,49 @@ class Published(Config):
 
     source: str
     """Where they are from: paper and table."""
+    size: str | None = None
+    """The size that they are for, in a file with sizes. None: for all."""
     metric: str = "val/loss"
     """The metric of ours that they are compared with."""
     values: dict[str, float] = Field(min_length=1)
     """Arm -> value."""
+
+
+class Size(_Settings):
+    """One of the sizes that a file covers: a sweep of its own, called NAME-SIZE. Its settings go over the base
+    experiment; what it gives of the parts below takes the place of the file's."""
+
+    beside = ("arms", "search", "fixed", "budget", "confirm")
+
+    arms: dict[str, Arm] | None = None
+    """The arms of this size."""
+    search: dict[str, Entry] | None = None
+    """What is searched at this size."""
+    fixed: list[Point] | None = None
+    """Where each search of this size starts."""
+    budget: Budget | None = None
+    """What each arm may cost at this size."""
+    confirm: Confirm | None = None
+    """The fresh seeds of this size."""
+
+
+class Sizes(Config):
+    """The part of a sweep file that makes it several sweeps."""
+
+    sizes: dict[str, Size] = Field(min_length=1)
+    """Name -> size."""
+
+
+class Scale(Config):
+    """That a sweep is not at its full setting; written by `--scale`. The figures are those of the full setting."""
+
+    factor: float = Field(gt=0, lt=1)
+    """The share of the updates, of the warm-up and of budgets that is left."""
+    model: bool = False
+    """Whether the layers have that share of their parameters too."""
+    max_steps: int
+    """Updates of one trial."""
+    items: int
+    """Tokens or images of one trial."""
+    parameters: int
+    """Weights in the matrices of the layers."""

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from ablate.config import Experiment
 from ablate.data import Corpus
+from ablate.errors import AblateError, ConfigError, Problem
 from ablate.sweeping import audit
+from ablate.sweeping.costs import UTILISATION, items_of, unit_of, work
+from ablate.sweeping.files import load_sweeps
 from ablate.sweeping.opening import check, refuse_changes, trial_items
 from ablate.sweeping.records import FINISHED, SweepRecord, finished, left
+from ablate.sweeping.scale import told
 from ablate.sweeping.search import shown
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
 from ablate.sweeping.worker import share
 from ablate.tasks import tasks
-from ablate.words import duration, listed, plural, settings
+from ablate.words import count, duration, listed, plural, settings
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 
@@ -30,28 +37,93 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     corpora = check(spec)
     found = None if fresh else _found(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
-    corpus = corpora[base.data]
-    unit = tasks[base.data.task].unit
-    lines = [
-        f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}",
-        f"data  {corpus.description}",
-        "",
-    ]
-    trials = items = 0
-    seconds = _seconds_per_trial(base, corpus, workers)
+    seconds = _seconds_per_trial(base, corpora[base.data], workers)
+    items = {arm: trial_items(spec.base(arm), corpora[spec.base(arm).data]) for arm in spec.all_arms}
+    todo = _todo(spec, items, found, seconds)
+    trials = sum(todo.values())
+    if seconds is None:
+        total = f"the model does not fit the memory of this machine; {_gpu_hours(spec, todo)}"
+    else:
+        total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+    return _text(spec, corpora[base.data].description, items, found, todo, total)
+
+
+def outline(spec: Sweep) -> str:
+    """The plan of a new sweep as text, without its data and on any machine: the cost is told in hours of a GPU."""
+    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    todo = _todo(spec, items, None, None)
+    data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
+    needed = "; ".join(
+        f"{d.kind} {settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
+    )
+    return _text(spec, f"{needed} (needed, and not looked for)", items, None, todo, _gpu_hours(spec, todo))
+
+
+def plans(
+    folder: str, overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
+) -> Iterator[tuple[Path, list[str], AblateError | None]]:
+    """(file, the outline of each of its sweeps, what is wrong with it) for every sweep file in `folder`. Raises
+    ConfigError where there is none."""
+    files = sorted(Path(folder).glob("*.yaml"))
+    if not files:
+        raise ConfigError([Problem("--all", f"there is no YAML file in {folder}/ of this folder")], "the command line")
+    for file in files:
+        try:
+            yield file, [outline(spec) for spec in load_sweeps(file, overrides, factor=factor, model=model)], None
+        except AblateError as error:
+            yield file, [], error
+
+
+def cost(spec: Sweep) -> str:
+    """What a new sweep costs, as the headers of sweeps/ tell it; no trial pruned."""
+    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    todo = _todo(spec, items, None, None)
+    each = max(items.values())
+    unit = unit_of(spec.base(next(iter(spec.all_arms))))
+    return f"{sum(todo.values())} trainings of {count(each)} {unit}, {_hours(spec, todo)} H100 hours"
+
+
+def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seconds: float | None) -> dict[str, int]:
+    """Arm -> trials and trainings on fresh seeds that are left."""
+    todo = {}
+    for arm in spec.all_arms:
+        known = [t for t in (found.trials.get(arm, []) if found else []) if t.status in FINISHED]  # others run again
+        seeds = max(0, spec.confirm.seeds - finished(found.confirmed.get(arm, ()) if found else ()))
+        todo[arm] = left(spec, arm, known, items[arm], seconds) + seeds
+    return todo
+
+
+def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+    hours = sum(number * work(spec.base(arm)).gpu_hours for arm, number in todo.items())
+    return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
+
+
+def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+    return f"{_hours(spec, todo)} hours of an H100 at {100 * UTILISATION:.0f} % of its peak"
+
+
+def _text(
+    spec: Sweep,
+    data: str,
+    items: Mapping[str, int],
+    found: SweepRecord | None,
+    todo: Mapping[str, int],
+    total: str,
+) -> str:
+    base = spec.base(next(iter(spec.all_arms)))
+    unit = unit_of(base)
+    lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
+    lines += [told(spec)] if spec.scale else []
+    lines.append("")
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
-        cost = trial_items(spec.base(arm), corpora[spec.base(arm).data])
-        known = found.trials.get(arm, []) if found else []
-        done = finished(known)
-        search = left(spec, arm, [t for t in known if t.status in FINISHED], cost, seconds)  # the others are run again
-        seeds = max(0, spec.confirm.seeds - finished(found.confirmed.get(arm, ()) if found else ()))
-        trials, items = trials + search + seeds, items + (search + seeds) * cost
+        done = finished(found.trials.get(arm, [])) if found else 0
+        confirmed = finished(found.confirmed.get(arm, ())) if found else 0
+        search = todo[arm] - max(0, spec.confirm.seeds - confirmed)
         searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
-        lines.append(
-            f"arm {arm}: {plural(done + search, 'trial')}{already} of {config.max_steps} updates = {cost:,} {unit} each"
-        )
+        updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
+        lines.append(f"arm {arm}: {plural(done + search, 'trial')}{already} of {updates} each")
         lines.append(f"    searches {searched}")
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(settings(point, {}) for point in starts)}")
@@ -61,18 +133,14 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     if spec.confirm.seeds:
         again = ", ".join(map(str, spec.fresh_seeds()))
         lines.append(f"then the best of each arm on the fresh seeds {again}")
-    total = "not estimated: the model does not fit the memory of this machine"
-    if seconds is not None:
-        total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
     if spec.confirm.seeds == 1:
         lines.append("    one seed gives no interval and no p-value; five give intervals worth reading")
-    limits = [
-        f"{count:,g} {what}" for what, count in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if count
-    ]
+    limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
     if limits:
         lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
+    trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
-    lines += [f"to do: {plural(trials, 'trial')}, {items:,} {unit}; {total}"]
+    lines += [f"to do: {plural(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     return "\n".join(lines)
 
 

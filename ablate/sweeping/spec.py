@@ -12,14 +12,14 @@ import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ablate import plugins
-from ablate.config import Experiment, Tree, leaves, load_plugins, merge, problems_of
+from ablate.config import Experiment, Tree, leaves, load_plugins, problems_of
 from ablate.errors import ConfigError, Problem, did_you_mean
-from ablate.reading import read_yaml
 from ablate.registry import Config, Names
 from ablate.sweeping import audit
 from ablate.sweeping.methods import PrunerConfig, SamplerConfig, pruners, samplers
-from ablate.sweeping.parts import Arm, Budget, Confirm, Objective, Point, Published
+from ablate.sweeping.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size
 from ablate.sweeping.search import Choice, Entry, Range, Space, cells, contains, shown
+from ablate.sweeping.trees import load_trees, overridden, source_of
 
 DEFAULT_TRIALS = 10
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -61,6 +61,10 @@ class Sweep(Config):
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
     published: list[Published] = []
     """Figures of papers to be shown beside ours."""
+    scale: Scale | None = None
+    """What the full setting is, where `--scale` made this a smaller one."""
+    sizes: dict[str, Size] = Field({}, exclude=True)
+    """Name -> size: each makes a sweep of its own, called NAME-SIZE. Loading a file gives those sweeps."""
     checkpoints: Literal["best", "all", "none"] = "best"
     """Which finished trials keep their checkpoint: the best of each arm and of its confirmation, all, or none."""
 
@@ -78,25 +82,22 @@ class Sweep(Config):
         return arms
 
     @classmethod
-    def load(cls, file: str | Path, overrides: Mapping[str, Any] | None = None) -> Sweep:
-        """The sweep in a YAML file. `overrides` are dotted paths of the base experiment (trainer.max_steps) or of the
-        sweep itself (budget.trials, sampler, pruner, objective.metric, name). Raises ConfigError with all problems."""
-        tree, source = read_yaml(Path(file)), str(file)
-        own = {k: v for k, v in (overrides or {}).items() if k.partition(".")[0] in _OVERRIDABLE}
-        inner = {k.removeprefix("experiment."): v for k, v in (overrides or {}).items() if k not in own}
-        base = tree.get("experiment")
-        load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
-        if inner and (base is None or isinstance(base, Mapping)):
-            tree = {**tree, "experiment": merge(Experiment, merge(Experiment, {}, base or {}), inner)}
-        for part in _OVERRIDABLE:
-            given = {k: v for k, v in own.items() if k.partition(".")[0] == part}
-            if given:
-                tree = {**tree, **merge(cls, {part: tree[part]} if part in tree else {}, given)}
-        return cls.from_tree(tree, source)
+    def load(cls, file: str | Path, overrides: Mapping[str, Any] | None = None, size: str | None = None) -> Sweep:
+        """The sweep in a YAML file, of a file with sizes that of `size`. `overrides` are dotted paths of the base
+        experiment (trainer.max_steps) or of the sweep itself (budget.trials, sampler, pruner, objective.metric, name).
+        Raises ConfigError with all problems."""
+        trees = load_trees(file, overrides, size)
+        if len(trees) > 1:
+            raise ConfigError([Problem("sizes", f"there are several: give one of {', '.join(trees)}")], str(file))
+        ((at, tree),) = trees.items()
+        return cls.from_tree(overridden(cls, tree, overrides or {}, str(file)), source_of(file, at))
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:
         """The sweep of nested mappings, checked together with the experiments that it leads to."""
+        if tree.get("sizes"):
+            text = f"makes several sweeps of it, and one is wanted: {', '.join(map(str, tree['sizes']))}"
+            raise ConfigError([Problem("sizes", text)], source)
         load_plugins(tree, source=source)
         try:
             sweep = cls.model_validate(dict(tree))
@@ -258,12 +259,6 @@ class Sweep(Config):
         settings = self.all_arms[arm].settings
         given = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
         return f"arms.{arm}.{path}" if given else f"experiment.{path}"
-
-
-_OVERRIDABLE = (
-    "name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
-    "checkpoints",
-)  # fmt: skip
 
 
 def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:

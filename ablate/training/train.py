@@ -6,7 +6,7 @@ import contextlib
 import random
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,12 +188,21 @@ def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         **({"ablate.plugins": _plugin_tag(experiment)} if experiment.plugins else {}),
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,
+        "ablate.epochs": _epochs(experiment, corpus),
         "ablate.precision": speed.precision,
         "ablate.compile": str(speed.compile).lower(),
         "ablate.speed": speed.why,
         "ablate.threads": torch.get_num_threads(),
         "ablate.ranks": ranks.world_size(),
     }
+
+
+def _epochs(experiment: Experiment, corpus: Corpus) -> str:
+    """How often the run goes through its training data; nobody knows how long a stream is."""
+    if not isinstance(corpus.train, Sized):
+        return "streamed"
+    trainer = experiment.trainer
+    return f"{trainer.max_steps * trainer.batch_size / len(corpus.train):.3g}"
 
 
 def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, Any]) -> tracking.Tracker:
@@ -225,7 +234,8 @@ def _run(
             prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks)
         parameters = prepared.task.model.parameter_count()
         if hooks.started:
-            text = f"{parameters:,} parameters; {corpus.description}; {speed.why}"
+            epochs = _epochs(experiment, corpus)
+            text = f"{parameters:,} parameters; {corpus.description}; {epochs} epochs; {speed.why}"
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
     facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT)}

@@ -24,6 +24,13 @@ PAPER = {  # papers.md, section 3: hidden, MLP, heads, layers, parameters in mil
 TIMM = {"vit-tiny": "vit_tiny_patch16_224", "vit-small": "vit_small_patch16_224"}
 
 
+TWO_STAGE = {  # papers.md, section 6: hidden, layers, heads, parameters of the layers in millions, steps of stage 2
+    "llama-570m-e": (1280, 24, 20, 570, 16.0),
+    "llama-1b-e": (1600, 28, 20, 1040, 13.0),
+}
+GPT2 = 50_257
+
+
 def formula(name):
     hidden, mlp, _, layers, *_ = PAPER[name]
     attention, swiglu, norms = 4 * hidden * hidden, 3 * hidden * mlp, 2 * hidden
@@ -64,8 +71,34 @@ def test_vit(name):
     assert model.parameter_count() == sum(p.numel() for p in expected.parameters())
 
 
+@pytest.mark.parametrize("name", TWO_STAGE)
+def test_two_stage(name):
+    hidden, layers, heads, millions, _ = TWO_STAGE[name]
+    model = on_meta(name, GPT2, (1024,))
+    config = model.config
+    assert (config.hidden, config.layers, config.heads) == (hidden, layers, heads)
+    assert sum(p.numel() for p in model.layers.parameters()) / 1e6 == pytest.approx(millions, abs=0.8)
+
+
+def saving(name, of):
+    """What two-stage training with one layer saves in per cent, by the formulas of papers.md, section 6."""
+    model, steps = on_meta(name, GPT2, (1024,)), TWO_STAGE[name][-1]
+    head, layer = model.lm_head.weight.numel(), sum(p.numel() for p in model.layers[0].parameters())
+    middle = layer * len(model.layers)
+    if of == "memory":
+        return 100 * (1 - (16 * middle + 2 * 2 * head) / (16 * (middle + 2 * head)))
+    two_stages = (6 * middle + 2 * head) * steps / 20 + 6 * (layer + head)
+    return 100 * (1 - two_stages / (6 * (middle + head)))
+
+
+def test_the_width_of_the_mlp_explains_what_the_two_stage_paper_saves():
+    assert saving("llama-570m-e", "compute") == pytest.approx(11.52, abs=0.01)
+    assert saving("llama-570m-e", "memory") == pytest.approx(16.1, abs=0.05)
+    assert saving("llama-1b-e", "compute") == pytest.approx(28.33, abs=0.8)  # not to the digit: see models/sizes.py
+
+
 def test_every_named_size_is_tested():
-    assert set(models.presets) == {*PAPER, *TIMM, "vit-digits"}
+    assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, "vit-digits"}
 
 
 @pytest.mark.parametrize("name", models.presets)

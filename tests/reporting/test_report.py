@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from PIL import Image
 
 from ablate import tracking
 from ablate.errors import StoreError, SweepError
-from ablate.reporting.report import Report, report
+from ablate.reporting.report import Report, assembled, report
+from ablate.sweeping.parts import Scale
+from ablate.sweeping.records import SweepRecord
 
 
 def test_the_best_of_each_arm_is_the_one_found_by_hand(made: Report, expected_loss: Callable[..., float]) -> None:
@@ -128,3 +131,16 @@ def test_a_folder_that_cannot_be_written_is_explained(demo: Any, tmp_path: Path)
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreError, match=r"cannot be written to .*file.*Give another folder"):
         report("demo", log=False, folder=tmp_path / "file" / "below")
+
+
+def test_a_report_of_less_than_the_full_setting_says_so_everywhere(full: SweepRecord, tmp_path: Path) -> None:
+    scale = Scale(factor=0.1, model=True, max_steps=3000, items=6_144_000, parameters=10**7)
+    small = replace(full, spec=full.spec.model_copy(update={"scale": scale}))
+    made, whole = assembled(small, tmp_path), assembled(full, tmp_path)
+    told = "Not the full setting (--scale 0.1 --scale-model): a trial has 300 of 3,000 updates"
+    assert told in " ".join(made.table().split())
+    assert told in made.page()
+    assert made.to_dict()["scale"]["told"].startswith(told)
+    assert made.to_dict()["scale"]["parameters"] == 10**7
+    assert "Not the full setting" not in whole.table() + whole.page()
+    assert whole.to_dict()["scale"] is None

@@ -91,6 +91,28 @@ def test_constant_stays_at_the_peak():
     assert factors(configure("constant", 4, 0.1), 10) == [0.25, 0.5, 0.75] + [1.0] * 7
 
 
+@pytest.mark.parametrize(("max_steps", "steps", "fraction"), STEPS)
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("shape", ["linear", "1-sqrt"])
+def test_wsd(max_steps, steps, fraction, share, shape):
+    """The peak from the end of the warm-up to the decay, which ends at `final_fraction`, by the paper's formula."""
+    schedule = configure("wsd", steps, fraction, decay_fraction=share, shape=shape, final_fraction=0.05)
+    warmup, found = schedule.warmup(max_steps), factors(schedule, max_steps)
+    begin = max(warmup, max_steps - round(share * max_steps))
+    assert found[warmup:begin] == [1.0] * (begin - warmup)
+    for n in range(begin, max_steps):
+        x = (n + 1 - begin) / (max_steps - begin)
+        fallen = 1 - x if shape == "linear" else 1 - x**0.5
+        assert found[n] == pytest.approx(0.05 + 0.95 * fallen, abs=1e-12)
+
+
+def test_wsd_by_hand():
+    schedule = configure("wsd", 10, 0.1, decay_fraction=0.25, final_fraction=0.0)
+    assert [schedule.factor(n, 400) for n in (9, 10, 299)] == [1.0, 1.0, 1.0]
+    assert schedule.factor(299 + 25, 400) == pytest.approx(0.5)  # a quarter of the decay, half of the way
+    assert schedule.factor(399, 400) == 0.0
+
+
 @pytest.mark.parametrize("kind", schedules)
 def test_the_scheduler_gives_each_update_its_factor(kind):
     schedule = configure(kind, 3, 0.1)
@@ -187,6 +209,25 @@ def test_defaults_are_the_papers():
     assert (adam.betas, adam.eps, adam.weight_decay, adam.lr) == ((0.9, 0.999), 1e-8, 0.0, 1e-3)
     adamw = optimizers["adamw"]()
     assert (adamw.betas, adamw.eps, adamw.weight_decay) == ((0.9, 0.95), 1e-8, 0.1)
+
+
+def test_convnext_is_a_preset_of_adamw():
+    convnext = optimizers.validate("adamw-convnext")
+    assert (convnext.kind, convnext.lr, convnext.betas) == ("adamw", 4e-3, (0.9, 0.999))
+    assert (convnext.eps, convnext.weight_decay) == (1e-8, 0.05)
+
+
+@pytest.mark.parametrize("kind", optimizers)
+def test_the_step_is_fused_where_the_device_has_one_and_plain_elsewhere(kind):
+    config = optimizers[kind](lr=0.02)
+    assert all(group["fused"] for group in config.build(Small()).param_groups)
+    plain = config.build(Small().to("meta"))
+    assert not any(group["fused"] for group in plain.param_groups)
+    for p in (p for group in plain.param_groups for p in group["params"]):
+        p.grad = torch.zeros_like(p)
+    plain.step()
+    assert [len(group["params"]) for group in plain.param_groups] == [2, 3]
+    assert {group["lr"] for group in plain.param_groups} == {0.02}
 
 
 @pytest.mark.parametrize("kind", optimizers)

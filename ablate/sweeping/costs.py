@@ -1,0 +1,66 @@
+"""What an experiment costs, by formula: nothing is trained and no data is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablate.config import Experiment
+
+UNITS = {"language_modeling": "tokens", "image_classification": "images"}
+"""Task -> what it is trained on, counted."""
+H100_FLOPS = 989e12
+"""Dense bfloat16 operations per second of one H100 (SXM), as its maker states them."""
+UTILISATION = 0.3
+"""The share of them that training at these sizes is taken to reach. Published for comparable models are 38 to 47 %; at
+sequences of 256 and widths below 1024 less is possible."""
+_VOCABULARIES = {"bytes": 256, "topics": 256, "gpt2": 50_257}
+_PAPERS_VOCABULARY = 32_000  # of t5-base and LLaMA
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one trial takes."""
+
+    items: int
+    """Tokens or images."""
+    flops: float
+    """Floating-point operations, forwards and backwards."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of one H100 at UTILISATION."""
+        return self.flops / (H100_FLOPS * UTILISATION) / 3600
+
+
+def items_of(experiment: Experiment) -> int:
+    """Tokens or images of one trial."""
+    trainer = experiment.trainer
+    return trainer.max_steps * trainer.batch_size * getattr(experiment.data, "seq_len", 1)
+
+
+def unit_of(experiment: Experiment) -> str:
+    """What it is trained on, counted: tokens or images."""
+    return UNITS.get(experiment.data.task, "items")
+
+
+def vocabulary_of(experiment: Experiment) -> int:
+    """The vocabulary, as far as it is known without loading the tokenizer; else 32,000, that of the papers."""
+    tokenizer = str(getattr(experiment.data, "tokenizer", experiment.data.kind))
+    return getattr(experiment.model, "vocab_size", None) or _VOCABULARIES.get(tokenizer, _PAPERS_VOCABULARY)
+
+
+def work(experiment: Experiment) -> Work:
+    """Of one trial: 6 operations for each weight of the layers and of the head and each token (a look-up in the
+    embedding is free), and 12 L d T for the attention of a token to T others. Validation is left out.
+
+    An image is the tokens of its patches and one more; its patch embedding and head are left out.
+    """
+    model, data = experiment.model, experiment.data
+    weights, tokens = model.layer_parameters(), getattr(data, "seq_len", None)
+    if tokens is None:
+        side = getattr(data, "image_size", 8) // getattr(model, "patch_size", 1)
+        tokens = per_item = 1 + side * side
+    else:
+        weights, per_item = weights + vocabulary_of(experiment) * model.hidden, 1
+    items = items_of(experiment)
+    return Work(items, float(items * per_item * (6 * weights + 12 * model.layers * model.hidden * tokens)))
