@@ -128,8 +128,11 @@ def test_vision_has_the_recipe_of_convnext():
         base = spec.base("mix")
         assert (base.optimizer.weight_decay, base.trainer.batch_size, base.norm.alpha) == (0.05, 4096, 0.25)
         assert base.trainer.max_steps == 120 * 1_281_167 // 4096
-        assert base.schedule.warmup(base.trainer.max_steps) == 20 * (1_281_167 // 4096)
+        assert base.schedule.warmup(base.trainer.max_steps) == round(20 * 1_281_167 / 4096)
         assert spec.fixed[0] == {"optimizer.lr": 4e-3}
+        changed = base.data.augment
+        assert (changed.mixup, changed.cutmix, changed.random_erasing, changed.label_smoothing) == (0.8, 1.0, 0.25, 0.1)
+        assert (changed.randaugment, base.model.drop_path) == ("rand-m9-mstd0.5-inc1", 0.1)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
