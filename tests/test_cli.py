@@ -219,7 +219,7 @@ def test_all_mistakes_of_a_configuration_are_told_at_once(ablate):
         (["optimizer.lr=fast"], ["optimizer.lr: must be a number"]),
         (["max_steps"], ["expected FILE.yaml or key=value, given 'max_steps'"]),
         (["absent.yaml"], ["there is no file absent.yaml"]),
-        (["data=text"], ["data.files"]),
+        (["data=text"], ["data: needs", "files", "dataset"]),
     ],
 )
 def test_wrong_settings(ablate, words, parts):

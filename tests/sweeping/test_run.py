@@ -292,9 +292,9 @@ def test_a_worker_trains_several_trials_as_workers_of_their_own_would(store, spe
     processes = []
     close = run._Runner._close
 
-    def noting(self, job, *more):
+    def noting(self, job, text, finished):
         processes.append(job.worker.process.pid)
-        close(self, job, *more)
+        close(self, job, text, finished)
 
     monkeypatch.setattr(run._Runner, "_close", noting)
     together = run_sweep(spec(name="together"), workers=1)
