@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.models.base import Model, ModelConfig, QKVNorm, models, norm_factory, site_of
+from ablate.models.head import cross_entropy
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 Linear = partial(nn.Linear, bias=False)
@@ -169,7 +170,8 @@ class EmbeddingScale(nn.Module):
 
 
 class LlamaModel(Model):
-    """Token ids [batch, seq] -> logits [batch, seq, vocab_size]."""
+    """Token ids [batch, seq] -> logits [batch, seq, vocab_size]; with targets [batch, seq] their `cross_entropy`, for
+    which the logits are never there at once."""
 
     def __init__(self, config: Llama, norm: Placement, init: Initialization, vocab_size: int) -> None:
         super().__init__()
@@ -187,12 +189,13 @@ class LlamaModel(Model):
             self.lm_head.weight = self.embed_tokens.weight
         initialize(self.projections(), init, norm, config.stack())
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         x = self.embed_norm(self.embed_scale(self.embed_tokens(tokens)))
         table = self.rotary(tokens.shape[1], tokens.device)
         for layer in self.layers:
             x = layer(x, table)
-        return self.lm_head(self.norm(x))
+        x = self.norm(x)
+        return self.lm_head(x) if targets is None else cross_entropy(x, self.lm_head.weight, targets)
 
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)

@@ -39,8 +39,11 @@ class ImageClassification(Task):
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.model(inputs).float(), targets)
 
-    def measure(self, logits: Tensor, targets: Tensor) -> None:
-        self.accuracies.update(logits, targets)
+    def validated(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
+        logits = self.model(inputs).float()
+        if not further:
+            self.accuracies.update(logits, targets)
+        return F.cross_entropy(logits, targets)
 
     def computed(self, loss: float) -> dict[str, float]:
         metrics = {name: value.item() for name, value in self.accuracies.compute().items()}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torchmetrics.text import Perplexity
 
 from ablate import ranks
 from ablate.config import Experiment
@@ -30,24 +28,16 @@ class LanguageModeling(Task):
     def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
         super().__init__(experiment, corpus, compiled)
         self.bytes_per_token = corpus.bytes_per_token
-        self.perplexity = Perplexity(ignore_index=IGNORED)
         self.padded = corpus.padded
         self._counts: list[Tensor] = []  # the targets but padding of the batches accumulated so far
-        if corpus.padded and compiled:
-            self._sum = torch.compile(self.loss_over_positions)
-        else:
-            self._sum = self.loss_over_positions
 
-    def loss_over_positions(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the cross-entropy over all targets but padding, over the number of all positions."""
-        losses = F.cross_entropy(self.model(inputs).float().flatten(0, -2), targets.flatten(), reduction="sum")
-        return losses / targets.numel()
+    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return self.model(inputs, targets)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        if not self.padded:
-            return super().training_step(batch, batch_idx)
-        self._counts.append((batch[1] != IGNORED).sum())
-        return self._sum(*batch)
+        if self.padded:
+            self._counts.append((batch[1] != IGNORED).sum())
+        return super().training_step(batch, batch_idx)
 
     def on_after_backward(self) -> None:
         config = self.experiment.trainer
@@ -59,18 +49,15 @@ class LanguageModeling(Task):
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
         torch._foreach_mul_(gradients, self.train_loss_scale)
 
-    def measure(self, logits: Tensor, targets: Tensor) -> None:
-        self.perplexity.update(logits, targets)
-
     def computed(self, loss: float) -> dict[str, float]:
-        metrics = {"val/perplexity": self.perplexity.compute().item()}
-        self.perplexity.reset()
-        if self.bytes_per_token:
-            metrics["val/bits_per_byte"] = loss / math.log(2) / self.bytes_per_token
-        return metrics
+        return {f"val/{name}": value for name, value in self._computed(loss, self.bytes_per_token).items()}
 
     def computed_further(self, loss: float, part: ValSet) -> dict[str, float]:
+        return self._computed(loss, part.bytes_per_token)
+
+    @staticmethod
+    def _computed(loss: float, bytes_per_token: float | None) -> dict[str, float]:
         metrics = {"perplexity": math.exp(min(loss, 700.0))}  # beyond which there is no such number
-        if part.bytes_per_token:
-            metrics["bits_per_byte"] = loss / math.log(2) / part.bytes_per_token
+        if bytes_per_token:
+            metrics["bits_per_byte"] = loss / math.log(2) / bytes_per_token
         return metrics

@@ -36,19 +36,19 @@ def test_top1_and_top5_by_hand():
     logits = torch.randn(40, 7, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(40) % 7
     for part in (slice(0, 11), slice(11, 40)):
-        made.measure(logits[part], labels[part])
+        made.accuracies.update(logits[part], labels[part])
     order = [sorted(range(7), key=lambda c: -row[c].item()) for row in logits]
     top1 = sum(guesses[0] == label for guesses, label in zip(order, labels.tolist(), strict=True)) / 40
     top5 = sum(label in guesses[:5] for guesses, label in zip(order, labels.tolist(), strict=True)) / 40
     assert 0 < top1 < top5 < 1
     assert made.computed(0.0) == pytest.approx({"val/accuracy": top1, "val/accuracy_top5": top5})
-    made.measure(torch.eye(7), torch.arange(7))
+    made.accuracies.update(torch.eye(7), torch.arange(7))
     assert made.computed(0.0) == {"val/accuracy": 1.0, "val/accuracy_top5": 1.0}
 
 
 def test_five_classes_have_no_top5():
     made = task(5)
-    made.measure(torch.eye(5), torch.zeros(5, dtype=torch.int64))
+    made.accuracies.update(torch.eye(5), torch.zeros(5, dtype=torch.int64))
     assert made.computed(0.0) == pytest.approx({"val/accuracy": 0.2})
 
 

@@ -1,0 +1,66 @@
+"""The output layer of a language model together with its loss, so that the logits of a whole batch never exist."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+LOGITS = 1 << 26
+"""The most logits that are kept at a time: 256 MiB in float32."""
+
+
+def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    """The cross-entropy of `x weight^T`, in nats, float32: the sum over all targets but those of padding (-100, what
+    torch's ignores), over the number of positions.
+
+    Where there are more logits than `LOGITS`, they are made, used and forgotten in parts, forwards and backwards at
+    once, which takes no operation more than keeping them. Under autocast the products are in its type, the loss is not.
+
+    Args:
+        x: hidden state [..., d].
+        weight: of the output layer [vocabulary, d].
+        targets: int64 [...].
+    """
+    rows = max(1, LOGITS // len(weight))
+    x, targets = x.flatten(0, -2), targets.flatten()
+    if len(x) <= rows:
+        total = F.cross_entropy(F.linear(x, weight).float(), targets, reduction="sum")
+    else:
+        device = x.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        total = _InParts.apply(x.to(dtype), weight, targets, rows)
+    return total / targets.numel()
+
+
+class _InParts(torch.autograd.Function):
+    """The summed cross-entropy, `rows` positions at a time. The gradient of each part is made while its logits are
+    there: softmax - one-hot by the logits, and from that by the hidden state and the weight."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:
+        wanted = any(ctx.needs_input_grad)
+        total = torch.zeros((), device=x.device)
+        by_x, by_weight = [], torch.zeros_like(weight, dtype=torch.float32)
+        with torch.autocast(x.device.type, enabled=False):
+            used = weight.to(x.dtype)
+            for part, target in zip(x.split(rows), targets.split(rows), strict=True):
+                logits = F.linear(part, used).float()
+                total = total + F.cross_entropy(logits, target, reduction="sum")
+                if wanted:
+                    counted = (target >= 0).unsqueeze(1)
+                    by_logits = logits.softmax(-1)
+                    by_logits.scatter_add_(1, target.clamp(min=0).unsqueeze(1), -counted.float())
+                    by_logits = (by_logits * counted).to(x.dtype)
+                    by_x.append(by_logits @ used)
+                    by_weight += by_logits.T @ part
+        if wanted:
+            ctx.save_for_backward(torch.cat(by_x), by_weight.to(weight.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        by_x, by_weight = ctx.saved_tensors
+        return by_x * by_total, by_weight * by_total, None, None
