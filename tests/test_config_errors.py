@@ -77,7 +77,11 @@ def test_the_message_for_a_person(tmp_path):
         ({"norm": None}, "norm", "expected the name of a placement or a mapping"),
         ({"norm": ["pre"]}, "norm", "expected the name of a placement or a mapping"),
         ({"norm.alpha": 0.5}, "norm.alpha", "unknown key. It belongs to norm.kind mix."),
-        ({"schedule": "constant", "schedule.final_fraction": 0}, "schedule.final_fraction", ".*schedule.kind cosine or wsd."),
+        (
+            {"schedule": "constant", "schedule.final_fraction": 0},
+            "schedule.final_fraction",
+            ".*schedule.kind cosine or wsd.",
+        ),
         ({"model": "vit", "model.rope_base": 5}, "model.rope_base", "unknown key. It belongs to model.kind llama."),
         ({"model": "vit", "model.mlp": 64}, "model.mlp", "unknown key. .*kind llama. Did you mean model.mlp_ratio?"),
         ({"model": "vit", "model.drop": 0}, "model.drop", "unknown key. Did you mean model.drop_path?"),

@@ -121,6 +121,11 @@ class Maker:
     ) -> tuple[BatchDataset, BatchDataset]:
         """(training, validation) of the windows or rows. Raises DataError for fewer than two."""
         if self.documents:
+            if tokens.documents < 2:
+                raise DataError(
+                    f"Too little data: {what} is a single document, and layout=documents needs one to train on and one "
+                    "to validate on. A text file is one document: take layout=packed, several files, or JSON lines."
+                )
             train, val = split(tokens.documents, val_fraction, split_seed, f"documents in {what}")
             return Rows(tokens, self.seq_len, train), Rows(tokens, self.seq_len, val)
         train, val = split_windows(tokens.count, self.seq_len, val_fraction, split_seed, f"The text ({what})")

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-AFTER, EVERY = 2.0, 60.0
+AFTER, EVERY = 2.0, 15.0
 """Seconds until a bar or the first line is shown, and between two lines."""
 
 

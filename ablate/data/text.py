@@ -158,7 +158,7 @@ class Text(DataConfig):
             else:
                 tokens = maker.tokens(train, self.train_tokens)
                 train_set = maker.all(tokens, "The training set")
-                made = maker.counted(tokens, self.tokenizer)
+                made = f"{maker.counted(tokens, self.tokenizer)} to train on"
         extra = {}
         for name, config in self.val_sets.items():
             source = config.source(self.column, cache)

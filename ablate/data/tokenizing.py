@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -89,7 +90,8 @@ def tokenize(
         with contextlib.ExitStack() as stack:
             tokens, ends = (stack.enter_context(part.open("r+b" if counts.ends else "wb")) for part in parts)
             writer = _Writer(tokens, ends, dtype, counts, tokenizer.end_of_text, row)
-            advance = stack.enter_context(progress(f"tokenising {source.name}", limit))
+            earlier = f", going on at {counts.tokens:,}" if counts.tokens else ""
+            advance = stack.enter_context(progress(f"tokenising {source.name}{earlier}", limit))
             reader = source.open(position)
             committed = time.monotonic()
             for batch in encoded(reader if row is None else beginnings(reader, counts.inside), tokenizer, BATCH):
@@ -107,7 +109,9 @@ def tokenize(
                     committed = time.monotonic()
             writer.sync()
     except BaseException:
-        if not journal.exists():
+        if journal.exists():
+            print(f"{source.name}: tokenised so far is kept; the same goes on from there", file=sys.stderr)
+        else:
             for part in parts:
                 part.unlink(missing_ok=True)
         raise

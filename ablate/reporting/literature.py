@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ablate.errors import ConfigError
 from ablate.reporting.statistics import Estimate, difference, estimate
 from ablate.sweeping.records import SweepRecord, TrialRecord
 
@@ -35,6 +36,8 @@ class Source:
     source: str
     metric: str
     rows: list[Beside]
+    tokenizers: tuple[str, str] | None = None
+    """(theirs, ours) where the figures are by another tokenizer than ours, and cannot be compared."""
 
 
 def published(record: SweepRecord) -> list[Source]:
@@ -51,8 +54,20 @@ def published(record: SweepRecord) -> list[Source]:
             theirs = value - entry.values[baseline] if arm != baseline and baseline in entry.values else None
             own = estimate(list(values.values())) if values else None
             rows.append(Beside(arm, own, kind, value, less.estimate if less else None, theirs))
-        found.append(Source(entry.source, entry.metric, rows))
+        own_tokenizer = _tokenizer(record)
+        other = entry.tokenizer is not None and own_tokenizer not in (None, entry.tokenizer)
+        tokenizers = (str(entry.tokenizer), str(own_tokenizer)) if other else None
+        found.append(Source(entry.source, entry.metric, rows, tokenizers))
     return found
+
+
+def _tokenizer(record: SweepRecord) -> str | None:
+    """The tokenizer of the sweep, or the name of data that has none of its own; None where it cannot be told."""
+    try:
+        data = record.spec.base(record.spec.compared_with).data
+    except ConfigError:  # a plugin is missing
+        return None
+    return str(getattr(data, "tokenizer", data.kind))
 
 
 def _ours(record: SweepRecord, arm: str, metric: str) -> tuple[str, dict[int, float]]:

@@ -58,6 +58,12 @@ def published(report: Contents) -> list[Section]:
             Column(f"less {baseline}", [_signed(r.published_difference) for r in rows]),
         ]
         sections.append(Section(f"Published: {source.source} ({source.metric})", Cells(columns)))
+        if source.tokenizers:
+            theirs, ours = source.tokenizers
+            sections[-1].said.append(
+                f"Theirs is measured in tokens of {theirs}, ours in those of {ours}: "
+                f"unless that is the same tokenizer, {source.metric} cannot be compared."
+            )
     if sections:
         sections[-1].said.append("Other data, sizes or budgets may be behind these: they enter no comparison of ours.")
         sections[-1].said.extend([report.scale] if report.scale else [])

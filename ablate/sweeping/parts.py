@@ -101,6 +101,9 @@ class Published(Config):
     """The size that they are for, in a file with sizes. None: for all."""
     metric: str = "val/loss"
     """The metric of ours that they are compared with."""
+    tokenizer: str | None = None
+    """The tokenizer that they were measured with, as `data.tokenizer` names it: perplexities and losses by another one
+    are no measure of the same thing, and the report says so."""
     values: dict[str, float] = Field(min_length=1)
     """Arm -> value."""
 

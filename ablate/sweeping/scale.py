@@ -75,6 +75,7 @@ def told(spec: Sweep) -> str:
         base = spec.base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing
         return f"Not the full setting ({given})."
+    given += _more(base, full)
     text = (
         f"Not the full setting ({given}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
         f"{count(items_of(base))} of {count(full.items)} {unit_of(base)}"
@@ -82,6 +83,13 @@ def told(spec: Sweep) -> str:
     if (parameters := base.model.layer_parameters()) != full.parameters:
         text += f", the layers have {count(parameters)} of {count(full.parameters)} parameters"
     return f"{text}."
+
+
+def _more(base: Experiment, full: Scale) -> str:
+    """That the length is not that of the scale alone."""
+    alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
+    items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
+    return "" if alone and round(items) == items_of(base) else " and further settings"
 
 
 def resized(spec: Sweep, changes: Changes) -> Tree:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import signal
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ablate import ranks
 from ablate.config import Experiment
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
     """Trains with a progress bar on `console` (or a line per validation where that is no terminal).
 
-    Ctrl-C writes a checkpoint and ends the run as interrupted; a second one stops at once (a group of processes ends
-    in order).
+    Ctrl-C writes a checkpoint and ends the run as interrupted; a second one, and one before the first update, stops at
+    once (a group of processes ends in order).
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -33,6 +32,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     total = experiment.trainer.max_steps
 
     def started(run: str, text: str, before: Earlier) -> None:
+        asked.training = True
         console.print(f"run {run}: {text}", markup=False)
         if before.updates:
             console.print(f"goes on at update {before.updates}/{total}", markup=False)
@@ -46,8 +46,8 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         console.print(f"update {step}/{total}: {shown}", markup=False)
         return True
 
-    with bar, _ctrl_c() as asked:
-        result = train(experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: bool(asked)))
+    with bar, _Asked() as asked:
+        result = train(experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: asked.asked))
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
     )
@@ -59,19 +59,22 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     return result
 
 
-@contextlib.contextmanager
-def _ctrl_c() -> Iterator[list[int]]:
-    """A list that Ctrl-C or SIGTERM makes true; the second one raises KeyboardInterrupt."""
-    asked: list[int] = []
+class _Asked:
+    """Whether Ctrl-C or SIGTERM asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
 
-    def stop(number: int, frame: object) -> None:
-        if asked and ranks.world_size() == 1:  # torchrun passes on what has reached us already
-            raise KeyboardInterrupt
-        asked.append(number)
+    def __init__(self) -> None:
+        self.asked = self.training = False
+        self._before: dict[int, Any] = {}
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
+    def __enter__(self) -> _Asked:
+        self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: object) -> None:
+        if (self.asked or not self.training) and ranks.world_size() == 1:  # torchrun passes on what has reached us
+            raise KeyboardInterrupt
+        self.asked = True

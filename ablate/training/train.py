@@ -108,7 +108,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
         try:
             status, reason, step, metrics, facts = _run(experiment, corpus, speed, tracker, hooks)
         except BaseException as error:
-            tracker.end("interrupted" if isinstance(error, ranks.Lost) else "failed", reason_of(error))
+            stopped = isinstance(error, (ranks.Lost, KeyboardInterrupt))
+            tracker.end("interrupted" if stopped else "failed", reason_of(error))
             raise
         tracker.tags(facts)
         tracker.end(status, reason)
@@ -144,9 +145,13 @@ def checkpoint_bytes(run_id: str) -> int:
 
 def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     """The experiment of an earlier run, from its stored configuration. Raises AblateError if there is no such run, it
-    is finished, or anything is to be changed, a plugin included: it would not be the same run."""
-    if overrides:
-        raise AblateError(f"A resumed run keeps its configuration; leave out {', '.join(overrides)}.")
+    is finished, or anything is to be changed, a plugin included: it would not be the same run. What no number depends
+    on may change: how many processes load the data."""
+    if changed := [path for path in overrides if path != "trainer.num_workers"]:
+        raise AblateError(
+            f"A resumed run keeps its configuration; leave out {', '.join(changed)}. "
+            "Only trainer.num_workers may change."
+        )
     from mlflow.exceptions import MlflowException
 
     client = tracking.client()
@@ -158,7 +163,7 @@ def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     status = run.data.tags.get("ablate.status", "")
     if status in ("completed", "diverged", "pruned"):
         raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
-    experiment = Experiment.from_mapping(yaml.safe_load(text), source=f"run {run_id}")
+    experiment = Experiment.from_mapping(yaml.safe_load(text), overrides, source=f"run {run_id}")
     before = run.data.tags.get("ablate.plugins", "")
     if _plugin_tag(experiment) != before:
         raise AblateError(
@@ -298,6 +303,8 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
         return stop.status, stop.reason
     except DataError as error:
         raise plain(error) from error
+    except SystemExit:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt from None
     return "completed", ""
 
 

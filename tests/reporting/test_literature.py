@@ -49,3 +49,13 @@ def test_unlike_figures_have_no_difference_and_missing_ones_are_told_so(full, tm
 def test_they_are_not_in_the_verdict(full, confirmed):
     verdicts = [confirmation.verdict(record, confirmation.confirmations(record)) for record in (full, confirmed)]
     assert verdicts[0] == verdicts[1]
+
+
+def test_perplexities_by_another_tokenizer_are_told_apart(full, tmp_path):
+    quoted = [Published(source=name, metric="val/perplexity", tokenizer=name, values={"mix": 20.0})
+              for name in ("t5-base", "topics")]  # fmt: skip
+    record = replace(full, spec=full.spec.model_copy(update={"published": quoted}))
+    assert [source.tokenizers for source in literature.published(record)] == [("t5-base", "topics"), None]
+    first, second = sections.published(assembled(record, tmp_path))
+    assert any("tokens of t5-base, ours in those of topics" in text for text in first.said)
+    assert not any("tokenizer" in text for text in second.said)

@@ -112,6 +112,17 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(store, family_settin
         assert history(rest.run_id, key) == history(whole.run_id, key)
 
 
+def test_other_loading_processes_change_no_number_and_nothing_else_may_change(store, tiny_settings):
+    run = experiment(tiny_settings)
+    whole = train(run)
+    part = train(run, hooks=Hooks(asked_to_stop=stop_at(7)))
+    with pytest.raises(AblateError, match=r"leave out optimizer.lr. Only trainer.num_workers may change"):
+        stored_experiment(part.run_id, {"trainer.num_workers": 1, "optimizer.lr": 1.0})
+    again = stored_experiment(part.run_id, {"trainer.num_workers": 1})
+    assert again.trainer.num_workers == 1
+    assert train(again, Place(run_id=part.run_id)).metrics == whole.metrics
+
+
 def test_a_run_killed_after_a_checkpoint_goes_on_from_it_without_logging_a_step_twice(store, tiny_settings):
     run = experiment(tiny_settings)
     whole = train(run)
