@@ -22,6 +22,8 @@ examples:
   ablate train data=text data.files='books/*.txt' data.tokenizer=tokenizer.json model=llama-9m
   ablate sweep sweeps/demo.yaml --workers 2
   ablate report demo
+  ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
+  ablate export RUN_ID --to hf --output exported
   ablate ui
 
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
@@ -32,6 +34,10 @@ _SWEEP = """\
 ablate sweep sweeps/demo.yaml --workers 2
   ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
   ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
+_PLAN = """\
+ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
+  ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
+  ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -76,6 +82,16 @@ def parser() -> argparse.ArgumentParser:
     told.add_argument("sweep", metavar="SWEEP", help="name of a sweep")
     told.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
     told.add_argument("--json", action="store_true", help="print as JSON")
+
+    cost = verb("plan", "what an experiment or a sweep needs of GPUs: memory, FLOPs, time", _PLAN)
+    cost.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=_OVERRIDES)
+    cost.add_argument("--gpu", default="h100-80gb", metavar="NAME", help="kind of GPU (default: h100-80gb)")
+    cost.add_argument("--devices", type=_positive, metavar="N", help="GPUs of one machine (default: trainer.devices, 1)")
+    cost.add_argument("--nodes", type=_positive, metavar="N", help="machines (default: trainer.nodes, 1)")
+    cost.add_argument("--mfu", type=_share, metavar="SHARE", help="model FLOPs utilisation (default: by size)")
+    cost.add_argument("--gpu-memory", type=_above_zero, metavar="GIB", help="memory of another kind of GPU")
+    cost.add_argument("--gpu-flops", type=_above_zero, metavar="TFLOPS", help="its peak in the arithmetic that is used")
+    cost.add_argument("--json", action="store_true", help="print as JSON, memory in bytes")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
     ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
@@ -135,6 +151,26 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
     return int(text)
+
+
+def _above_zero(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, given {text}")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1, given {text}")
+    return share
 
 
 def _port(text: str) -> int:
@@ -234,6 +270,23 @@ def _report(given: argparse.Namespace) -> int:
         from ablate.reporting.tables import render
 
         render(made, _console())
+    return 0
+
+
+def _plan(given: argparse.Namespace) -> int:
+    from ablate.planning.gpus import gpu_of
+    from ablate.planning.plan import Assumed, plan_file
+    from ablate.reading import file_and_overrides
+
+    gpu = gpu_of(given.gpu, given.gpu_memory, given.gpu_flops)
+    file, overrides = file_and_overrides(given.words)
+    found = plan_file(file, overrides, Assumed(gpu, given.devices, given.nodes, given.mfu))
+    if given.json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        from ablate.planning.tables import render
+
+        render(found, _console())
     return 0
 
 

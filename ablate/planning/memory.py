@@ -1,0 +1,141 @@
+"""What one device holds at the moment when it holds most, from traced steps and a setup."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.models import Model
+from ablate.planning.setup import Setup
+from ablate.planning.skeleton import Counts
+from ablate.planning.tracing import LABELS, Step, Timeline, trace
+
+PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "temporary")
+RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
+"""What is left free: the CUDA context with NCCL, and a share that the allocator loses between blocks."""
+WORKSPACE = 32 * 2**20
+"""That of cuBLAS on Hopper; it is 8 MiB on older GPUs."""
+PRIMES = (101, 103, 107, 109, 113, 127, 131)
+"""Batches that a step may be traced with. What it makes is as large as a product of the batch and sizes of the model; so
+where a prime divides no size of the model, it divides just what grows with the batch."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one device at its peak."""
+
+    parts: Mapping[str, float]
+    """By the names in `PARTS`."""
+    host: float
+    """Bytes of the host's memory for each device, with offloading."""
+
+    @property
+    def peak(self) -> float:
+        """All parts."""
+        return sum(self.parts.values())
+
+    def fits(self, capacity: float) -> bool:
+        """Whether a device of `capacity` bytes has room for it, with what cannot be used."""
+        return self.peak <= usable(capacity)
+
+
+def usable(capacity: float) -> float:
+    """What tensors can have of the memory of a device."""
+    return (capacity - RESERVE) * (1 - FRAGMENTED)
+
+
+@dataclass(frozen=True)
+class _Course:
+    """A step for any batch: what each event adds, `fixed + batch * each`."""
+
+    fixed: NDArray[np.float64]
+    each: NDArray[np.float64]
+    label: NDArray[np.int64]
+    backward: int
+
+
+class Meter:
+    """Measures the memory of a model in any setup; steps are traced when a setup first needs them."""
+
+    def __init__(self, model: Model, counts: Counts, shape: tuple[int, ...], classes: int, gpu: bool = True) -> None:
+        self.model, self.counts, self.shape, self.classes, self.gpu = model, counts, shape, classes, gpu
+        self._prime = _prime_for(model, shape)
+        self._courses: dict[tuple[str, bool], _Course] = {}
+
+    def memory(self, setup: Setup) -> Memory:
+        """The memory of one device, of the most loaded kind, in a steady state: after the first update."""
+        sharded = setup.strategy == "fsdp"
+        computed = "bf16-true" if sharded and setup.precision == "bf16-mixed" else setup.precision
+        course = self._course(computed, setup.checkpointing)
+        change = course.fixed + course.each * setup.micro_batch
+        streams = {name: np.cumsum(np.where(course.label == i, change, 0)) for i, name in enumerate(LABELS)}
+        own = self._own(setup)
+        offloaded = own if setup.offload else 0.0
+        gradients = self._gradients(setup, course, change, own)
+        if setup.strategy == "ddp":
+            gradients = gradients + own  # the buckets that are sent
+        temporary = streams["temporary"] + (WORKSPACE if self.gpu else 0)
+        if sharded:
+            temporary = temporary + self._gathered(computed)
+        courses = {
+            "parameters": streams["casts"] + own - offloaded,
+            "gradients": gradients * (0 if setup.offload else 1),
+            "optimizer": np.full(len(change), 2 * (own - offloaded)),
+            "activations": streams["activations"],
+            "logits": streams["logits"],
+            "temporary": temporary,
+        }
+        moment = int(np.argmax(sum(courses.values())))
+        return Memory({name: float(courses[name][moment]) for name in PARTS}, 4 * offloaded)
+
+    def states(self, setup: Setup) -> float:
+        """Bytes of parameters and optimizer, which are always there."""
+        return 0 if setup.offload else 3 * self._own(setup)
+
+    def _own(self, setup: Setup) -> float:
+        """Bytes of the parameters of one device, as the optimizer has them."""
+        weight = 2 if setup.precision == "bf16-true" else 4
+        return self.counts.total * weight / (setup.devices if setup.strategy == "fsdp" else 1)
+
+    def _gradients(
+        self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float
+    ) -> NDArray[np.float64]:
+        """Lightning frees the last gradients between forward and backward pass. Where several batches are accumulated
+        they stay, and each new one is there beside them until it is added."""
+        new = np.where(course.label == LABELS.index("gradients"), change, 0)
+        new = new * (own / new.sum())
+        if setup.accumulate > 1:
+            return own + new
+        courses = np.cumsum(new)
+        courses[: course.backward] += own
+        return courses
+
+    def _gathered(self, computed: str) -> float:
+        """What FSDP2 has whole: the block at work and the next one, which is fetched ahead; the first one's gradients
+        and their float32 copy, which is reduced; embedding and head, from the first to the last."""
+        width = 4 if computed == "32-true" else 2
+        block = self.counts.block * (2 * width + width + 4)
+        return block + (self.counts.embedding + self.counts.head) * width
+
+    def _course(self, precision: str, checkpointing: bool) -> _Course:
+        key = (precision, checkpointing)
+        if key not in self._courses:
+            step = Step(self.shape, self.classes, precision, checkpointing, self.gpu)
+            self._courses[key] = _per_item(trace(self.model, step, self._prime), self._prime)
+        return self._courses[key]
+
+
+def _prime_for(model: Model, shape: tuple[int, ...]) -> int:
+    """The first of `PRIMES` that divides no size of the model."""
+    sizes = [*shape, *(p.numel() for p in model.parameters())]
+    return next(prime for prime in PRIMES if all(size % prime for size in sizes))
+
+
+def _per_item(timeline: Timeline, batch: int) -> _Course:
+    """The course for any batch of a step that was traced with `batch`."""
+    grows = timeline.bytes % batch == 0
+    each, fixed = np.where(grows, timeline.bytes / batch, 0), np.where(grows, 0, timeline.bytes)
+    return _Course(fixed, each, timeline.label, timeline.backward)
