@@ -38,6 +38,8 @@ _PLAN = """\
 ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
   ablate plan sweeps/demo.yaml --gpu rtx-4090"""
+_EXPORT = "ablate export RUN_ID --to hf --output exported"
+_FORMS = "consolidated (torch), safetensors, or hf (a folder for transformers)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -92,6 +94,11 @@ def parser() -> argparse.ArgumentParser:
     cost.add_argument("--gpu-memory", type=_above_zero, metavar="GIB", help="memory of another kind of GPU")
     cost.add_argument("--gpu-flops", type=_above_zero, metavar="TFLOPS", help="its peak in the arithmetic that is used")
     cost.add_argument("--json", action="store_true", help="print as JSON, memory in bytes")
+
+    out = verb("export", "write a trained model for other programs", _EXPORT)
+    out.add_argument("source", metavar="CHECKPOINT_OR_RUN", help="a run's id, or the path of its last.ckpt")
+    out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
+    out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
     ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
@@ -287,6 +294,13 @@ def _plan(given: argparse.Namespace) -> int:
         from ablate.planning.tables import render
 
         render(found, _console())
+    return 0
+
+
+def _export(given: argparse.Namespace) -> int:
+    from ablate.exporting.export import export
+
+    print(export(given.source, given.to, given.output))
     return 0
 
 

@@ -92,8 +92,8 @@ class Meter:
         return Memory({name: float(courses[name][moment]) for name in PARTS}, 4 * offloaded)
 
     def states(self, setup: Setup) -> float:
-        """Bytes of parameters and optimizer, which are always there."""
-        return 0 if setup.offload else 3 * self._own(setup)
+        """Bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
+        return 0 if setup.offload else (5 if setup.strategy == "ddp" else 4) * self._own(setup)
 
     def _own(self, setup: Setup) -> float:
         """Bytes of the parameters of one device, as the optimizer has them."""

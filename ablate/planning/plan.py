@@ -154,7 +154,7 @@ def _fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]
         kind = (other.strategy, other.checkpointing, other.offload)
         if kind in found or (other.offload and any(not offloaded for _, _, offloaded in found)):
             continue
-        if meter.states(other) > capacity:  # without a look at the activations, which takes time
+        if meter.states(other) > usable(capacity):  # without a look at the activations, which takes time
             continue
         memory = meter.memory(other)
         if memory.fits(capacity):
