@@ -92,7 +92,8 @@ class Sources:
             attributes = self._needs(function.__code__, function.__globals__)
             used |= attributes
             todo += sorted(attributes - done - set(todo))
-        document = textwrap.indent(f'"""{inspect.cleandoc(cls.__doc__ or cls.__name__)}\n"""', "    ")
+        document = inspect.cleandoc(cls.__doc__ or cls.__name__)
+        document = textwrap.indent(f'"""{document}{chr(10) * (chr(10) in document)}"""', "    ")
         return "\n\n".join([f"class {cls.__name__}(nn.Module):\n{document}", *parts])
 
     def _needs(self, code: types.CodeType, names: dict[str, Any]) -> set[str]:

@@ -1,8 +1,9 @@
 """One training step of a model without numbers, with every tensor that it makes and frees.
 
-The step runs through our own model code and torch's autograd on fake tensors, which have shapes and storages but no
-memory. So whatever a placement, a norm layer or a sublayer keeps for the backward pass is counted as torch keeps it, and
-storages that tensors share are counted once. Two kernels that a GPU has and the CPU has not are stood in for.
+The step runs through our own model code and torch's autograd on tensors that have shapes and storages but no memory:
+those of the meta device, or, where there is autocast, which the meta device has not, fake tensors of the CPU. So
+whatever a placement, a norm layer or a sublayer keeps for the backward pass is counted as torch keeps it, and storages
+that tensors share are counted once. Kernels that are others on a GPU, or that the meta device lacks, are stood in for.
 
 Equal layers are traced a few times and repeated in the result, so that the time does not grow with the depth.
 """
@@ -121,22 +122,37 @@ class _FusedRMSNorm(torch.autograd.Function):
         return torch.empty_like(x), torch.empty_like(weight)
 
 
-class _GPUKernels(TorchFunctionMode):
-    """Puts in what a GPU computes with other kernels than the CPU. Attention needs nothing: both have a fused kernel,
-    which keeps its inputs, its output and one float32 for each query."""
+class _Kernels(TorchFunctionMode):
+    """Puts in the kernels of a real device: fused attention, which keeps its inputs, its output and one float32 for each
+    query, on the CPU as on a GPU; and the RMSNorm of a GPU."""
+
+    def __init__(self, gpu: bool) -> None:
+        super().__init__()
+        self.gpu = gpu
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is F.rms_norm and len(args) > 2 and args[2] is not None:
+        kwargs = kwargs or {}
+        if func is F.scaled_dot_product_attention and args[0].is_meta:
+            causal: bool = kwargs.get("is_causal", False)
+            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(*args[:3], 0.0, causal)[0]
+        if self.gpu and func is F.rms_norm and len(args) > 2 and args[2] is not None:
             return _FusedRMSNorm.apply(args[0], args[2])
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
 
 
 def trace(model: Model, step: Step, batch: int) -> Timeline:
     """The timeline of one forward and backward pass of `model`, on any device, over `batch` inputs."""
+    with _no_memory(step.precision), _shortened(model, step.precision) as runs:
+        return _traced(model, step, batch, runs)
+
+
+def _no_memory(precision: str) -> contextlib.AbstractContextManager[Any]:
+    """Where tensors take no memory. Fake tensors take a second to import and are several times slower."""
+    if precision != "bf16-mixed":
+        return torch.device("meta")
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode(), _shortened(model, step.precision) as runs:
-        return _traced(model, step, batch, runs)
+    return FakeTensorMode()
 
 
 def measured(model: Model, step: Step, inputs: Tensor, targets: Tensor) -> Timeline:
@@ -181,12 +197,11 @@ def _record(
         handles.append(layers[-1].register_forward_hook(leave))
         stack.callback(lambda: [handle.remove() for handle in handles])
         if step.checkpointing:
-            stack.enter_context(_checkpointed(layers))
+            stack.enter_context(_checkpointed(layers, step.gpu))
         stack.enter_context(tracker)
         tracker.see(inputs)
         tracker.see(targets)
-        if step.gpu:
-            stack.enter_context(_GPUKernels())
+        stack.enter_context(_Kernels(step.gpu))
         with torch.autocast("cpu", torch.bfloat16, enabled=step.precision == "bf16-mixed"):
             value = loss(model, inputs, targets)
         turn = tracker.turn()
@@ -273,11 +288,13 @@ def _signature(module: nn.Module) -> Any:
 
 
 @contextlib.contextmanager
-def _checkpointed(layers: list[nn.Module]) -> Iterator[None]:
-    """Lets each layer keep its inputs alone and compute the rest again in the backward pass."""
+def _checkpointed(layers: list[nn.Module], gpu: bool) -> Iterator[None]:
+    """Lets each layer keep its inputs alone and compute the rest again in the backward pass, in which torch leaves
+    function modes out."""
 
     def again(forward: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args: checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False)
+        settings: Any = {"context_fn": lambda: (contextlib.nullcontext(), _Kernels(gpu))}
+        return lambda *args: checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **settings)
 
     for layer in layers:
         vars(layer)["forward"] = again(layer.forward)
