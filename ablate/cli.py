@@ -88,7 +88,9 @@ def parser() -> argparse.ArgumentParser:
     cost = verb("plan", "what an experiment or a sweep needs of GPUs: memory, FLOPs, time", _PLAN)
     cost.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=_OVERRIDES)
     cost.add_argument("--gpu", default="h100-80gb", metavar="NAME", help="kind of GPU (default: h100-80gb)")
-    cost.add_argument("--devices", type=_positive, metavar="N", help="GPUs of one machine (default: trainer.devices, 1)")
+    cost.add_argument(
+        "--devices", type=_positive, metavar="N", help="GPUs of one machine (default: trainer.devices, 1)"
+    )
     cost.add_argument("--nodes", type=_positive, metavar="N", help="machines (default: trainer.nodes, 1)")
     cost.add_argument("--mfu", type=_share, metavar="SHARE", help="model FLOPs utilisation (default: by size)")
     cost.add_argument("--gpu-memory", type=_above_zero, metavar="GIB", help="memory of another kind of GPU")

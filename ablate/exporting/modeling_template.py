@@ -1,4 +1,4 @@
-"""A language model that was trained with Ablate, for `AutoModelForCausalLM.from_pretrained(..., trust_remote_code=True)`.
+"""A language model trained with Ablate, for `AutoModelForCausalLM.from_pretrained(..., trust_remote_code=True)`.
 
 Needs torch and transformers alone. The classes with a `forward` are those of the trained model, without their
 constructors: which of them is where, and with which factors, is in `config.json` under `modules`.

@@ -72,5 +72,7 @@ def _file(given: str) -> Path:
     if found is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
         text = f"{given} is neither a checkpoint nor a run that has one under {runs}."
-        raise AblateError(f"{text}{did_you_mean(given, known)} ablate ui shows the runs; ablate.checkpoint is their tag.")
+        raise AblateError(
+            f"{text}{did_you_mean(given, known)} ablate ui shows the runs; ablate.checkpoint is their tag."
+        )
     return found

@@ -133,9 +133,7 @@ def blueprint(module: nn.Module, sources: Sources) -> dict[str, Any]:
             for name, b in module._buffers.items()
             if b is not None
         },
-        "children": {
-            name: blueprint(child, sources) for name, child in module._modules.items() if child is not None
-        },
+        "children": {name: blueprint(child, sources) for name, child in module._modules.items() if child is not None},
     }
     return tree | {name: part for name, part in parts.items() if part}
 

@@ -19,8 +19,8 @@ RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
 WORKSPACE = 32 * 2**20
 """That of cuBLAS on Hopper; it is 8 MiB on older GPUs."""
 PRIMES = (101, 103, 107, 109, 113, 127, 131)
-"""Batches that a step may be traced with. What it makes is as large as a product of the batch and sizes of the model; so
-where a prime divides no size of the model, it divides just what grows with the batch."""
+"""Batches that a step may be traced with. What it makes is as large as a product of the batch and sizes of the model;
+so where a prime divides no size of the model, it divides just what grows with the batch."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,7 @@ class Meter:
         weight = 2 if setup.precision == "bf16-true" else 4
         return self.counts.total * weight / (setup.devices if setup.strategy == "fsdp" else 1)
 
-    def _gradients(
-        self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float
-    ) -> NDArray[np.float64]:
+    def _gradients(self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float) -> NDArray[np.float64]:
         """Lightning frees the last gradients between forward and backward pass. Where several batches are accumulated
         they stay, and each new one is there beside them until it is added."""
         new = np.where(course.label == LABELS.index("gradients"), change, 0)

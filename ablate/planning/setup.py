@@ -106,12 +106,12 @@ class Setup:
 
 
 def setup_of(experiment: Experiment, parallel: Parallel, devices: int | None, nodes: int | None) -> Setup:
-    """How `experiment` trains on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the batch cannot be
-    shared equally, or a setting makes no sense."""
+    """How `experiment` trains on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the batch cannot
+    be shared equally, or a setting makes no sense."""
     trainer = experiment.trainer
     own = parallel.devices if isinstance(parallel.devices, int) else 1
     world = (own if devices is None else devices) * (parallel.nodes if nodes is None else nodes)
-    strategy = parallel.strategy
+    strategy: str = parallel.strategy
     if strategy == "auto":
         strategy = "ddp" if world > 1 else "one"
     problems = []
@@ -119,7 +119,9 @@ def setup_of(experiment: Experiment, parallel: Parallel, devices: int | None, no
     if trainer.batch_size % parts:
         below, above = trainer.batch_size // parts * parts, -(-trainer.batch_size // parts) * parts
         near = " or ".join(str(n) for n in (below, above) if n)
-        text = f"must be a multiple of {parts}: devices ({world}) x trainer.accumulate ({trainer.accumulate}); {near} is"
+        text = (
+            f"must be a multiple of {parts}: devices ({world}) x trainer.accumulate ({trainer.accumulate}); {near} is"
+        )
         problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
     if parallel.cpu_offload and strategy != "fsdp":
         problems.append(Problem("trainer.cpu_offload", "needs trainer.strategy=fsdp", True))

@@ -60,7 +60,10 @@ def _setup(plan: Plan) -> str:
 
 def _memory(plan: Plan, gpu: GPU, console: Console) -> None:
     rows = [[f"  {name}", f"{plan.memory.parts[name] / GIB:.2f}"] for name in PARTS]
-    rows += [["  peak", f"{plan.memory.peak / GIB:.2f}"], [f"  usable on {gpu.name}", f"{usable(gpu.memory) / GIB:.2f}"]]
+    rows += [
+        ["  peak", f"{plan.memory.peak / GIB:.2f}"],
+        [f"  usable on {gpu.name}", f"{usable(gpu.memory) / GIB:.2f}"],
+    ]
     console.print()
     console.print(table(("memory of each device", "GiB"), rows, right=("GiB",)))
     if plan.memory.host:

@@ -123,8 +123,8 @@ class _FusedRMSNorm(torch.autograd.Function):
 
 
 class _Kernels(TorchFunctionMode):
-    """Puts in the kernels of a real device: fused attention, which keeps its inputs, its output and one float32 for each
-    query, on the CPU as on a GPU; and the RMSNorm of a GPU."""
+    """Puts in the kernels of a real device: fused attention, which keeps its inputs, its output and one float32 for
+    each query, on the CPU as on a GPU; and the RMSNorm of a GPU."""
 
     def __init__(self, gpu: bool) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ def measured(model: Model, step: Step, inputs: Tensor, targets: Tensor) -> Timel
 
 def _traced(model: Model, step: Step, batch: int, runs: list[tuple[int, int]]) -> Timeline:
     if len(step.shape) == 1:
-        inputs = targets = torch.empty((batch, *step.shape), dtype=torch.int64)
+        inputs, targets = (torch.empty((batch, *step.shape), dtype=torch.int64) for _ in range(2))
     else:
         inputs, targets = torch.empty((batch, *step.shape)), torch.empty(batch, dtype=torch.int64)
     if step.precision == "bf16-true" and inputs.is_floating_point():
@@ -175,9 +175,7 @@ def loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
     return F.cross_entropy(model(inputs).float().flatten(0, -2), targets.flatten())
 
 
-def _record(
-    model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: list[tuple[int, int]]
-) -> Timeline:
+def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: list[tuple[int, int]]) -> Timeline:
     tracker = _Tracker(model, step.classes)
     forward: list[int] = []  # the event before each layer, and that behind the last
     backward: list[int] = []  # the same of the backward pass: the event before the last layer, ..., behind the first
@@ -197,7 +195,7 @@ def _record(
         handles.append(layers[-1].register_forward_hook(leave))
         stack.callback(lambda: [handle.remove() for handle in handles])
         if step.checkpointing:
-            stack.enter_context(_checkpointed(layers, step.gpu))
+            stack.enter_context(checkpointed(layers, step.gpu))
         stack.enter_context(tracker)
         tracker.see(inputs)
         tracker.see(targets)
@@ -246,8 +244,8 @@ def _repeated(
 
 @contextlib.contextmanager
 def _shortened(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
-    """`model` on fake tensors, with `KEPT` of each run of equal layers; gives the layers that stand for others, by their
-    new index, and for how many."""
+    """`model` without memory, with `KEPT` of each run of equal layers; gives the layers that stand for others, by
+    their new index, and for how many."""
     container = blocks(model)
     layers = list(container)
     kept: list[nn.Module] = []
@@ -288,7 +286,7 @@ def _signature(module: nn.Module) -> Any:
 
 
 @contextlib.contextmanager
-def _checkpointed(layers: list[nn.Module], gpu: bool) -> Iterator[None]:
+def checkpointed(layers: list[nn.Module], gpu: bool = False) -> Iterator[None]:
     """Lets each layer keep its inputs alone and compute the rest again in the backward pass, in which torch leaves
     function modes out."""
 

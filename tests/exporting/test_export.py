@@ -51,7 +51,9 @@ def loaded(folder):
     return transformers.AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True).eval()
 
 
-@pytest.mark.parametrize(("kind", "settings"), CASES, ids=lambda part: part if isinstance(part, str) else " ".join(map(str, part.values())))
+@pytest.mark.parametrize(
+    ("kind", "settings"), CASES, ids=lambda part: part if isinstance(part, str) else " ".join(map(str, part.values()))
+)
 def test_transformers_gives_our_logits(kind, settings, tmp_path):
     if settings.get("norm.layer") == "groupnorm":
         settings = {**settings, "norm.layer.groups": 2}

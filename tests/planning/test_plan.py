@@ -110,7 +110,17 @@ def test_the_nearest_setting_is_the_largest_micro_batch_that_fits():
 
 
 def test_a_model_that_fits_nowhere_says_so(capsys):
-    words = ["plan", "model=llama-7b", "model.vocab_size=32000", "--gpu", "tiny", "--gpu-memory", "2", "--gpu-flops", "9"]
+    words = [
+        "plan",
+        "model=llama-7b",
+        "model.vocab_size=32000",
+        "--gpu",
+        "tiny",
+        "--gpu-memory",
+        "2",
+        "--gpu-flops",
+        "9",
+    ]
     assert main(words) == 0
     assert "no setting of these devices makes it fit" in capsys.readouterr().out
 

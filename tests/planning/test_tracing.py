@@ -45,7 +45,7 @@ def update(model, inputs, targets, precision, checkpointing):
     """A step without an optimizer, with torch's own autocast and checkpoints."""
     with contextlib.ExitStack() as stack:
         if checkpointing:
-            stack.enter_context(tracing._checkpointed(list(blocks(model)), gpu=False))
+            stack.enter_context(tracing.checkpointed(list(blocks(model)), gpu=False))
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
             value = torch.nn.functional.cross_entropy(model(inputs).float().flatten(0, -2), targets.flatten())
         value.backward()
