@@ -94,13 +94,13 @@ class Setup:
         """Setups that need less memory, by what they cost: smaller micro-batches, shards, recomputation, offloading."""
         share = self.batch_size // self.devices
         parts = [n for n in range(self.accumulate, share + 1) if share % n == 0]
-        strategies = [self.strategy] if self.strategy == "fsdp" or self.devices == 1 else [self.strategy, "fsdp"]
+        strategies = list(dict.fromkeys([self.strategy, "fsdp"]))
         return [
             replace(self, strategy=strategy, checkpointing=again, offload=offload, accumulate=n)
             for offload in ([True] if self.offload else [False, True])
             for again in ([True] if self.checkpointing else [False, True])
             for strategy in strategies
-            if strategy == "fsdp" or not offload
+            if (strategy == "fsdp" and (self.devices > 1 or offload)) or (strategy == self.strategy and not offload)
             for n in parts
         ]
 
