@@ -91,7 +91,8 @@ def main() -> int:
         return 2
     room = torch.cuda.get_device_properties(0).total_memory
     print(f"{torch.cuda.get_device_name(0)}, {room / GIB:.1f} GiB, torch {torch.__version__}, sequence {given.seq}\n")
-    print("| model | norm | batch | | predicted GiB | measured GiB | predicted / measured |\n|---|---|---|---|---|---|---|")
+    columns = ("model", "norm", "batch", "", "predicted GiB", "measured GiB", "predicted / measured")
+    print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     worst = 0.0
     for model in given.models:
         for norm in given.norms:

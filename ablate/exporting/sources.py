@@ -104,8 +104,7 @@ class Sources:
                 if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in names:
                     self._global(step.argval, names[step.argval])
                 elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval == "super":
-                    raise AblateError(f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name} calls "
-                                      "super(), which an export cannot hold.")  # fmt: skip
+                    raise AblateError(f"The model's code calls super() in {code.co_name}, which an export cannot hold.")
                 elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                     attributes.add(step.argval)
         return attributes
@@ -114,17 +113,18 @@ class Sources:
 def blueprint(module: nn.Module, sources: Sources) -> dict[str, Any]:
     """A module as plain values: class, attributes, shapes of parameters and buffers, children. Raises AblateError for
     an attribute that `forward` looks at and that is no plain value."""
-    tree: dict[str, Any] = {"class": sources.add(type(module))}
-    plain, other = {}, []
-    for name, value in vars(module).items():
-        if name not in _EVERY:
-            if _plain(value):
-                plain[name] = value
-            else:
-                other.append(name)
-    if missing := sorted(set(other) & sources.used.get(type(module), set())):
-        text = f"{type(module).__name__} keeps {', '.join(missing)}, which is no number, text or list of them"
-        raise AblateError(f"{text}; an export cannot hold it.")
+    cls = type(module)
+    tree: dict[str, Any] = {"class": sources.add(cls)}
+    used = sources.used.get(cls, set())
+    kept = {name: value for name, value in vars(module).items() if name not in _EVERY}
+    for name in used - set(kept):  # attributes of the class, but for methods, which are in its code
+        value = inspect.getattr_static(cls, name, None)
+        if value is not None and not hasattr(nn.Module, name) and _function(value) is None:
+            kept[name] = value
+    plain = {name: value for name, value in kept.items() if _plain(value)}
+    if missing := sorted((set(kept) - set(plain)) & used | module._non_persistent_buffers_set):
+        text = f"{cls.__name__} keeps {', '.join(missing)}, which is no number, text or list of them"
+        raise AblateError(f"{text}, nor in the checkpoint; an export cannot hold it.")
     parts = {
         "attributes": plain,
         "parameters": {name: None if p is None else list(p.shape) for name, p in module._parameters.items()},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ class Parallel(Config):
 
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """auto: one device, or ddp on several; fsdp shards parameters, gradients and optimizer over the devices."""
-    devices: Literal["auto"] | int = "auto"
+    devices: Literal["auto"] | Annotated[int, Field(gt=0)] = "auto"
     """GPUs of one node. auto: one."""
     nodes: int = Field(1, gt=0)
     """Machines."""

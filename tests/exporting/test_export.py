@@ -150,11 +150,11 @@ def test_a_plugin_is_exported_with_its_code(tmp_path, registries):
         "import math\nfrom typing import Literal\nfrom torch import nn\n"
         "from ablate.norms import Placement, placements\n"
         "ROOT = 0.25\n\n\ndef damp(x):\n    return x * math.sqrt(ROOT)\n\n\n"
-        "class MineResidual(nn.Module):\n"
+        "class MineResidual(nn.Module):\n    plus = 0.5\n\n"
         "    def __init__(self, site):\n        super().__init__()\n        self.norm = site.norm()\n"
         "        self.by = {'factor': 1.5}\n\n"
         "    def forward(self, x, f, *args):\n        return x + self._branch(f(self.norm(x), *args))\n\n"
-        "    def _branch(self, y):\n        return damp(y) * self.by['factor']\n\n\n"
+        "    def _branch(self, y):\n        return damp(y) * self.by['factor'] + self.plus\n\n\n"
         "@placements.register\nclass Mine(Placement):\n    kind: Literal['mine'] = 'mine'\n\n"
         "    def residual(self, site):\n        return MineResidual(site)\n"
     )
