@@ -112,11 +112,11 @@ class Meter:
         return courses
 
     def _gathered(self, computed: str) -> float:
-        """What FSDP2 has whole: the block at work and the next one, which is fetched ahead; the first one's gradients
-        and their float32 copy, which is reduced; embedding and head, from the first to the last."""
+        """What FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the next one, which is
+        fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are being reduced;
+        embedding and head, from the first to the last."""
         width = 4 if computed == "32-true" else 2
-        block = self.counts.block * (2 * width + width + 4)
-        return block + (self.counts.embedding + self.counts.head) * width
+        return self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * width
 
     def _course(self, precision: str, checkpointing: bool) -> _Course:
         key = (precision, checkpointing)
