@@ -1,4 +1,4 @@
-"""The command line: parsing and printing only. Whatever is heavy is imported by the verb that needs it."""
+"""The command line: what each verb calls and prints. Whatever is heavy is imported by the verb that needs it."""
 
 from __future__ import annotations
 
@@ -10,118 +10,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ablate import ranks
+from ablate.arguments import parser
 from ablate.errors import AblateError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.sweeping.spec import Sweep
-
-_EXAMPLES = """\
-examples:
-  ablate train norm=mix norm.alpha=0.25 optimizer.lr=3e-3
-  ablate train model=vit-digits norm=post trainer.max_steps=500
-  ablate train data=text data.files='books/*.txt' data.tokenizer=tokenizer.json model=llama-9m
-  ablate sweep sweeps/demo.yaml --workers 2
-  ablate report demo
-  ablate ladder sweeps/demo-ladder.yaml --workers 2
-  ablate ui
-
-exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
-"""
-_OVERRIDES = "key=value: a dotted path of the configuration and a YAML value, such as optimizer.lr=1e-3"
-_PLUGINS = "Python files with kinds of your own, such as plugins=my_norm.py"
-_SWEEP = """\
-ablate sweep sweeps/demo.yaml --workers 2
-  ablate sweep sweeps/mixln-table1.yaml --size 71m --scale 0.01
-  ablate sweep --all --dry-run
-  ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
-  ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
-_LADDER = """\
-ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
-  ablate ladder sweeps/mixln-table1.yaml --sizes 9m,20m,35m,60m --tokens-per-parameter 20 --extrapolate 1b"""
-_SIZES = "sizes of the file or of named models, such as 9m,20m,35m (default: all sizes of the file)"
-_PER_PARAMETER = "tokens for each weight of the layers (default: as in the file)"
-_SCALE = "run this share of the tokens, above 0 and at most 1; the report says so, and studies do not mix (default: 1)"
-_SUBMIT = (
-    "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
-    "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
-)
-
-
-def parser() -> argparse.ArgumentParser:
-    """The verbs and their options."""
-    raw = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
-        prog="ablate",
-        description="Ablations and sweeps of Transformer normalisation, on language and on vision.",
-        epilog=_EXAMPLES,
-        formatter_class=raw,
-    )
-    top.add_argument("--version", action="store_true", help="print the version")
-    verbs = top.add_subparsers(dest="verb", metavar="VERB")
-
-    def verb(name: str, text: str, example: str) -> argparse.ArgumentParser:
-        return verbs.add_parser(name, help=text, description=text, epilog=f"example:\n  {example}", formatter_class=raw)
-
-    one = verb("train", "train one experiment", "ablate train norm=mix norm.alpha=0.25 trainer.max_steps=100")
-    one.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=_OVERRIDES)
-    one.add_argument("--json", action="store_true", help="print the result as JSON")
-    one.add_argument("--resume", metavar="RUN_ID", help="continue an interrupted run from its last checkpoint")
-
-    many = verb("sweep", "run or continue a sweep", _SWEEP)
-    many.add_argument("file", nargs="?", metavar="FILE.yaml", help="the sweep file")
-    many.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, or budget.trials=20")
-    many.add_argument(
-        "--size", metavar="SIZE", help="of a file with sizes: this one (default: all, the smallest first)"
-    )
-    many.add_argument("--scale", type=_share, default=1.0, metavar="X", help=_SCALE)
-    many.add_argument("--scale-model", action="store_true", help="shrink the layers of the model by X as well")
-    many.add_argument("--all", action="store_true", help="with --dry-run: check and plan every file of sweeps/")
-    many.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
-    many.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
-    many.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
-    many.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
-    many.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
-
-    steps = verb("ladder", "the arms of a sweep at several sizes, and whether their difference stays", _LADDER)
-    steps.add_argument("file", metavar="FILE.yaml", help="the sweep file")
-    steps.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, over every size")
-    steps.add_argument("--sizes", type=_names, default=[], metavar="A,B,...", help=_SIZES)
-    steps.add_argument("--tokens-per-parameter", type=_positive, metavar="N", help=_PER_PARAMETER)
-    steps.add_argument("--extrapolate", metavar="SIZE", help="what the fits say of this size, and how surely")
-    steps.add_argument("--dry-run", action="store_true", help="print the plan of each size, run nothing")
-    steps.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
-    steps.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
-    steps.add_argument("--json", action="store_true", help="print what was found as JSON")
-
-    state = verb("status", "trials done, running, pruned, diverged, failed; best so far", "ablate status demo")
-    state.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
-    state.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
-    state.add_argument("--json", action="store_true", help="print as JSON")
-
-    told = verb("report", "compare the arms of a sweep: table, figures, where it is in MLflow", "ablate report demo")
-    told.add_argument("sweep", metavar="SWEEP", help="name of a sweep")
-    told.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
-    told.add_argument("--json", action="store_true", help="print as JSON")
-
-    ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
-    ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
-    ui.add_argument("--host", default="127.0.0.1", help="address to bind to (default: 127.0.0.1, this machine only)")
-
-    known = verb("list", "what there is to choose from", "ablate list placements")
-    choices = ["placements", "norms", "models", "data", "sweeps"]
-    known.add_argument("what", choices=choices, metavar=f"{{{','.join(choices)}}}")
-    known.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=_PLUGINS)
-    known.add_argument("--json", action="store_true", help="print as JSON")
-
-    resolved = verb("config", "print the resolved configuration as YAML", "ablate config model=llama-71m norm=lns")
-    resolved.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=_OVERRIDES)
-
-    schema = verb("schema", "print the JSON schema of the configuration, for editors", "ablate schema > ablate.json")
-    schema.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=_PLUGINS)
-    schema.add_argument("--sweep", action="store_true", help="of a sweep file instead of an experiment")
-    return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -157,32 +52,6 @@ def _run(given: argparse.Namespace) -> int:
     except BrokenPipeError:  # the reader, such as head, has gone: nothing to tell, unless work was cut short
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141 if given.verb in ("train", "sweep") else 0
-
-
-def _positive(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
-    return int(text)
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _share(text: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0 < share <= 1:
-        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1, given {text}")
-    return share
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"must be a number from 1 to 65535, given {text}")
-    return int(text)
 
 
 def _console(stderr: bool = False) -> Console:
@@ -364,6 +233,30 @@ def _report(given: argparse.Namespace) -> int:
         from ablate.reporting.tables import render
 
         render(made, _console())
+    return 0
+
+
+def _plan(given: argparse.Namespace) -> int:
+    from ablate.planning.gpus import gpu_of
+    from ablate.planning.plan import Assumed, plan_file
+    from ablate.reading import file_and_overrides
+
+    gpu = gpu_of(given.gpu, given.gpu_memory, given.gpu_flops)
+    file, overrides = file_and_overrides(given.words)
+    found = plan_file(file, overrides, Assumed(gpu, given.devices, given.nodes, given.mfu), given.size)
+    if given.json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        from ablate.planning.tables import render
+
+        render(found, _console())
+    return 0
+
+
+def _export(given: argparse.Namespace) -> int:
+    from ablate.exporting.export import export
+
+    print(export(given.source, given.to, given.output))
     return 0
 
 

@@ -131,7 +131,7 @@ def test_all_files_are_planned_without_their_data_and_a_broken_one_stops_no_othe
     assert "sweep b-tiny-scale0.5: " in out
     assert "text files=['nowhere/*.txt'] tokenizer=gpt2 (needed, and not looked for)" in out
     assert "150 updates = 307,200 tokens" in out
-    assert "Not the full setting (--scale 0.5)" in out
+    assert "Not the full setting (--scale 0.5 and further settings)" in out
 
 
 def test_config_given_back_is_the_identical_experiment(ablate, tmp_path):

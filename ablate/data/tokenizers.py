@@ -30,6 +30,10 @@ END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]", "[S
 """The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT."""
 
 
+KNOWN_SIZES = {"bytes": 256, "gpt2": 50_257, "t5-base": 32_000}
+"""Vocabularies whose size is known without loading them, for plans."""
+
+
 class Tokenizer(Protocol):
     """Turns text into token ids."""
 

@@ -24,15 +24,18 @@ def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         weight: of the output layer [vocabulary, d].
         targets: int64 [...].
     """
-    rows = max(1, LOGITS // len(weight))
     x, targets = x.flatten(0, -2), targets.flatten()
-    if len(x) <= rows:
+    if len(x) <= (rows := rows_at_once(len(weight))):
         total = F.cross_entropy(F.linear(x, weight).float(), targets, reduction="sum")
     else:
-        device = x.device.type
-        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
+        dtype = F.linear(x[:1], weight[:1]).dtype  # autocast's, if there is one
         total = _InParts.apply(x.to(dtype), weight, targets, rows)
     return total / targets.numel()
+
+
+def rows_at_once(vocabulary: int) -> int:
+    """The positions whose logits may be there together."""
+    return max(1, LOGITS // vocabulary)
 
 
 class _InParts(torch.autograd.Function):
@@ -43,21 +46,22 @@ class _InParts(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:
         wanted = any(ctx.needs_input_grad)
         total = torch.zeros((), device=x.device)
-        by_x, by_weight = [], torch.zeros_like(weight, dtype=torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
-            used = weight.to(x.dtype)
-            for part, target in zip(x.split(rows), targets.split(rows), strict=True):
-                logits = F.linear(part, used).float()
-                total = total + F.cross_entropy(logits, target, reduction="sum")
-                if wanted:
-                    counted = (target >= 0).unsqueeze(1)
-                    by_logits = logits.softmax(-1)
-                    by_logits.scatter_add_(1, target.clamp(min=0).unsqueeze(1), -counted.float())
-                    by_logits = (by_logits * counted).to(x.dtype)
-                    by_x.append(by_logits @ used)
-                    by_weight += by_logits.T @ part
+        by_x = torch.empty_like(x) if wanted else x
+        by_weight = torch.zeros(weight.shape if wanted else 0, device=x.device)
+        used = weight.to(x.dtype)
+        for start in range(0, len(x), rows):
+            part, target = x[start : start + rows], targets[start : start + rows]
+            logits = F.linear(part, used).float()
+            total = total + F.cross_entropy(logits, target, reduction="sum")
+            if wanted:
+                counted = (target >= 0).unsqueeze(1)
+                by_logits = logits.softmax(-1)
+                by_logits.scatter_add_(1, target.clamp(min=0).unsqueeze(1), -counted.float())
+                by_logits = (by_logits * counted).to(x.dtype)
+                by_x[start : start + rows] = by_logits @ used
+                by_weight += by_logits.T @ part
         if wanted:
-            ctx.save_for_backward(torch.cat(by_x), by_weight.to(weight.dtype))
+            ctx.save_for_backward(by_x, by_weight.to(weight.dtype))
         return total
 
     @staticmethod

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablate.config import Experiment
+from ablate.data.tokenizers import KNOWN_SIZES
+from ablate.planning.gpus import GPUS
 
 UNITS = {"language_modeling": "tokens", "image_classification": "images"}
 """Task -> what it is trained on, counted."""
-H100_FLOPS = 989e12
+H100_FLOPS = GPUS["h100-80gb"].bf16
 """Dense bfloat16 operations per second of one H100 (SXM), as its maker states them."""
 UTILISATION = 0.3
 """The share of them that training at these sizes is taken to reach. Published for comparable models are 38 to 47 %; at
 sequences of 256 and widths below 1024 less is possible."""
-_VOCABULARIES = {"bytes": 256, "topics": 256, "gpt2": 50_257}
-_PAPERS_VOCABULARY = 32_000  # of t5-base and LLaMA
+_PAPERS_VOCABULARY = KNOWN_SIZES["t5-base"]  # and LLaMA's
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ def unit_of(experiment: Experiment) -> str:
 
 def vocabulary_of(experiment: Experiment) -> int:
     """The vocabulary, as far as it is known without loading the tokenizer; else 32,000, that of the papers."""
-    tokenizer = str(getattr(experiment.data, "tokenizer", experiment.data.kind))
-    return getattr(experiment.model, "vocab_size", None) or _VOCABULARIES.get(tokenizer, _PAPERS_VOCABULARY)
+    tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
+    return getattr(experiment.model, "vocab_size", None) or KNOWN_SIZES.get(tokenizer, _PAPERS_VOCABULARY)
 
 
 def work(experiment: Experiment) -> Work:

@@ -114,6 +114,10 @@ class Task(LightningModule):
         inputs, _ = next(iter(loaders.train_dataloader()))
         return inputs.to(self.device)
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """A checkpoint says what it is of."""
+        checkpoint["experiment"] = self.experiment.to_tree()
+
     def configure_optimizers(self) -> Any:
         optimizer = self.experiment.optimizer.build(self.model)
         schedule = self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps)

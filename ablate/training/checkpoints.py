@@ -53,13 +53,19 @@ def newest(folder: Path) -> tuple[Path, Earlier] | None:
 
 
 def _read(file: Path) -> Earlier:
-    """How far the run had got that wrote `file`. Every byte is checked against the sums in it, which loading does
-    not."""
+    """How far the run had got that wrote `file`."""
+    content = load(file)
+    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"])
+
+
+def load(file: Path) -> dict[str, Any]:
+    """What is in a checkpoint. Every byte is checked against the sums in it, which torch does not; raises whatever is
+    wrong with it."""
     with zipfile.ZipFile(file) as archive:
         if (part := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {part} is wrong")
-    content = torch.load(file, map_location="cpu", weights_only=True)
-    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"])
+    content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    return content
 
 
 @contextlib.contextmanager

@@ -1,0 +1,173 @@
+"""The verbs of the command line and their options."""
+
+from __future__ import annotations
+
+import argparse
+
+_EXAMPLES = """\
+examples:
+  ablate train norm=mix norm.alpha=0.25 optimizer.lr=3e-3
+  ablate train model=vit-digits norm=post trainer.max_steps=500
+  ablate train data=text data.files='books/*.txt' data.tokenizer=tokenizer.json model=llama-9m
+  ablate sweep sweeps/demo.yaml --workers 2
+  ablate report demo
+  ablate ladder sweeps/demo-ladder.yaml --workers 2
+  ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
+  ablate export RUN_ID --to hf --output exported
+  ablate ui
+
+exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
+"""
+_OVERRIDES = "key=value: a dotted path of the configuration and a YAML value, such as optimizer.lr=1e-3"
+_PLUGINS = "Python files with kinds of your own, such as plugins=my_norm.py"
+_SWEEP = """\
+ablate sweep sweeps/demo.yaml --workers 2
+  ablate sweep sweeps/mixln-table1.yaml --size 71m --scale 0.01
+  ablate sweep --all --dry-run
+  ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
+  ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
+_LADDER = """\
+ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
+  ablate ladder sweeps/mixln-table1.yaml --sizes 9m,20m,35m,60m --tokens-per-parameter 20 --extrapolate 1b"""
+_SIZES = "sizes of the file or of named models, such as 9m,20m,35m (default: all sizes of the file)"
+_PER_PARAMETER = "tokens for each weight of the layers (default: as in the file)"
+_SCALE = "run this share of the tokens, above 0 and at most 1; the report says so, and studies do not mix (default: 1)"
+_PLAN = """\
+ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
+  ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
+  ablate plan sweeps/demo.yaml --gpu rtx-4090"""
+_EXPORT = "ablate export RUN_ID --to hf --output exported"
+_FORMS = "consolidated (torch), safetensors, or hf (a folder for transformers)"
+_SUBMIT = (
+    "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
+    "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The verbs and their options."""
+    raw = argparse.RawDescriptionHelpFormatter
+    top = argparse.ArgumentParser(
+        prog="ablate",
+        description="Ablations and sweeps of Transformer normalisation, on language and on vision.",
+        epilog=_EXAMPLES,
+        formatter_class=raw,
+    )
+    top.add_argument("--version", action="store_true", help="print the version")
+    verbs = top.add_subparsers(dest="verb", metavar="VERB")
+
+    def verb(name: str, text: str, example: str) -> argparse.ArgumentParser:
+        return verbs.add_parser(name, help=text, description=text, epilog=f"example:\n  {example}", formatter_class=raw)
+
+    one = verb("train", "train one experiment", "ablate train norm=mix norm.alpha=0.25 trainer.max_steps=100")
+    one.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=_OVERRIDES)
+    one.add_argument("--json", action="store_true", help="print the result as JSON")
+    one.add_argument("--resume", metavar="RUN_ID", help="continue an interrupted run from its last checkpoint")
+
+    many = verb("sweep", "run or continue a sweep", _SWEEP)
+    many.add_argument("file", nargs="?", metavar="FILE.yaml", help="the sweep file")
+    many.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, or budget.trials=20")
+    many.add_argument(
+        "--size", metavar="SIZE", help="of a file with sizes: this one (default: all, the smallest first)"
+    )
+    many.add_argument("--scale", type=_share, default=1.0, metavar="X", help=_SCALE)
+    many.add_argument("--scale-model", action="store_true", help="shrink the layers of the model by X as well")
+    many.add_argument("--all", action="store_true", help="with --dry-run: check and plan every file of sweeps/")
+    many.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
+    many.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
+    many.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
+    many.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    many.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
+
+    steps = verb("ladder", "the arms of a sweep at several sizes, and whether their difference stays", _LADDER)
+    steps.add_argument("file", metavar="FILE.yaml", help="the sweep file")
+    steps.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, over every size")
+    steps.add_argument("--sizes", type=_names, default=[], metavar="A,B,...", help=_SIZES)
+    steps.add_argument("--tokens-per-parameter", type=_positive, metavar="N", help=_PER_PARAMETER)
+    steps.add_argument("--extrapolate", metavar="SIZE", help="what the fits say of this size, and how surely")
+    steps.add_argument("--dry-run", action="store_true", help="print the plan of each size, run nothing")
+    steps.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
+    steps.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    steps.add_argument("--json", action="store_true", help="print what was found as JSON")
+
+    state = verb("status", "trials done, running, pruned, diverged, failed; best so far", "ablate status demo")
+    state.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
+    state.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    state.add_argument("--json", action="store_true", help="print as JSON")
+
+    told = verb("report", "compare the arms of a sweep: table, figures, where it is in MLflow", "ablate report demo")
+    told.add_argument("sweep", metavar="SWEEP", help="name of a sweep")
+    told.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    told.add_argument("--json", action="store_true", help="print as JSON")
+
+    cost = verb("plan", "what an experiment or a sweep needs of GPUs: memory, FLOPs, time", _PLAN)
+    cost.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=_OVERRIDES)
+    cost.add_argument("--size", metavar="SIZE", help="of a sweep file with sizes: this one")
+    cost.add_argument("--gpu", default="h100-80gb", metavar="NAME", help="kind of GPU (default: h100-80gb)")
+    cost.add_argument(
+        "--devices", type=_positive, metavar="N", help="GPUs of one machine (default: trainer.devices, 1)"
+    )
+    cost.add_argument("--nodes", type=_positive, metavar="N", help="machines (default: trainer.nodes, 1)")
+    cost.add_argument("--mfu", type=_share, metavar="SHARE", help="model FLOPs utilisation (default: by size)")
+    cost.add_argument("--gpu-memory", type=_above_zero, metavar="GIB", help="memory of another kind of GPU")
+    cost.add_argument("--gpu-flops", type=_above_zero, metavar="TFLOPS", help="its peak in the arithmetic that is used")
+    cost.add_argument("--json", action="store_true", help="print as JSON, memory in bytes")
+
+    out = verb("export", "write a trained model for other programs", _EXPORT)
+    out.add_argument("source", metavar="CHECKPOINT_OR_RUN", help="a run's id, or the path of its last.ckpt")
+    out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
+    out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
+
+    ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
+    ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
+    ui.add_argument("--host", default="127.0.0.1", help="address to bind to (default: 127.0.0.1, this machine only)")
+
+    known = verb("list", "what there is to choose from", "ablate list placements")
+    choices = ["placements", "norms", "models", "data", "sweeps"]
+    known.add_argument("what", choices=choices, metavar=f"{{{','.join(choices)}}}")
+    known.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=_PLUGINS)
+    known.add_argument("--json", action="store_true", help="print as JSON")
+
+    resolved = verb("config", "print the resolved configuration as YAML", "ablate config model=llama-71m norm=lns")
+    resolved.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=_OVERRIDES)
+
+    schema = verb("schema", "print the JSON schema of the configuration, for editors", "ablate schema > ablate.json")
+    schema.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=_PLUGINS)
+    schema.add_argument("--sweep", action="store_true", help="of a sweep file instead of an experiment")
+    return top
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
+    return int(text)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _above_zero(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, given {text}")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1, given {text}")
+    return share
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 65535, given {text}")
+    return int(text)

@@ -1,0 +1,109 @@
+"""A language model as `transformers` loads it: as its own LLaMA where that is the same, otherwise with its code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ablate.config import Experiment
+from ablate.exporting.source import Source
+from ablate.exporting.sources import Sources, blueprint
+
+TEMPLATE = Path(__file__).with_name("modeling_template.py")
+MARK, TABLE = "# (the trained model's classes)", "CLASSES: dict[str, type[nn.Module]] = {}"
+
+
+@dataclass(frozen=True)
+class Files:
+    """What is written."""
+
+    config: Mapping[str, Any]
+    weights: Mapping[str, Tensor]
+    words: str
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """File name -> content."""
+
+
+def is_plain(experiment: Experiment) -> bool:
+    """Whether the model is `transformers`' LLaMA."""
+    norm = experiment.norm
+    return norm.kind == "pre" and norm.layer.kind == "rmsnorm" and norm.final_norm
+
+
+def plain(source: Source) -> Files:
+    """As `LlamaForCausalLM`: the names are its own, and fused matrices are split."""
+    model: Any = source.experiment.model
+    heads, kv_heads = model.heads, model.kv_heads or model.heads
+    width = model.hidden // heads
+    weights: dict[str, Tensor] = {}
+    for name, value in source.state.items():
+        if name == "lm_head.weight":
+            if not model.tie_embeddings:
+                weights[name] = value
+        elif name.endswith("attn.qkv_proj.weight"):
+            for part, rows in zip("qkv", value.split([heads * width, kv_heads * width, kv_heads * width]), strict=True):
+                weights[_layer(name, "attn.qkv_proj", f"self_attn.{part}_proj")] = rows.clone()
+        elif name.endswith("mlp.gate_up_proj.weight"):
+            for part, rows in zip(("gate", "up"), value.chunk(2), strict=True):
+                weights[_layer(name, "gate_up_proj", f"{part}_proj")] = rows.clone()
+        else:
+            for ours, theirs in _NAMES.items():
+                name = name.replace(ours, theirs)
+            weights[f"model.{name}"] = value
+    eps: float = getattr(source.experiment.norm.layer, "eps")  # noqa: B009 - a field of RMSNorm
+    own = {"intermediate_size": model.mlp, "num_key_value_heads": kv_heads, "head_dim": width, "rms_norm_eps": eps}
+    own |= {"rope_theta": model.rope_base, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **_common(source), **own}
+    return Files(config, weights, "LlamaForCausalLM of transformers")
+
+
+_NAMES = {
+    "attn.o_proj": "self_attn.o_proj",
+    "attn_residual.norm": "input_layernorm",
+    "mlp_residual.norm": "post_attention_layernorm",
+}
+
+
+def _layer(name: str, ours: str, theirs: str) -> str:
+    return "model." + name.replace(ours, theirs)
+
+
+def own(source: Source) -> Files:
+    """With a file of code: the classes of its modules, and in the configuration how they are put together."""
+    sources = Sources()
+    tree = blueprint(source.model(), sources)
+    table = sources.table()
+    text = TEMPLATE.read_text(encoding="utf-8").replace(MARK, sources.text().strip() + "\n").replace(TABLE, table)
+    names = {"AutoConfig": "AblateConfig", "AutoModelForCausalLM": "AblateForCausalLM"}
+    config = {
+        "architectures": ["AblateForCausalLM"],
+        "model_type": "ablate",
+        "auto_map": {auto: f"modeling_ablate.{name}" for auto, name in names.items()},
+        **_common(source),
+        "use_cache": False,
+        "norm": source.experiment.norm.model_dump(mode="json"),
+        "modules": tree,
+    }
+    weights = {f"model.{name}": value for name, value in source.state.items()}
+    if source.experiment.model.model_dump().get("tie_embeddings"):
+        del weights["model.lm_head.weight"]
+    return Files(config, weights, "with its own code: trust_remote_code=True", {"modeling_ablate.py": text})
+
+
+def _common(source: Source) -> dict[str, Any]:
+    """What every language model has."""
+    model: Any = source.experiment.model
+    classes, (length,) = source.inputs
+    return {
+        "vocab_size": classes,
+        "hidden_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "max_position_embeddings": length,
+        "tie_word_embeddings": model.tie_embeddings,
+        "torch_dtype": "float32",
+    }

@@ -1,0 +1,78 @@
+"""What is exported: the model of a checkpoint, found by the run's id or by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ablate import tracking
+from ablate.config import Experiment
+from ablate.errors import AblateError, did_you_mean
+from ablate.models import Model
+from ablate.training.checkpoints import CHECKPOINT, load
+
+PREFIX = "model."  # of the model in the state of a task
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained model."""
+
+    file: Path
+    experiment: Experiment
+    state: Mapping[str, Tensor]
+    """The weights by the model's own names."""
+    step: int
+    """Updates that it was trained for."""
+
+    @property
+    def inputs(self) -> tuple[int, tuple[int, ...]]:
+        """(classes, shape of one input), as the weights have them."""
+        if "embed_tokens.weight" in self.state:
+            return len(self.state["embed_tokens.weight"]), (getattr(self.experiment.data, "seq_len", 0),)
+        patches = self.state["vit.patch_embed.proj.weight"]
+        side = int((self.state["vit.pos_embed"].shape[1] - 1) ** 0.5) * patches.shape[-1]
+        return len(self.state["vit.head.weight"]), (patches.shape[1], side, side)
+
+    def model(self) -> Model:
+        """The model itself, in evaluation mode."""
+        config = self.experiment
+        with torch.device("meta"):
+            model = config.model.build(config.norm, config.init, *self.inputs)
+        model.load_state_dict(dict(self.state), assign=True)
+        return model.eval()
+
+
+def find(given: str) -> Source:
+    """The model of a checkpoint's file, its folder, or a run's id. Raises AblateError."""
+    file = _file(given)
+    try:
+        content = load(file)
+        weights = content["state_dict"]
+        tree, step = content["experiment"], int(content["global_step"])
+    except MemoryError:
+        raise
+    except KeyError as error:
+        raise AblateError(f"{file} is no checkpoint of Ablate, or of an earlier version: it has no {error}.") from None
+    except Exception as error:
+        raise AblateError(f"The checkpoint {file} is damaged ({error}). The one before it may be beside it.") from None
+    state = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
+    return Source(file, Experiment.from_mapping(tree, source=str(file)), state, step)
+
+
+def _file(given: str) -> Path:
+    """The checkpoint that `given` names."""
+    path = Path(given).expanduser()
+    runs = tracking.store_path() / "runs"
+    found = next((p for p in (path, path / CHECKPOINT, runs / given / CHECKPOINT) if p.is_file()), None)
+    if found is None:
+        known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
+        text = f"{given} is neither a checkpoint nor a run that has one under {runs}."
+        raise AblateError(
+            f"{text}{did_you_mean(given, known)} ablate ui shows the runs; ablate.checkpoint is their tag."
+        )
+    return found

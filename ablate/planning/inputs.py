@@ -1,0 +1,42 @@
+"""The vocabulary and the shape of one input, where possible without reading the data."""
+
+from __future__ import annotations
+
+from ablate import tracking
+from ablate.config import Experiment
+from ablate.errors import DataError
+
+CLASSES = 1000  # of ImageNet
+
+
+def inputs_of(experiment: Experiment) -> tuple[int, tuple[int, ...], str]:
+    """(classes, shape, what had to be assumed) of an experiment's corpus. Raises DataError where there is neither a
+    corpus nor a setting that says it, such as model.vocab_size."""
+    seq: int | None = getattr(experiment.data, "seq_len", None)
+    pixels: int | None = getattr(experiment.data, "image_size", None)
+    vocabulary: int | None = getattr(experiment.model, "vocab_size", None)
+    if seq is not None:
+        name: str | None = getattr(experiment.data, "tokenizer", None)
+        if vocabulary is None and name is not None:
+            vocabulary = _vocabulary(name)
+        if vocabulary is not None:
+            return vocabulary, (seq,), ""
+    try:
+        corpus = experiment.data.load(tracking.cache_folder())
+    except DataError:
+        if pixels is None:
+            raise
+        return CLASSES, (3, pixels, pixels), f"The images cannot be read here; {CLASSES:,} classes are assumed."
+    return vocabulary or corpus.classes, corpus.shape, ""
+
+
+def _vocabulary(name: str) -> int:
+    """The size of a tokenizer's vocabulary. Raises DataError that says how to do without."""
+    from ablate.data.tokenizers import KNOWN_SIZES, load_tokenizer
+
+    if name in KNOWN_SIZES:
+        return KNOWN_SIZES[name]
+    try:
+        return load_tokenizer(name).vocab_size
+    except DataError as error:
+        raise DataError(f"{error} A plan needs its size alone: model.vocab_size=32000.") from None

@@ -1,0 +1,81 @@
+"""Peak memory of one rank of FSDP2 on the CPU, over gloo, against what `ablate plan` says.
+
+    torchrun --standalone --nproc-per-node 2 benchmarks/memory_fsdp.py
+
+A small LLaMA, in which the gathered layers weigh much; gloo takes buffers of its own besides. Measured is what torch's
+profiler sees the allocator hand out in the third update, with the shards that are there before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.profiler import ProfilerActivity, profile
+
+from ablate import Experiment
+from ablate.planning.memory import Meter
+from ablate.planning.setup import Setup
+from ablate.planning.skeleton import blocks, count, skeleton
+from ablate.planning.tracing import checkpointed, loss
+
+SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688, "layers": 8, "heads": 4}
+
+
+def update(model: Any, optimizer: torch.optim.Optimizer, batch: int, checkpointing: bool) -> None:
+    """One update of random tokens, in the order of Lightning."""
+    with checkpointed(list(blocks(model))) if checkpointing else contextlib.nullcontext():
+        tokens, targets = (torch.randint(CLASSES, (batch, *SHAPE)) for _ in range(2))
+        value = loss(model, tokens, targets)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+
+
+def measured(experiment: Experiment, setup: Setup) -> float:
+    """Bytes of this rank at its peak."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    policy = mixed if setup.precision == "bf16-mixed" else MixedPrecisionPolicy()
+    model: Any = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
+    for layer in (*blocks(model), model):
+        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    optimizer = experiment.optimizer.build(model)
+    for _ in range(2):
+        update(model, optimizer, setup.micro_batch, setup.checkpointing)
+    shards = sum(p.to_local().numel() for p in model.parameters())
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        update(model, optimizer, setup.micro_batch, setup.checkpointing)
+    results: Any = seen.profiler
+    events = [(e.start_ns(), e.nbytes()) for e in results.kineto_results.events() if e.name() == "[memory]"]
+    return 16 * shards + float(np.cumsum([size for _, size in sorted(events)]).max())
+
+
+def main() -> int:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    ranks = dist.get_world_size()
+    experiment = Experiment.from_mapping({"model": SIZE})
+    for precision in ("32-true", "bf16-mixed"):
+        for checkpointing in (False, True):
+            for batch in (2, 16):
+                setup = Setup("fsdp", ranks, precision, ranks * batch, 1, checkpointing, False)
+                found = measured(experiment, setup)
+                model = skeleton(experiment, CLASSES, SHAPE)
+                plan = Meter(model, count(model, SHAPE), SHAPE, CLASSES, gpu=False).memory(setup)
+                if dist.get_rank() == 0:
+                    mode = "checkpointed" if checkpointing else "eager"
+                    ratio = plan.peak / found
+                    print(f"{precision} {mode} batch {batch}: predicted / measured {ratio:.2f}")
+    dist.destroy_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

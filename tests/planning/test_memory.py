@@ -1,0 +1,54 @@
+"""The whole memory of training, against torch's allocator over real updates on the CPU."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from ablate.config import Experiment
+from ablate.planning.memory import Meter
+from ablate.planning.setup import Setup
+from ablate.planning.skeleton import blocks, count, skeleton
+from ablate.planning.tracing import checkpointed, loss
+
+SHAPE, CLASSES = (32,), 300
+
+
+def experiment_of(kind):
+    model = {"kind": "llama", "hidden": 64, "mlp": 172, "layers": 7, "heads": 4}
+    return Experiment.from_mapping({"model": model, "norm": kind})
+
+
+def train(experiment, setup):
+    """Two updates, in the order of Lightning: gradients go before the first backward pass of an update."""
+    model = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
+    optimizer = experiment.optimizer.build(model)
+    with checkpointed(list(blocks(model))) if setup.checkpointing else contextlib.nullcontext():
+        for _ in range(2):
+            for part in range(setup.accumulate):
+                inputs, targets = (torch.randint(CLASSES, (setup.micro_batch, *SHAPE)) for _ in range(2))
+                with torch.autocast("cpu", torch.bfloat16, enabled=setup.precision == "bf16-mixed"):
+                    value = loss(model, inputs, targets)
+                if part == 0:
+                    optimizer.zero_grad()
+                value.backward()
+            optimizer.step()
+
+
+@pytest.mark.parametrize("batch", [2, 24], ids=["states-weigh-most", "activations-weigh-most"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize(("kind", "precision"), [("mix", "32-true"), ("peri", "bf16-mixed")])
+def test_the_peak_of_training_is_that_of_the_allocator(kind, precision, checkpointing, accumulate, batch):
+    experiment = experiment_of(kind)
+    setup = Setup("one", 1, precision, batch, accumulate, checkpointing, False)
+    train(experiment, setup)  # what is made once for all
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        train(experiment, setup)
+    events = [(e.start_ns(), e.nbytes()) for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    measured = np.cumsum([size for _, size in sorted(events)]).max()
+    model = skeleton(experiment, CLASSES, SHAPE)
+    predicted = Meter(model, count(model, SHAPE), SHAPE, CLASSES, gpu=False).memory(setup)
+    assert predicted.peak == pytest.approx(measured, rel=0.02)

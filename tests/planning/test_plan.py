@@ -1,0 +1,208 @@
+"""What a plan says, and whether what it proposes fits."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from ablate.cli import main
+from ablate.config import Experiment
+from ablate.errors import AblateError, ConfigError
+from ablate.models import head
+from ablate.planning.gpus import GIB, GPUS, gpu_of
+from ablate.planning.memory import PARTS, Meter, usable
+from ablate.planning.plan import Assumed, plan, plan_file, utilisation
+from ablate.planning.setup import Setup
+from ablate.planning.skeleton import count, skeleton
+
+BIG = {"model": "llama-1b", "model.vocab_size": 32000, "data.seq_len": 256, "trainer.batch_size": 256}
+H100 = Assumed(GPUS["h100-80gb"], devices=8)
+
+
+def made(settings, assumed=H100):
+    found = plan_file(None, settings, assumed)
+    assert set(found.memory.parts) == set(PARTS)
+    return found
+
+
+def meter(name="llama-71m", vocabulary=32000, seq=256, **settings):
+    experiment = Experiment.from_mapping({"model": name}, settings)
+    model = skeleton(experiment, vocabulary, (seq,))
+    return Meter(model, count(model, (seq,)), (seq,), vocabulary)
+
+
+def setup(**more):
+    values = {"strategy": "one", "devices": 1, "precision": "bf16-mixed", "batch_size": 64, "accumulate": 1}
+    return Setup(**{**values, "checkpointing": False, "offload": False, **more})
+
+
+def test_states_are_sixteen_bytes_a_parameter_and_shared_by_fsdp():
+    found = meter()
+    total = found.counts.total
+    one = found.memory(setup(precision="32-true", batch_size=1)).parts
+    assert one["parameters"] == 4 * total
+    assert one["optimizer"] == 8 * total
+    assert found.memory(setup(accumulate=2)).parts["gradients"] >= 4 * total
+    shared = found.memory(setup(strategy="fsdp", devices=8, precision="32-true")).parts
+    assert shared["parameters"] == 4 * total / 8
+    assert shared["optimizer"] == 8 * total / 8
+    away = found.memory(setup(strategy="fsdp", devices=8, offload=True))
+    assert away.parts["gradients"] == away.parts["optimizer"] == 0
+    assert away.parts["parameters"] < 1e-2 * shared["parameters"]  # norms compute with float32 copies of their weights
+    assert away.host == 16 * total / 8
+
+
+def test_activations_grow_with_the_micro_batch_and_shrink_with_what_saves_them():
+    found = meter()
+    one, two, three = (found.memory(setup(batch_size=size)).parts["activations"] for size in (32, 64, 96))
+    assert three - two == pytest.approx(two - one, rel=1e-3)  # the gradient of the head is the same
+    assert found.memory(setup(batch_size=64, accumulate=2)).parts["activations"] == one
+    assert found.memory(setup(batch_size=64, devices=2, strategy="ddp")).parts["activations"] == one
+    assert found.memory(setup(checkpointing=True)).parts["activations"] < two / 5
+
+
+def test_logits_are_those_of_the_loss():
+    found = meter()
+    few, many = (found.memory(setup(batch_size=size)).parts["logits"] for size in (4, 64))
+    assert 8 <= few / (4 * 256 * 32000) <= 14  # bytes: float32 logits, one or two gradients, bfloat16 logits at most
+    assert 8 <= many / head.LOGITS <= 16  # never all of the batch
+
+
+def test_a_batch_that_was_not_traced_is_as_if_it_were(monkeypatch):
+    for name in ("llama-9m", "vit-digits"):
+        experiment = Experiment.from_mapping({"model": name, "norm": "peri"})
+        shape = (32,) if name == "llama-9m" else (1, 8, 8)
+        model = skeleton(experiment, 50, shape)
+        found = Meter(model, count(model, shape), shape, 50)
+        line = found.memory(setup(batch_size=12)).parts
+        other = Meter(model, count(model, shape), shape, 50)
+        other._prime = 12  # then every size that 12 divides is taken for the batch's: the peak is right at 12 alone
+        assert sum(other.memory(setup(batch_size=12)).parts.values()) == sum(line.values())
+
+
+def test_what_is_proposed_fits_and_can_be_pasted():
+    assumed = Assumed(gpu_of("small", 12, 100), devices=8)
+    found = made(BIG, assumed)
+    assert not found.fits
+    assert found.fitting
+    for fitting in found.fitting:
+        assert fitting.memory.fits(12 * GIB)
+        words = dict(word.split("=") for word in fitting.words)
+        pasted = {key: {"true": True}.get(value, value) for key, value in words.items()}
+        pasted = {key: int(value) if str(value).isdigit() else value for key, value in pasted.items()}
+        again = made({**BIG, **pasted}, assumed)
+        assert again.fits
+        assert again.memory.peak == fitting.memory.peak
+    assert len({f.words for f in found.fitting}) == len(found.fitting)
+    assert found.fitting[0].slower == min(f.slower for f in found.fitting)
+
+
+def test_the_nearest_setting_is_the_largest_micro_batch_that_fits():
+    assumed = Assumed(gpu_of("small", 6, 100))
+    settings = {"model": "llama-71m", "model.vocab_size": 32000, "data.seq_len": 256, "trainer.batch_size": 64}
+    found = made(settings, assumed)
+    assert not found.fits
+    (word,) = found.fitting[0].words
+    parts = int(word.removeprefix("trainer.accumulate="))
+    assert parts > 1
+    assert not made({**settings, "trainer.accumulate": parts // 2}, assumed).fits
+
+
+def test_a_model_that_fits_nowhere_says_so(capsys):
+    words = [
+        "plan",
+        "model=llama-7b",
+        "model.vocab_size=32000",
+        "--gpu",
+        "tiny",
+        "--gpu-memory",
+        "2",
+        "--gpu-flops",
+        "9",
+    ]
+    assert main(words) == 0
+    assert "no setting of these devices makes it fit" in capsys.readouterr().out
+
+
+def test_time_is_flops_over_the_share_of_the_peak():
+    found = made({**BIG, "trainer.max_steps": 1000}, Assumed(GPUS["h100-80gb"], devices=8, mfu=0.5))
+    rate = 8 * 989.4e12 * 0.5 / found.counts.training_flops
+    assert found.items_per_second == pytest.approx(rate)
+    assert found.items == 1000 * 256 * 256
+    assert found.days == pytest.approx(found.items / rate / 86400)
+    assert found.gpu_hours == pytest.approx(8 * 24 * found.days)
+    again = made({**BIG, "trainer.max_steps": 1000, "trainer.activation_checkpointing": True})
+    assert again.mfu == utilisation(again.counts.rest) == 0.45
+    assert again.items_per_second == pytest.approx(rate / 0.5 * 0.45 * 3 / 4)
+    plain = made({**BIG, "trainer.precision": "32-true"})
+    assert plain.items_per_second < again.items_per_second / 5
+
+
+def test_mistakes_are_told():
+    with pytest.raises(ConfigError, match=r"devices \(8\) x trainer.accumulate \(3\); 240 or 264 is"):
+        made({**BIG, "trainer.batch_size": 256, "trainer.accumulate": 3} | {"trainer.batch_size": 255})
+    with pytest.raises(ConfigError, match=r"--gpu: unknown GPU.*Did you mean h100-80gb\?"):
+        gpu_of("h100-80g")
+    with pytest.raises(ConfigError, match=r"trainer.strategy: .*'ddp'"):
+        made({**BIG, "trainer.strategy": "zero"})
+    with pytest.raises(ConfigError, match=r"trainer.cpu_offload: needs trainer.strategy=fsdp"):
+        made({**BIG, "trainer.cpu_offload": True})
+    with pytest.raises(ConfigError, match=r"trainer.acumulate: unknown key. Did you mean trainer.accumulate\?"):
+        made({**BIG, "trainer.acumulate": 2})
+    with pytest.raises(AblateError, match=r"model.vocab_size=32000"):
+        made({"data": "text", "data.files": "a.txt", "data.tokenizer": "./nowhere.json"})
+
+
+def test_a_sweep_costs_its_trials_and_its_confirmation(tmp_path):
+    file = tmp_path / "cost.yaml"
+    file.write_text(
+        "name: cost\n"
+        "experiment: {model: llama-9m, data: {kind: topics, seq_len: 64}, trainer: {max_steps: 50, batch_size: 8}}\n"
+        "arms: {pre: {norm: pre}, post: {norm: post}}\n"
+        "search: {optimizer.lr: [0.001, 0.002, 0.003]}\nsampler: grid\nconfirm: {seeds: 4}\n"
+    )
+    found = plan_file(str(file), {}, Assumed(GPUS["l4"]))
+    one = 50 * 8 * 64
+    assert [arm.items for arm in found.arms] == [(3 + 4) * one] * 2
+    assert found.items == 14 * one
+    single = plan(Experiment.load(None, {"model": "llama-9m", "data.seq_len": 64}), Assumed(GPUS["l4"]))
+    assert found.gpu_hours == pytest.approx(14 * one / single.items_per_second / 3600)
+    limited = plan_file(str(file), {"budget.tokens": 2 * one}, Assumed(GPUS["l4"]))
+    assert [arm.items for arm in limited.arms] == [(2 + 4) * one] * 2
+
+
+def test_a_file_may_have_what_only_a_plan_knows(tmp_path):
+    file = tmp_path / "experiment.yaml"
+    file.write_text("model: llama-71m\ntrainer: {strategy: fsdp, devices: 4, nodes: 2, batch_size: 64}\n")
+    found = plan_file(str(file), {"trainer.accumulate": 2}, Assumed(GPUS["l4"]))
+    assert (found.setup.strategy, found.setup.devices, found.setup.micro_batch) == ("fsdp", 8, 4)
+
+
+def test_the_command_prints_a_table_and_json(capsys):
+    words = ["plan", "model=vit-tiny", "data=image_folder", "data.root=/nowhere", "trainer.batch_size=64"]
+    assert main([*words, "--json", "--gpu", "rtx-4090"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["parameters"]["total"] == 5717416
+    assert found["memory"]["peak"] == pytest.approx(sum(found["memory"][part] for part in PARTS))
+    assert found["fits"] is True
+    assert found["gpu"]["usable"] == usable(23.5 * GIB)
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "It fits." in text
+    assert "1,000 classes are assumed" in text
+
+
+def test_seven_billion_parameters_take_seconds_and_neither_lightning_nor_a_gpu():
+    code = (
+        "import sys; from ablate.cli import main;"
+        "main(['plan', 'model=llama-7b', 'model.vocab_size=32000', 'trainer.batch_size=512', '--devices', '8']);"
+        "print([m for m in ('lightning', 'mlflow', 'optuna', 'timm', 'transformers') if m in sys.modules])"
+    )
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin
+    assert took < 10  # 4 where nothing else runs
