@@ -12,6 +12,7 @@ from torchmetrics.text import Perplexity
 from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
+from ablate.models import Model
 from ablate.tasks.base import Task
 
 
@@ -27,8 +28,10 @@ class LanguageModeling(Task):
     reports = ("val/loss", "val/perplexity", "val/bits_per_byte")
     reports_further = ("loss", "perplexity", "bits_per_byte")
 
-    def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
-        super().__init__(experiment, corpus, compiled)
+    def __init__(
+        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
+    ) -> None:
+        super().__init__(experiment, corpus, compiled, model)
         self.bytes_per_token = corpus.bytes_per_token
         self.perplexity = Perplexity(ignore_index=IGNORED)
         self.padded = corpus.padded
@@ -55,9 +58,9 @@ class LanguageModeling(Task):
             return
         targets = ranks.total(torch.stack(self._counts).sum())
         self._counts.clear()
-        self.train_loss_scale = config.batch_size * self.per_item / targets
-        gradients = [p.grad for p in self.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, self.train_loss_scale)
+        self.train_loss_scale = config.batch_size * self.per_item * config.tensor_parallel / targets
+        for gradients in ranks.sharded_alike(p.grad for p in self.parameters() if p.grad is not None):
+            torch._foreach_mul_(gradients, self.train_loss_scale)
 
     def measure(self, logits: Tensor, targets: Tensor) -> None:
         self.perplexity.update(logits, targets)

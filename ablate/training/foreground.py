@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from ablate import ranks
+from ablate import ranks, slurm, tracking
 from ablate.config import Experiment
 from ablate.training.train import Hooks, Place, Result, run_name, train
 
@@ -33,6 +33,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     total = experiment.trainer.max_steps
 
     def started(run: str, text: str, before: Earlier) -> None:
+        slurm.remember(tracking.store(), run)
         console.print(f"run {run}: {text}", markup=False)
         if before.updates:
             console.print(f"goes on at update {before.updates}/{total}", markup=False)
@@ -53,6 +54,8 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     )
     if result.status == "interrupted":
         console.print(f"Go on with: {ranks.command()} train --resume {result.run_id}", markup=False)
+        if told := slurm.requeue(asked):
+            console.print(told, markup=False)
     else:
         where = f'run "{run_name(experiment)}" of the experiment "{Place.experiment}"'
         console.print(f"In MLflow: {where}. Open it with: ablate ui", markup=False)
@@ -61,7 +64,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 
 @contextlib.contextmanager
 def _ctrl_c() -> Iterator[list[int]]:
-    """A list that Ctrl-C or SIGTERM makes true; the second one raises KeyboardInterrupt."""
+    """The signals that asked to stop; the second one raises KeyboardInterrupt."""
     asked: list[int] = []
 
     def stop(number: int, frame: object) -> None:
@@ -69,7 +72,7 @@ def _ctrl_c() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in slurm.STOPPING}
     try:
         yield asked
     finally:
