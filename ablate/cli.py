@@ -203,8 +203,8 @@ def _train(given: argparse.Namespace) -> int:
     from ablate.config import Experiment
     from ablate.launch import launch
     from ablate.reading import file_and_overrides
-    from ablate.training.trainer import to_launch
     from ablate.training.foreground import train_in_foreground
+    from ablate.training.trainer import to_launch
 
     file, overrides = file_and_overrides(given.words)
     if not given.resume and (before := slurm.remembered(tracking.store())):

@@ -32,7 +32,7 @@ CONVERTED = "converted.tmp"  # a checkpoint of one kind made of one of the other
 
 
 def sharing(config: TrainerConfig) -> str:
-    """"one", "ddp" or "fsdp": how the ranks that there are train. A single one has nothing to share."""
+    """How the ranks that there are train: as "one", by "ddp" or by "fsdp". A single one has nothing to share."""
     if ranks.world_size() == 1:
         return "one"
     return "ddp" if config.strategy == "auto" else config.strategy
@@ -192,7 +192,11 @@ def _llama_fused(config: Any) -> dict[str, list[int]]:
 
 def _llama_problems(config: Any, size: int) -> list[tuple[str, str, Any]]:
     given = {"heads": config.heads, "kv_heads": config.kv_heads or config.heads, "mlp": config.mlp}
-    return [(f"model.{k}", f"must be a multiple of trainer.tensor_parallel ({size})", n) for k, n in given.items() if n % size]
+    return [
+        (f"model.{k}", f"must be a multiple of trainer.tensor_parallel ({size})", n)
+        for k, n in given.items()
+        if n % size
+    ]
 
 
 TENSOR_PLANS = {"llama": TensorPlan(_llama_styles, _llama_fused, ("heads", "kv_heads"), _llama_problems)}

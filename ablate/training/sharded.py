@@ -153,7 +153,9 @@ def consolidated(folder: Path, change: Change, groups: list[list[str]]) -> dict[
             {**group, "params": [numbers[name] for name in group["params"]]} for group in _grouped(saved, groups)
         ],
     }
-    return {**read(folder), "state_dict": weights, "optimizer_states": [optimizer]}
+    content = {**read(folder), "state_dict": weights, "optimizer_states": [optimizer]}
+    _schedule(content, len(groups))
+    return content
 
 
 def load_whole(
@@ -177,6 +179,7 @@ def load_whole(
     moments = _changed({names[number]: value for number, value in state["state"].items()}, change)
     known: dict[str, Any] = {"state": moments, "param_groups": _grouped(saved, groups)}
     set_optimizer_state_dict(module, optimizer, known, options=options)
+    _schedule(checkpoint, len(groups))
 
 
 def _changed(moments: Mapping[str, Any], change: Change) -> dict[str, Any]:
@@ -191,3 +194,9 @@ def _grouped(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]
     of = {name: group for group in saved for name in group["params"]}
     empty = [group for group in saved if not group["params"]]
     return [{**(of[names[0]] if names else empty[0]), "params": list(names)} for names in groups]
+
+
+def _schedule(checkpoint: dict[str, Any], groups: int) -> None:
+    """Has the schedule know so many groups, all of which have one learning rate."""
+    for state in checkpoint["lr_schedulers"]:
+        state |= {key: value[:1] * groups for key, value in state.items() if isinstance(value, list)}
