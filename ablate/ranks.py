@@ -275,8 +275,8 @@ def variance(value: Tensor) -> Tensor:
 
 
 def sharded_alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """`tensors` in as many lists as there are meshes of ranks that have shards of them; torch computes with those of one
-    mesh at a time. One list where nothing is sharded, or all of it in the same way."""
+    """`tensors` in as many lists as there are meshes of ranks that have shards of them; torch computes with those of
+    one mesh at a time. One list where nothing is sharded, or all of it in the same way."""
     by_mesh: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
         by_mesh.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)

@@ -131,8 +131,8 @@ class Checkpoint(Callback):
 
     It is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so that
     a process that is killed, or a machine that stops, at any moment leaves one to go on from. One process writes a
-    file; where the model is sharded, the ranks write a folder while training goes on, which is moved before the next one
-    is begun and when the run ends. It stands after the callbacks whose state it stores.
+    file; where the model is sharded, the ranks write a folder while training goes on, which is moved before the next
+    one is begun and when the run ends. It stands after the callbacks whose state it stores.
     """
 
     def __init__(self, folder: Path, tracker: Tracker | None, experiment: Experiment) -> None:

@@ -43,8 +43,8 @@ class OptimizerConfig(Kind):
         return cls(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True if fused else None)
 
     def groups(self, model: nn.Module) -> list[dict[str, object]]:
-        """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not. Each
-        is one group, unless the ranks have shards of some of its parameters in other ways than of others."""
+        """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not.
+        Each is one group, unless the ranks have shards of some of its parameters in other ways than of others."""
         exempt = model.no_weight_decay() if isinstance(model, Model) else set()
         decaying: list[nn.Parameter] = []
         others: list[nn.Parameter] = []

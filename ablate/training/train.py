@@ -17,9 +17,9 @@ import yaml
 
 from ablate import plugins, provenance, ranks, tracking
 from ablate.config import Experiment
-from ablate.errors import AblateError, ConfigError, DataError
+from ablate.errors import AblateError, ConfigError, DataError, OutOfMemory
 from ablate.training.speed import Speed, choose_speed
-from ablate.training.trainer import HOW, build_trainer, check_ranks
+from ablate.training.trainer import HOW, build_trainer, check_ranks, what_needs_less
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -313,6 +313,11 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
         return stop.status, stop.reason
     except DataError as error:
         raise plain(error) from error
+    except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
+            raise
+        text = f"Out of memory: {reason_of(error)} {what_needs_less(task.experiment.trainer)}"
+        raise OutOfMemory(text) from error
     return "completed", ""
 
 

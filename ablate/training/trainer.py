@@ -137,6 +137,21 @@ def _other_group(config: TrainerConfig, there: int, what: str) -> str:
     return f"the processes {what} are {there}. Start it with: {start}"
 
 
+def what_needs_less(config: TrainerConfig) -> str:
+    """In words, what is computed at once, and the settings with which less memory is needed, the cheapest first."""
+    at_once = config.batch_size * config.tensor_parallel // (ranks.world_size() * config.accumulate)
+    parts = next((config.accumulate * n for n in range(2, at_once + 1) if at_once % n == 0), None)
+    ways = [f"trainer.accumulate={parts} ({at_once * config.accumulate // parts} at once)"] if parts else []
+    if not config.activation_checkpointing:
+        ways.append("trainer.activation_checkpointing=true")
+    if config.strategy != "fsdp":
+        ways.append("trainer.strategy=fsdp" + ("" if ranks.world_size() > 1 else " on several devices"))
+    elif not config.cpu_offload:
+        ways.append("trainer.cpu_offload=true")
+    ways += ["trainer.precision=bf16-true"] if config.precision != "bf16-true" else []
+    return f"{at_once} of the batch are computed at once on each device. Less memory need: {', '.join(ways)}."
+
+
 def to_launch(config: TrainerConfig) -> int:
     """The processes to start on this machine for `config`; 0 where they are there, or none are asked for. Raises
     ConfigError where the machine has fewer GPUs, if it has any."""
