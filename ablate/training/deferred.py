@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,6 +17,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 Key = int  # of a storage
+
+
+_OVERWRITING = (
+    torch.ops.aten.normal_.default,
+    torch.ops.aten.uniform_.default,
+    torch.ops.aten.zero_.default,
+    torch.ops.aten.fill_.Scalar,
+)
 
 
 @dataclass(frozen=True)
@@ -29,10 +38,21 @@ class _Step:
     state: Tensor | None
     """Of the random generator before it, where it draws."""
 
-    @property
+    @cached_property
+    def given(self) -> set[Key]:
+        """The storages that it reads or changes."""
+        return {_key(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _is_meta(leaf)}
+
+    @cached_property
     def keys(self) -> set[Key]:
-        """The storages that it touches."""
-        return {_key(leaf) for leaf in tree_leaves((self.args, self.kwargs, self.out)) if _is_meta(leaf)}
+        """Those, and what it makes."""
+        return self.given | {_key(leaf) for leaf in tree_leaves(self.out) if _is_meta(leaf)}
+
+    @property
+    def overwritten(self) -> Tensor | None:
+        """What it gives new values that do not depend on the old ones."""
+        tensor = self.args[0] if self.operation in _OVERWRITING else None
+        return tensor if tensor is not None and tensor.is_contiguous() else None
 
 
 def _is_meta(value: Any) -> bool:
@@ -50,7 +70,6 @@ class Recipes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._steps: list[_Step] = []
-        self._of: dict[Key, list[int]] | None = None
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -71,10 +90,21 @@ class Recipes(TorchDispatchMode):
     def tensor(self, meta: Tensor) -> Tensor:
         """What `meta`, built within, would be on the CPU."""
         wanted, steps = {_key(meta)}, []
+        later: dict[Key, list[tuple[int, int]]] = {}  # what is overwritten later: from, to
         for step in reversed(self._steps):
-            if step.keys & wanted:
-                wanted |= step.keys
-                steps.append(step)
+            if not step.keys & wanted:
+                continue
+            tensor = step.overwritten
+            if tensor is None:
+                for key in step.given:  # reads what is there
+                    later.pop(key, None)
+            elif _length(spans := later.setdefault(_key(tensor), [])) == _size(tensor):
+                continue  # nothing is left of it
+            else:
+                start = int(tensor.storage_offset())
+                spans.append((start, start + tensor.numel()))
+            wanted |= step.keys
+            steps.append(step)
         made: dict[Key, Tensor] = {}
 
         def real(leaf: Any) -> Any:
@@ -94,6 +124,20 @@ class Recipes(TorchDispatchMode):
                         made.setdefault(_key(old), new)
             torch.set_rng_state(before)
             return real(meta).clone()
+
+
+def _size(tensor: Tensor) -> int:
+    """The elements of its storage."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
+def _length(spans: Sequence[tuple[int, int]]) -> int:
+    """The numbers that lie in at least one of `spans`."""
+    length, end = 0, 0
+    for start, stop in sorted(spans):
+        length += max(0, stop - max(start, end))
+        end = max(end, stop)
+    return length
 
 
 def _scratch(leaf: Any) -> Any:

@@ -19,7 +19,7 @@ from ablate.training.trainer import check_ranks, to_launch
 
 WORDS = [
     "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.01",
-    "trainer.batch_size=4", "trainer.val_check_interval=100",
+    "trainer.batch_size=4", "trainer.val_check_interval=20",
 ]  # fmt: skip
 
 
@@ -141,19 +141,19 @@ def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store
     scontrol.chmod(0o755)
     job = {"SLURM_JOB_ID": "12345", "PATH": f"{scontrol.parent}:{os.environ['PATH']}"}
     words = ["train", *WORDS, "trainer.devices=2", "trainer.strategy=fsdp"]
-    first = ablate(*words, "trainer.max_steps=400", **job)
-    read_until(first, "update 100/400")
+    first = ablate(*words, "trainer.max_steps=80", **job)
+    read_until(first, "update 20/80")
     first.send_signal(signal.SIGUSR1)
     told, errors = first.communicate(timeout=60)
     assert first.returncode == 130, errors
     assert "interrupted at update" in told
     assert "Slurm's job 12345 is queued again." in told
     assert (tmp_path / "asked").read_text() == "requeue 12345\n"
-    again = ablate(*words, "trainer.max_steps=400", SLURM_RESTART_COUNT="1", **job)
+    again = ablate(*words, "trainer.max_steps=80", SLURM_RESTART_COUNT="1", **job)
     told, errors = again.communicate(timeout=100)
     assert again.returncode == 0, errors
     assert "goes on at update" in told
-    assert "update 400/400" in told
+    assert "update 80/80" in told
 
 
 def test_a_mistake_in_a_group_is_told_once_and_exits_with_2(ablate):
@@ -186,8 +186,9 @@ def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     group = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d",
-        "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "two", "--local-addr", "127.0.0.1", "-m", "ablate", "train",
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-id", "two",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1",
+        "-m", "ablate", "train",
     ]  # fmt: skip
     words = [*WORDS, "trainer.nodes=2", "trainer.strategy=fsdp", "trainer.max_steps=3"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
