@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ablate import ranks
+from ablate import ranks, slurm
 from ablate.arguments import parser
 from ablate.errors import AblateError
 
@@ -68,17 +68,24 @@ def _console(stderr: bool = False) -> Console:
 
 
 def _train(given: argparse.Namespace) -> int:
+    from ablate import tracking
     from ablate.config import Experiment
+    from ablate.launch import launch
     from ablate.reading import file_and_overrides
     from ablate.training.foreground import train_in_foreground
+    from ablate.training.trainer import to_launch
 
     file, overrides = file_and_overrides(given.words)
+    if not given.resume and (before := slurm.remembered(tracking.store())):
+        given.resume, file, overrides = before, None, {}
     if given.resume:
         from ablate.training.train import stored_experiment
 
         experiment = stored_experiment(given.resume, overrides if file is None else {"FILE.yaml": file})
     else:
         experiment = Experiment.load(file, overrides)
+    if devices := to_launch(experiment.trainer):
+        return launch(devices)
     console = _console(stderr=given.json)
     result = train_in_foreground(experiment, console, given.resume)
     if given.json:
@@ -135,8 +142,10 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace) -> int:
     console, command = _console(), _command(given.verb)
     try:
         record = sweep(spec, workers=given.workers, storage=given.storage, fresh=given.fresh, console=console)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
+        if told := slurm.requeue(stop.args):
+            print(told, file=sys.stderr)
         return 130
     render(report(record.title, storage=given.storage), console)
     failed = record.failed()

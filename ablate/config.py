@@ -72,9 +72,7 @@ class Experiment(Config):
             field = "warmup_fraction" if self.schedule.warmup_steps is None else "warmup_steps"
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
             found.append((("schedule", field), text, getattr(self.schedule, field)))
-        if trainer.batch_size % trainer.accumulate:
-            text = f"must divide trainer.batch_size ({trainer.batch_size})"
-            found.append((("trainer", "accumulate"), text, trainer.accumulate))
+        found += [(("trainer", *path), text, given) for path, text, given in trainer.problems()]
         batch = trainer.batch_size // trainer.accumulate
         found += [(("data", *path), text, given) for path, text, given in self.data.problems(batch)]
         if found:

@@ -24,6 +24,10 @@ class StoreError(AblateError):
     """`mlruns/`, the Optuna storage or the MLflow server cannot be used."""
 
 
+class OutOfMemory(AblateError):  # noqa: N818 - as torch says it
+    """A device has too little memory for what it is to compute at once; the message says what needs less."""
+
+
 class SweepError(AblateError):
     """A sweep is unknown, or does not match what its study was started with."""
 

@@ -15,11 +15,13 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ablate import launch
 from ablate.errors import StoreError
+from ablate.slurm import STOPPING
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -88,9 +90,16 @@ def local_size() -> int:
     return int(os.environ["LOCAL_WORLD_SIZE"]) if _group else 1
 
 
+def grouped() -> bool:
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
 def command() -> str:
     """How this program was started, for messages: "ablate", or what starts a group of it."""
-    return "ablate" if _group is None else f"torchrun --nproc-per-node {local_size()} ... -m ablate"
+    if _group is None or launch.LAUNCHED in os.environ:
+        return "ablate"
+    return f"torchrun --nproc-per-node {local_size()} ... -m ablate"
 
 
 # ---------------------------------------------------------------------------------------------------- calls
@@ -102,23 +111,23 @@ def led(function: Callable[[], int]) -> int:
     Without a group that is `function()`.
     """
     global _group
-    environment = os.environ
-    if "TORCHELASTIC_RUN_ID" not in environment or int(environment["WORLD_SIZE"]) == 1:
+    if not grouped() or int(os.environ["WORLD_SIZE"]) == 1:
         return function()
     _group = _joined()
     if _group.rank:
         try:
-            return _follow(_group)
+            return launch.ends(_follow(_group), _group.rank)
         except Lost as error:
             print(f"rank {_group.rank}: {error}", file=sys.stderr)
             return 1
+    launch.begins()
     status = 1
     try:
         status = function()
     finally:
         with contextlib.suppress(Lost):
             _group.write(f"call/{_group.calls}", (None, status))
-    return status
+    return launch.ends(status, 0)
 
 
 @contextlib.contextmanager
@@ -170,10 +179,11 @@ def _joined() -> _Group:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or each rank remarks on sockets and unused parameters
     asked: list[float] = []
     if int(os.environ["RANK"]):
-        for number in (signal.SIGINT, signal.SIGTERM):  # rank 0 answers them, and we follow it
+        for number in STOPPING:  # rank 0 answers them, and we follow it
             signal.signal(number, lambda *_: asked.append(time.monotonic()))
     else:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        for number in STOPPING[1:]:
+            signal.signal(number, signal.default_int_handler)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: we do not outlive torchrun
     import torch
@@ -264,10 +274,32 @@ def variance(value: Tensor) -> Tensor:
     return variances.mean() + means.var(correction=0)
 
 
+def sharded_alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """`tensors` in as many lists as there are meshes of ranks that have shards of them; torch computes with those of
+    one mesh at a time. One list where nothing is sharded, or all of it in the same way."""
+    by_mesh: dict[Any, list[Tensor]] = {}
+    for tensor in tensors:
+        by_mesh.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)
+    return list(by_mesh.values())
+
+
+def norm(tensors: Iterable[Tensor]) -> Tensor:
+    """The Euclidean norm of all elements of `tensors` together, some of which the ranks may have shards of."""
+    import torch
+
+    norms = []
+    for own in sharded_alike(tensors):
+        part = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(own)))
+        # of rank 0: what is summed over two dimensions of a mesh may differ in its last bit
+        norms.append(gathered(part.full_tensor())[0] if hasattr(part, "full_tensor") else part)
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+
+
 def unify(module: nn.Module) -> None:
-    """Gives every rank the parameters and buffers of rank 0."""
+    """Gives every rank the parameters and buffers of rank 0, but what is shared by the ranks."""
     if _group is not None:
         from torch import distributed
 
         for tensor in [*module.parameters(), *module.buffers()]:
-            distributed.broadcast(tensor.detach(), src=0)
+            if not hasattr(tensor, "full_tensor"):
+                distributed.broadcast(tensor.detach(), src=0)

@@ -46,7 +46,7 @@ def test_all_problems_at_once():
         "optimizer.lrr": ("unknown key. Did you mean optimizer.lr?", 2),
         "schedule.kind": ("unknown schedule 'cosin'. Accepted: cosine, constant, wsd. Did you mean cosine?", None),
         "trainer.max_stepz": ("unknown key. Did you mean trainer.max_steps?", 3),
-        "trainer.precision": ("must be 'auto', '32-true' or 'bf16-mixed'", "fp8"),
+        "trainer.precision": ("must be 'auto', '32-true', 'bf16-mixed' or 'bf16-true'", "fp8"),
         "modle": ("unknown key. Did you mean model?", "x"),
         "seed": ("must be greater than or equal to 0", -1),
     }
@@ -114,7 +114,7 @@ TEXT = "must be text, in quotes where it would be a number, true or false"
         ({"optimizer.lr": float("inf")}, "optimizer.lr", "must be a finite number"),
         *[({"norm.final_norm": v}, "norm.final_norm", "must be true or false") for v in (7, 1, 0.0, "no", "true")],
         ({"trainer.compile": 1}, "trainer.compile", "must be 'auto' or true or false"),
-        ({"trainer.precision": 32}, "trainer.precision", "must be 'auto', '32-true' or 'bf16-mixed'"),
+        ({"trainer.precision": 32}, "trainer.precision", "must be 'auto', '32-true', 'bf16-mixed' or 'bf16-true'"),
         ({"trainer": 5}, "trainer", "must be a mapping, such as {key: value}"),
         ({"trainer": None}, "trainer", "must be a mapping, such as {key: value}, not null"),
         ({"optimizer.betas": 0.9}, "optimizer.betas", "must be a list, such as [a, b]"),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ablate import tracking
 from ablate.config import Experiment
-from ablate.errors import AblateError, did_you_mean
+from ablate.errors import AblateError, ConfigError, did_you_mean
 from ablate.models import Model
 from ablate.training.checkpoints import CHECKPOINT, load
 
@@ -52,23 +53,34 @@ def find(given: str) -> Source:
     file = _file(given)
     try:
         content = load(file)
-        weights = content["state_dict"]
         tree, step = content["experiment"], int(content["global_step"])
-    except MemoryError:
+        experiment = Experiment.from_mapping(tree, source=str(file))
+        weights = _gathered(file, experiment, content) if file.is_dir() else content["state_dict"]
+    except (MemoryError, ConfigError):
         raise
     except KeyError as error:
         raise AblateError(f"{file} is no checkpoint of Ablate, or of an earlier version: it has no {error}.") from None
     except Exception as error:
         raise AblateError(f"The checkpoint {file} is damaged ({error}). The one before it may be beside it.") from None
     state = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-    return Source(file, Experiment.from_mapping(tree, source=str(file)), state, step)
+    return Source(file, experiment, state, step)
+
+
+def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights of a checkpoint that several ranks have written."""
+    from ablate.training import parallel, sharded
+
+    return sharded.weights(
+        folder, parallel.fused_rows(experiment.model, content["tensor_parallel"], parallel.ungrouped)
+    )
 
 
 def _file(given: str) -> Path:
     """The checkpoint that `given` names."""
     path = Path(given).expanduser()
     runs = tracking.store_path() / "runs"
-    found = next((p for p in (path, path / CHECKPOINT, runs / given / CHECKPOINT) if p.is_file()), None)
+    places = (path, path / CHECKPOINT, runs / given / CHECKPOINT)
+    found = next((p for p in places if p.is_file() or (p.is_dir() and p.suffix == ".ckpt")), None)
     if found is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
         text = f"{given} is neither a checkpoint nor a run that has one under {runs}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -18,6 +18,10 @@ class Model(nn.Module):
 
     def projections(self) -> Iterator[Projection]:
         """The weight matrices that `init` and a placement's gains apply to, in a fixed order."""
+        raise NotImplementedError
+
+    def blocks(self) -> Iterable[nn.Module]:
+        """The layers, in their order."""
         raise NotImplementedError
 
     def no_weight_decay(self) -> set[str]:

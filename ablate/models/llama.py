@@ -5,7 +5,7 @@ Names follow `transformers`; query, key and value are one matrix, and so are gat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -110,7 +110,7 @@ class Attention(nn.Module):
         self.o_proj = Linear(config.hidden, config.hidden)
 
     def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        batch, seq, hidden = x.shape
+        batch, seq, _ = x.shape
         qkv = self.qkv_norm(self.qkv_proj(x).view(batch, seq, -1, self.head_dim))
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         q, k = rotate(qk, table).split([self.heads, self.kv_heads], dim=2)
@@ -121,7 +121,7 @@ class Attention(nn.Module):
             is_causal=True,
             enable_gqa=self.kv_heads != self.heads,
         )  # [batch, heads, seq, head_dim]
-        return self.o_proj(self.norm(y.transpose(1, 2).reshape(batch, seq, hidden)))
+        return self.o_proj(self.norm(y.transpose(1, 2).flatten(2)))
 
 
 class MLP(nn.Module):
@@ -196,6 +196,9 @@ class LlamaModel(Model):
             x = layer(x, table)
         x = self.norm(x)
         return self.lm_head(x) if targets is None else cross_entropy(x, self.lm_head.weight, targets)
+
+    def blocks(self) -> Iterable[nn.Module]:
+        return self.layers
 
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)

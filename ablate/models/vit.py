@@ -7,7 +7,7 @@ configuration does not need it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -145,6 +145,9 @@ class ViTModel(Model):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.vit(images)
+
+    def blocks(self) -> Iterable[nn.Module]:
+        return self.vit.blocks
 
     def no_weight_decay(self) -> set[str]:
         return {f"vit.{name}" for name in self.vit.no_weight_decay()}

@@ -37,13 +37,15 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
     residuals = [module for module in model.modules() if isinstance(module, AdminResidual)]
     variance: Tensor | None = None
     stream = inputs
+    found: dict[AdminResidual, float] = {}
 
     def before(residual: nn.Module, args: tuple[Any, ...]) -> None:
         nonlocal stream
         assert isinstance(residual, AdminResidual)
         stream = args[0]
         if residual.measured:
-            residual.omega.fill_(1.0 if variance is None else variance.sqrt().item())
+            found[residual] = 1.0 if variance is None else variance.sqrt().item()
+            residual.omega.fill_(found[residual])
 
     def inside(residual: AdminResidual, total: Tensor) -> None:
         nonlocal variance
@@ -61,6 +63,8 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
             module.eval()
     try:
         model(inputs)
+        for residual, omega in found.items():  # once more: where weights are sharded, those above were a passing copy
+            residual.omega.fill_(omega)
     finally:
         model.train(training)
         for buffer, before_it in buffers:  # the running averages of BatchNorm

@@ -11,7 +11,7 @@ from ablate.config import Experiment
 from ablate.planning.gpus import GPU
 from ablate.planning.inputs import inputs_of
 from ablate.planning.memory import Memory, Meter, usable
-from ablate.planning.setup import Setup, parallel_of, setup_of, split
+from ablate.planning.setup import Setup, setup_of
 from ablate.planning.skeleton import Counts, count, skeleton
 from ablate.reading import read_yaml
 
@@ -116,10 +116,10 @@ class Plan:
         }  # fmt: skip
 
 
-def plan(experiment: Experiment, assumed: Assumed, own: Mapping[str, Any] | None = None) -> Plan:
-    """The plan of one run. `own` are the settings of `trainer` that an experiment cannot have. Raises ConfigError where
-    the batch cannot be shared by the devices, DataError where the vocabulary is not known."""
-    setup = setup_of(experiment, parallel_of(experiment, own or {}), assumed.devices, assumed.nodes)
+def plan(experiment: Experiment, assumed: Assumed) -> Plan:
+    """The plan of one run. Raises ConfigError where the batch cannot be shared by the devices, DataError where the
+    vocabulary is not known."""
+    setup = setup_of(experiment, assumed.devices, assumed.nodes)
     classes, shape, note = inputs_of(experiment)
     model = skeleton(experiment, classes, shape)
     counts = count(model, shape)
@@ -227,12 +227,12 @@ class SweepPlan:
         return {"sweep": self.name, unit: self.items, "gpu_hours": self.gpu_hours, "arms": arms}
 
 
-def plan_sweep(spec: Sweep, assumed: Assumed, own: Mapping[str, Any] | None = None) -> SweepPlan:
+def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
     """The plan of a whole sweep, each arm at the first values of what it searches."""
     arms = [
         ArmCost(
             arm=arm,
-            plan=plan(spec.base(arm), assumed, own),
+            plan=plan(spec.base(arm), assumed),
             trials=spec.trials(arm),
             seeds=spec.confirm.seeds,
             tokens=spec.budget.tokens,
@@ -249,12 +249,10 @@ def plan_file(
     """The plan of an experiment's file (None: the defaults) or of a sweep file, of its `size` where it has sizes, under
     `overrides`."""
     tree = {} if file is None else read_yaml(Path(file))
-    overrides, own = split(overrides)
     if {"arms", "search", "experiment", "name"} & set(tree):
         from ablate.sweeping.spec import Sweep
 
         assert file is not None
-        return plan_sweep(Sweep.load(file, overrides, size), assumed, own)
-    tree, more = split(tree)
+        return plan_sweep(Sweep.load(file, overrides, size), assumed)
     source = str(file) if file else "the configuration"
-    return plan(Experiment.from_mapping(tree, overrides, source=source), assumed, {**more, **own})
+    return plan(Experiment.from_mapping(tree, overrides, source=source), assumed)

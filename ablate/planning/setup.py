@@ -2,55 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal
 
-from pydantic import Field
-
-from ablate.config import Experiment, Tree, build, leaves
+from ablate.config import Experiment
 from ablate.errors import ConfigError, Problem
-from ablate.registry import Config
-from ablate.training.trainer import TrainerConfig
-
-
-class Parallel(Config):
-    """The part of `trainer` that is about devices, as a plan reads it."""
-
-    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    """auto: one device, or ddp on several; fsdp shards parameters, gradients and optimizer over the devices."""
-    devices: Literal["auto"] | Annotated[int, Field(gt=0)] = "auto"
-    """GPUs of one node. auto: one."""
-    nodes: int = Field(1, gt=0)
-    """Machines."""
-    activation_checkpointing: bool = False
-    """Whether each block keeps its input alone and computes the rest again in the backward pass."""
-    cpu_offload: bool = False
-    """Whether the shards of fsdp, and the optimizer with them, are in the memory of the host."""
-
-
-class _Planned(Config):
-    trainer: Parallel = Parallel()
-
-
-PLANNED = tuple(name for name in Parallel.model_fields if name not in TrainerConfig.model_fields)
-"""What a plan can be asked and an experiment cannot yet."""
-
-
-def split(tree: Mapping[str, Any]) -> tuple[Tree, Tree]:
-    """Nested or dotted settings as (those of the experiment, those of the plan alone), both dotted."""
-    flat = dict(leaves(tree))
-    own = {path: value for path, value in flat.items() if path in {f"trainer.{name}" for name in PLANNED}}
-    return {path: value for path, value in flat.items() if path not in own}, own
-
-
-def parallel_of(experiment: Experiment, own: Mapping[str, Any]) -> Parallel:
-    """The devices of `experiment`, or as `own` says where an experiment cannot. Raises ConfigError."""
-    there = {
-        f"trainer.{name}": getattr(experiment.trainer, name) for name in Parallel.model_fields if name not in PLANNED
-    }
-    planned: _Planned = build(_Planned, there, own, source="the plan")
-    return planned.trainer
 
 
 @dataclass(frozen=True)
@@ -105,13 +60,13 @@ class Setup:
         ]
 
 
-def setup_of(experiment: Experiment, parallel: Parallel, devices: int | None, nodes: int | None) -> Setup:
+def setup_of(experiment: Experiment, devices: int | None = None, nodes: int | None = None) -> Setup:
     """How `experiment` trains on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the batch cannot
     be shared equally, or a setting makes no sense."""
     trainer = experiment.trainer
-    own = parallel.devices if isinstance(parallel.devices, int) else 1
-    world = (own if devices is None else devices) * (parallel.nodes if nodes is None else nodes)
-    strategy: str = parallel.strategy
+    own = 1 if trainer.devices == "auto" else trainer.devices
+    world = (devices or own) * (nodes or trainer.nodes or 1)
+    strategy: str = trainer.strategy
     if strategy == "auto":
         strategy = "ddp" if world > 1 else "one"
     problems = []
@@ -123,12 +78,12 @@ def setup_of(experiment: Experiment, parallel: Parallel, devices: int | None, no
             f"must be a multiple of {parts}: devices ({world}) x trainer.accumulate ({trainer.accumulate}); {near} is"
         )
         problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
-    if parallel.cpu_offload and strategy != "fsdp":
+    if trainer.cpu_offload and strategy != "fsdp":
         problems.append(Problem("trainer.cpu_offload", "needs trainer.strategy=fsdp", True))
     if problems:
         raise ConfigError(problems, "the plan")
     precision = "bf16-mixed" if trainer.precision == "auto" else str(trainer.precision)
     return Setup(
         strategy, world, precision, trainer.batch_size, trainer.accumulate,
-        parallel.activation_checkpointing, parallel.cpu_offload,
+        trainer.activation_checkpointing, trainer.cpu_offload,
     )  # fmt: skip

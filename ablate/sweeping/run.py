@@ -117,6 +117,7 @@ class _Runner:
         self.context: ForkServerContext | None = None
         self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
+        self.signals: list[int] = []  # that asked to stop
         self.away = 0  # trials that found the tracking server away since one that did not
         self.display = Display(console, spec.objective.metric, workers)
         self._last_beat = time.monotonic()
@@ -143,7 +144,7 @@ class _Runner:
                 for worker in self.idle.values():
                     worker.dismiss()
         if self.stopping:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(*self.signals)
         self._close_parents()
 
     def _beat(self) -> None:
@@ -303,6 +304,7 @@ class _Runner:
 
     def _stop(self, number: int, frame: object) -> None:
         """Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
+        self.signals.append(number)
         self.stopping += 1 if ranks.world_size() == 1 else not self.stopping  # torchrun passes on what reached us too
 
     # ------------------------------------------------------------------ after

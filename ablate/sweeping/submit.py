@@ -40,11 +40,15 @@ class SweepJob:
     """Where it runs."""
     environment: dict[str, str]
     """Where the results lie."""
+    devices: int = 1
+    """Processes that train each trial together."""
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     def __call__(self) -> int:
         """Runs `ablate sweep` to its end: 0, or 1 where trials failed. Raises AblateError for everything else."""
-        command = [sys.executable, "-m", "ablate", "sweep", self.file, "--workers", "1"]
+        group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.devices)]
+        start = [sys.executable, *(group if self.devices > 1 else [])]
+        command = [*start, "-m", "ablate", "sweep", self.file, "--workers", "1"]
         environment = {**os.environ, **self.environment}
         # in a session of its own and deaf to submitit's signal: that is answered here alone, in `checkpoint`
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})

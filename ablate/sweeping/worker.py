@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import ranks, tracking
 from ablate.errors import StoreError
+from ablate.slurm import STOPPING
 from ablate.tracking import environ
 from ablate.words import duration
 
@@ -251,9 +252,9 @@ def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) 
 
 @contextlib.contextmanager
 def signals(handler: Any) -> Iterator[None]:
-    """`handler` answers Ctrl-C and SIGTERM within."""
+    """`handler` answers Ctrl-C, SIGTERM and SIGUSR1 within."""
     try:
-        before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, handler) for number in STOPPING}
     except ValueError:  # not the main thread, as in some notebooks
         before = {}
     try:

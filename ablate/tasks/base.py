@@ -11,6 +11,7 @@ from torch import Tensor
 from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
+from ablate.models import Model
 
 
 def averaged(metric: str) -> str:
@@ -33,10 +34,12 @@ class Task(LightningModule):
     reports_further: ClassVar[tuple[str, ...]] = ("loss",)
     """Those of each further validation set, behind val/NAME/."""
 
-    def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
+    def __init__(
+        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
+    ) -> None:
         super().__init__()
         self.experiment = experiment
-        self.model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+        self.model = model or experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
         self.classes = corpus.classes
         self.per_item = corpus.items_per_sample  # units in one sequence or image
         self.val_metrics: dict[str, float] = {}
@@ -65,7 +68,8 @@ class Task(LightningModule):
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
         inputs, targets = batch
-        if not len(inputs):  # a rank with fewer items than batches
+        if not len(inputs):  # a rank with fewer items than batches: it computes with the others, whose weights it has
+            self.model(inputs.new_zeros(1, *inputs.shape[1:]))
             return
         loss = self.validated(inputs, targets, further=dataloader_idx > 0).double() * targets.numel()
         self._sums[dataloader_idx] += torch.stack([loss, (targets != IGNORED).sum()])
@@ -101,7 +105,14 @@ class Task(LightningModule):
         """Clips the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
         sake of float16's loss scaling, which bfloat16 does not have."""
         if gradient_clip_val:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+            norm = ranks.norm([p.grad for p in self.parameters() if p.grad is not None])
+            for parameters in ranks.sharded_alike(self.parameters()):
+                torch.nn.utils.clip_grads_with_norm_(parameters, gradient_clip_val, norm)
+
+    def configure_model(self) -> None:
+        """A strategy that shares the model among the ranks does so now."""
+        if shard := getattr(self.trainer.strategy, "shard", None):
+            shard(self.model)
 
     def on_train_start(self) -> None:
         """What the placement sets from the first batch; a run that goes on has it in its checkpoint."""

@@ -11,6 +11,7 @@ from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import Corpus
 from ablate.errors import ConfigError, Problem
+from ablate.models import Model
 from ablate.tasks.base import Task
 
 
@@ -25,8 +26,10 @@ class ImageClassification(Task):
     unit = "images"
     reports = ("val/loss", "val/accuracy", "val/accuracy_top5")
 
-    def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
-        super().__init__(experiment, corpus, compiled)
+    def __init__(
+        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
+    ) -> None:
+        super().__init__(experiment, corpus, compiled, model)
         batch = experiment.trainer.batch_size // (experiment.trainer.accumulate * ranks.world_size())
         if found := experiment.data.problems(batch):
             raise ConfigError(Problem(".".join(("data", *path)), text, given) for path, text, given in found)

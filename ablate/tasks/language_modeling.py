@@ -10,6 +10,7 @@ from torch import Tensor
 from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
+from ablate.models import Model
 from ablate.tasks.base import Task
 
 
@@ -25,8 +26,10 @@ class LanguageModeling(Task):
     reports = ("val/loss", "val/perplexity", "val/bits_per_byte")
     reports_further = ("loss", "perplexity", "bits_per_byte")
 
-    def __init__(self, experiment: Experiment, corpus: Corpus, compiled: bool = False) -> None:
-        super().__init__(experiment, corpus, compiled)
+    def __init__(
+        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
+    ) -> None:
+        super().__init__(experiment, corpus, compiled, model)
         self.bytes_per_token = corpus.bytes_per_token
         self.padded = corpus.padded
         self._counts: list[Tensor] = []  # the targets but padding of the batches accumulated so far
@@ -45,9 +48,9 @@ class LanguageModeling(Task):
             return
         targets = ranks.total(torch.stack(self._counts).sum())
         self._counts.clear()
-        self.train_loss_scale = config.batch_size * self.per_item / targets
-        gradients = [p.grad for p in self.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, self.train_loss_scale)
+        self.train_loss_scale = config.batch_size * self.per_item * config.tensor_parallel / targets
+        for gradients in ranks.sharded_alike(p.grad for p in self.parameters() if p.grad is not None):
+            torch._foreach_mul_(gradients, self.train_loss_scale)
 
     def computed(self, loss: float) -> dict[str, float]:
         return {f"val/{name}": value for name, value in self._computed(loss, self.bytes_per_token).items()}

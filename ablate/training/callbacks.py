@@ -71,8 +71,7 @@ class Curves(Callback):
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         if self._due(trainer, pl_module, trainer.global_step + 1):
-            norms = torch._foreach_norm([p.grad for p in pl_module.parameters() if p.grad is not None])
-            self._norm = torch.linalg.vector_norm(torch.stack(norms))
+            self._norm = ranks.norm([p.grad for p in pl_module.parameters() if p.grad is not None])
             self._lr = optimizer.param_groups[0]["lr"]  # the schedule has moved on when the batch ends
 
     def on_train_batch_end(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,11 +16,15 @@ from filelock import FileLock, Timeout
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate import ranks
-from ablate.errors import StoreError
+from ablate.config import Experiment, leaves
+from ablate.errors import ConfigError, Problem, StoreError
 from ablate.tracking import Tracker
+from ablate.training import sharded
+from ablate.training.trainer import HOW
 
 CHECKPOINT = "last.ckpt"
 PREVIOUS = "previous.ckpt"  # the one before it, while the run goes on
+PART = "last.part"  # one that is being written
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,19 @@ class Earlier:
     """Optimizer updates made."""
     validations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """Updates -> metrics of the validation after them."""
+    experiment: Mapping[str, Any] = field(default_factory=dict)
+    """What was trained, as {dotted path: value}."""
+
+    def check(self, experiment: Experiment) -> None:
+        """Raises ConfigError, which says what differs, where it is of another experiment than this one."""
+        now, before = experiment.flat(), self.experiment
+        problems = [
+            Problem(key, f"the checkpoint is of a run with {before[key]!r}", now[key])
+            for key in now
+            if key in before and key not in HOW and before[key] != now[key]
+        ]
+        if problems:
+            raise ConfigError(problems, "the checkpoint that was to be gone on from")
 
 
 def newest(folder: Path) -> tuple[Path, Earlier] | None:
@@ -37,6 +55,9 @@ def newest(folder: Path) -> tuple[Path, Earlier] | None:
 
     A damaged one is set aside with a message, and the one before it is taken.
     """
+    part = folder / PART
+    if part.is_dir() and sharded.whole(part):  # its process ended between writing and moving it
+        move(part, folder)
     for file in [file for name in (CHECKPOINT, PREVIOUS) if (file := folder / name).exists()]:
         try:
             return file, _read(file)
@@ -44,6 +65,7 @@ def newest(folder: Path) -> tuple[Path, Earlier] | None:
             raise
         except Exception as error:
             aside = file.with_suffix(".damaged")
+            remove(aside)
             os.replace(file, aside)
             way_on = (
                 "the one before it is used" if (folder / PREVIOUS).exists() else "the run starts from its beginning"
@@ -55,17 +77,40 @@ def newest(folder: Path) -> tuple[Path, Earlier] | None:
 def _read(file: Path) -> Earlier:
     """How far the run had got that wrote `file`."""
     content = load(file)
-    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"])
+    experiment = dict(leaves(content.get("experiment", {})))
+    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"], experiment)
 
 
 def load(file: Path) -> dict[str, Any]:
-    """What is in a checkpoint. Every byte is checked against the sums in it, which torch does not; raises whatever is
-    wrong with it."""
+    """What is in a checkpoint; of a folder of shards all but the shards. Every byte is checked against the sums in it,
+    which torch does not; raises whatever is wrong with it."""
+    if file.is_dir():
+        sharded.verify(file)
+        return sharded.read(file)
     with zipfile.ZipFile(file) as archive:
         if (part := archive.testzip()) is not None:
             raise ValueError(f"the checksum of {part} is wrong")
     content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return content
+
+
+def move(part: Path, folder: Path) -> None:
+    """`part`, which is written, becomes the last checkpoint in `folder`, and that the one before."""
+    last, previous = folder / CHECKPOINT, folder / PREVIOUS
+    if last.exists():
+        if last.is_dir() or previous.is_dir():  # which nothing can take the place of
+            remove(previous)
+        os.replace(last, previous)
+    os.replace(part, last)
+    _sync(folder)
+
+
+def remove(path: Path) -> None:
+    """Deletes a checkpoint, if it is there."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -88,17 +133,20 @@ class Checkpoint(Callback):
     """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state,
     counters.
 
-    The file is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so
-    that a process that is killed, or a machine that stops, at any moment leaves one to go on from. It stands after the
-    callbacks whose state it stores.
+    It is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so that
+    a process that is killed, or a machine that stops, at any moment leaves one to go on from. One process writes a
+    file; where the model is sharded, the ranks write a folder while training goes on, which is moved before the next
+    one is begun and when the run ends. It stands after the callbacks whose state it stores.
     """
 
     def __init__(self, folder: Path, tracker: Tracker | None) -> None:
-        self.file, self.tracker = folder / CHECKPOINT, tracker
+        self.folder, self.tracker = folder, tracker
         self._random: torch.Tensor | None = None
+        self._begun = False
 
     def state_dict(self) -> dict[str, Any]:
-        return {"random": torch.get_rng_state(), "unsent": self.tracker.unsent if self.tracker else []}
+        unsent = self.tracker.unsent if self.tracker else []
+        return {"random": torch.get_rng_state(), "unsent": unsent}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._random = state_dict["random"]
@@ -113,28 +161,43 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Writes the checkpoint. Metrics up to here are sent first, what cannot be sent is in it: a continued run
-        misses none."""
+        """Writes the checkpoint, or begins to. Metrics up to here are sent first, what cannot be sent is in it: a
+        continued run misses none."""
         if self.tracker:
             self.tracker.flush()
-        part = self.file.with_suffix(".part")
+        self.finish(trainer)
+        with self._full_disk():
+            trainer.save_checkpoint(self.folder / PART)
+        self._begun = True
+        if not hasattr(trainer.strategy, "finish"):
+            self.finish(trainer)
+
+    def finish(self, trainer: Trainer) -> None:
+        """Returns when what `save` has begun is the last checkpoint."""
+        if not self._begun:
+            return
+        self._begun = False
+        with self._full_disk():
+            if finish := getattr(trainer.strategy, "finish", None):
+                finish()
+            ranks.first(self._move)
+
+    def _move(self) -> None:
+        part = self.folder / PART
+        _sync(part)
+        move(part, self.folder)
+
+    @contextlib.contextmanager
+    def _full_disk(self) -> Iterator[None]:
         try:
-            trainer.save_checkpoint(part)
-            ranks.first(lambda: self._move(part))
+            yield
         except OSError as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                remove(self.folder / PART)
             raise StoreError(
-                f"The checkpoint {self.file} cannot be written: {error.strerror or error}. "
+                f"The checkpoint {self.folder / CHECKPOINT} cannot be written: {error.strerror or error}. "
                 "Make room, or move the store to another disk and set ABLATE_STORE to it."
             ) from None
-
-    def _move(self, part: Path) -> None:
-        """`part` becomes the last checkpoint, and that the one before."""
-        _sync(part)
-        if self.file.exists():
-            os.replace(self.file, self.file.with_name(PREVIOUS))
-        os.replace(part, self.file)
-        _sync(self.file.parent)
 
 
 def _sync(path: Path) -> None:

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate import ranks
+from ablate import ranks, slurm, tracking
 from ablate.config import Experiment
 from ablate.training.train import Hooks, Place, Result, run_name, train
 
@@ -33,6 +33,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 
     def started(run: str, text: str, before: Earlier) -> None:
         asked.training = True
+        slurm.remember(tracking.store(), run)
         console.print(f"run {run}: {text}", markup=False)
         if before.updates:
             console.print(f"goes on at update {before.updates}/{total}", markup=False)
@@ -47,12 +48,16 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         return True
 
     with bar, _Asked() as asked:
-        result = train(experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: asked.asked))
+        result = train(
+            experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: bool(asked.signals))
+        )
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
     )
     if result.status == "interrupted":
         console.print(f"Go on with: {ranks.command()} train --resume {result.run_id}", markup=False)
+        if told := slurm.requeue(asked.signals):
+            console.print(told, markup=False)
     else:
         where = f'run "{run_name(experiment)}" of the experiment "{Place.experiment}"'
         console.print(f"In MLflow: {where}. Open it with: ablate ui", markup=False)
@@ -60,14 +65,15 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 
 
 class _Asked:
-    """Whether Ctrl-C or SIGTERM asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
+    """The signals that asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
 
     def __init__(self) -> None:
-        self.asked = self.training = False
+        self.training = False
+        self.signals: list[int] = []
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Asked:
-        self._before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._before = {number: signal.signal(number, self._stop) for number in slurm.STOPPING}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,6 +81,6 @@ class _Asked:
             signal.signal(number, handler)
 
     def _stop(self, number: int, frame: object) -> None:
-        if (self.asked or not self.training) and ranks.world_size() == 1:  # torchrun passes on what has reached us
+        if (self.signals or not self.training) and ranks.world_size() == 1:  # torchrun passes on what has reached us
             raise KeyboardInterrupt
-        self.asked = True
+        self.signals.append(number)

@@ -31,8 +31,7 @@ class Loaders(LightningDataModule):
             self.batch_size,
             self.seed,
             start_batch=self.trainer.global_step * self.config.accumulate,
-            rank=self.trainer.global_rank,
-            world_size=self.trainer.world_size,
+            **self._part(),
             workers=self.config.num_workers,
         )
 
@@ -42,7 +41,11 @@ class Loaders(LightningDataModule):
         return [self._in_order(data) for data in [self.corpus.val, *further]]
 
     def _in_order(self, data: BatchDataset) -> DataLoader[Any]:
-        assert self.trainer is not None
-        rank, world_size = self.trainer.global_rank, self.trainer.world_size
-        batches = SequentialBatches(len(data), self.batch_size, rank=rank, world_size=world_size)
+        batches = SequentialBatches(len(data), self.batch_size, **self._part())
         return loader(data, batches, self.config.num_workers)
+
+    def _part(self) -> dict[str, int]:
+        """The part of a batch that this rank reads; ranks that share matrices read the same."""
+        assert self.trainer is not None
+        part = getattr(self.trainer.strategy, "distributed_sampler_kwargs", {"rank": 0, "num_replicas": 1})
+        return {"rank": part["rank"], "world_size": part["num_replicas"]}

@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from ablate import ranks
 from ablate.models import Model
 from ablate.registry import Kind, Registry
 
@@ -42,14 +43,19 @@ class OptimizerConfig(Kind):
         return cls(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True if fused else None)
 
     def groups(self, model: nn.Module) -> list[dict[str, object]]:
-        """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not."""
+        """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not.
+        Each is one group, unless the ranks have shards of some of its parameters in other ways than of others."""
         exempt = model.no_weight_decay() if isinstance(model, Model) else set()
         decaying: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
             if parameter.requires_grad:
                 (decaying if parameter.ndim >= 2 and name not in exempt else others).append(parameter)
-        return [{"params": decaying, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        return [
+            {"params": alike, "weight_decay": decay}
+            for parameters, decay in ((decaying, self.weight_decay), (others, 0.0))
+            for alike in ranks.sharded_alike(parameters) or [[]]
+        ]
 
 
 optimizers: Registry[OptimizerConfig] = Registry("optimizer", OptimizerConfig, default="adamw")

@@ -17,9 +17,9 @@ import yaml
 
 from ablate import plugins, provenance, ranks, tracking
 from ablate.config import Experiment
-from ablate.errors import AblateError, DataError
+from ablate.errors import AblateError, ConfigError, DataError, OutOfMemory
 from ablate.training.speed import Speed, choose_speed
-from ablate.training.trainer import build_trainer, check_ranks
+from ablate.training.trainer import HOW, build_trainer, check_ranks, what_needs_less
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ablate.data import Corpus
     from ablate.tasks import Task
     from ablate.training.callbacks import Validations
-    from ablate.training.checkpoints import Earlier
+    from ablate.training.checkpoints import Checkpoint, Earlier
     from ablate.training.loaders import Loaders
 
 
@@ -91,10 +91,13 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
     that it would have had. On rank 0 of a group (see `ablate.ranks`) all ranks train it together.
     """
-    from ablate.training.checkpoints import PREVIOUS, alone
+    from ablate.training import parallel
+    from ablate.training.checkpoints import PREVIOUS, alone, remove
 
     begin = time.perf_counter()
     check_ranks(experiment.trainer)
+    if found := parallel.problems(experiment):
+        raise ConfigError(found)
     corpus = experiment.data.load(tracking.cache_folder())
     speed = choose_speed(experiment, corpus)
     surroundings = _surroundings(experiment, corpus, speed)
@@ -114,7 +117,7 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
         tracker.tags(facts)
         tracker.end(status, reason)
         if status != "interrupted":
-            (folder / PREVIOUS).unlink(missing_ok=True)
+            remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
     items = experiment.trainer.batch_size * corpus.items_per_sample
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
@@ -139,19 +142,16 @@ def checkpoint_bytes(run_id: str) -> int:
     """The size of what a run keeps to go on from; nothing is made by looking."""
     folder = tracking.store_path() / "runs" / run_id
     with contextlib.suppress(FileNotFoundError):  # of a run that goes on, one may be moved just now
-        return sum(file.stat().st_size for file in folder.glob("*.*"))
+        return sum(file.stat().st_size for file in folder.rglob("*.*") if file.is_file())
     return 0
 
 
 def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
-    """The experiment of an earlier run, from its stored configuration. Raises AblateError if there is no such run, it
-    is finished, or anything is to be changed, a plugin included: it would not be the same run. What no number depends
-    on may change: how many processes load the data."""
-    if changed := [path for path in overrides if path != "trainer.num_workers"]:
-        raise AblateError(
-            f"A resumed run keeps its configuration; leave out {', '.join(changed)}. "
-            "Only trainer.num_workers may change."
-        )
+    """The experiment of an earlier run, from its stored configuration. `overrides` may change where it is computed (see
+    `HOW`). Raises AblateError if there is no such run, it is finished, or anything else is to be changed, a plugin
+    included: it would not be the same run."""
+    if other := [key for key in overrides if key not in HOW]:
+        raise AblateError(f"A resumed run keeps its configuration; leave out {', '.join(other)}.")
     from mlflow.exceptions import MlflowException
 
     client = tracking.client()
@@ -233,6 +233,7 @@ def _run(
 
     folder = run_folder(tracker.run_id)
     checkpoint, before = newest(folder) or (None, Earlier())
+    before.check(experiment)
     threads = torch.get_num_threads()
     with ranks.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with ranks.ready():
@@ -255,12 +256,14 @@ class _Prepared:
     task: Task
     loaders: Loaders
     validations: Validations
+    checkpoint: Checkpoint
 
 
 def _prepare(
     experiment: Experiment, corpus: Corpus, speed: Speed, folder: Path, tracker: tracking.Tracker | None, hooks: Hooks
 ) -> _Prepared:
     from ablate.tasks import tasks
+    from ablate.training import parallel
     from ablate.training.callbacks import Curves, Interrupt, Validations
     from ablate.training.checkpoints import Checkpoint
     from ablate.training.loaders import Loaders
@@ -274,7 +277,11 @@ def _prepare(
         )
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
-    task = tasks[experiment.data.task](experiment, corpus, compiled=speed.compile)
+    model, recipes = parallel.built(experiment, corpus)
+    if experiment.trainer.activation_checkpointing:
+        parallel.checkpoint_activations(model)
+    strategy = parallel.strategy(experiment, speed, recipes)
+    task = tasks[experiment.data.task](experiment, corpus, speed.compile and recipes is None, model)
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
@@ -285,26 +292,35 @@ def _prepare(
         callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
-    trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder)
-    return _Prepared(trainer, task, Loaders(experiment, corpus), validations)
+    trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder, strategy)
+    return _Prepared(trainer, task, Loaders(experiment, corpus), validations, checkpoint)
 
 
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     """(status, reason) of training, from a checkpoint where one is given."""
+    from ablate.training import parallel
     from ablate.training.callbacks import Stop
     from ablate.training.loaders import plain
 
     trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
+    loaded = checkpoint and parallel.loadable(checkpoint, task.experiment, task)
     try:
-        trainer.fit(task, loaders, ckpt_path=None if checkpoint is None else str(checkpoint), weights_only=True)
+        trainer.fit(task, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
         if prepared.validations.step < task.experiment.trainer.max_steps:
             trainer.validate(task, loaders, verbose=False)
+        prepared.checkpoint.finish(trainer)
     except Stop as stop:
+        prepared.checkpoint.finish(trainer)
         return stop.status, stop.reason
     except DataError as error:
         raise plain(error) from error
     except SystemExit:  # what Lightning makes of Ctrl-C
         raise KeyboardInterrupt from None
+    except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
+            raise
+        text = f"Out of memory: {reason_of(error)} {what_needs_less(task.experiment.trainer)}"
+        raise OutOfMemory(text) from error
     return "completed", ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -15,6 +15,7 @@ from ablate.registry import Config
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
+    from lightning.pytorch.strategies import Strategy
 
 
 class TrainerConfig(Config):
@@ -34,15 +35,44 @@ class TrainerConfig(Config):
     """Updates between two points of the training curves, and two looks for divergence."""
     diverge_factor: float = Field(3.0, gt=1)
     """A training loss above this many times the loss of guessing evenly, or not finite, ends the run as diverged."""
-    precision: Literal["auto", "32-true", "bf16-mixed"] = "auto"
-    """Arithmetic of the model; the loss is always computed in float32. auto: bfloat16 autocast where it pays."""
+    precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"] = "auto"
+    """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
+    weights and moments are bfloat16 as well. auto: autocast where it pays."""
     compile: Literal["auto"] | bool = "auto"
     """Whether torch.compile makes one program of model and loss. auto: where it repays the time that it takes."""
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+    """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp:
+    a shard of every weight, gradient and moment too. auto: ddp. One process has nothing to share."""
+    devices: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
+    """Processes on each machine, each with a GPU of its own where there are GPUs. auto: as many as there are, one
+    without torchrun."""
+    nodes: int | None = Field(None, gt=0)
+    """Machines. None: as many as torchrun says."""
+    tensor_parallel: int = Field(1, gt=0)
+    """With fsdp: neighbouring processes that share each matrix, and a part of the batch. 1: none do."""
+    activation_checkpointing: bool = False
+    """Whether each block keeps its input alone and computes the rest again in the backward pass: less memory, a third
+    more time."""
+    cpu_offload: bool = False
+    """With fsdp: whether the shards, and the optimizer with them, are in the memory of the host."""
     ema_decay: float | None = Field(None, gt=0, lt=1)
     """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
     the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
     num_workers: int = Field(0, ge=0)
     """Processes that load the data. 0: the training process itself."""
+
+    def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
+        """What is wrong between these fields: (path, message, given)."""
+        found: list[tuple[tuple[str, ...], str, Any]] = []
+        if self.batch_size % self.accumulate:
+            found.append((("accumulate",), f"must divide trainer.batch_size ({self.batch_size})", self.accumulate))
+        if self.strategy != "fsdp":
+            alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False}
+            given = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
+            found += [((name,), "needs trainer.strategy=fsdp", value) for name, value in given.items()]
+        elif self.ema_decay is not None:
+            found.append((("ema_decay",), "needs whole weights on each device: trainer.strategy=ddp", self.ema_decay))
+        return found
 
     @property
     def validation_interval(self) -> int:
@@ -52,42 +82,98 @@ class TrainerConfig(Config):
 
 def quiet_lightning() -> None:
     """Silences Lightning's remarks on hardware and data loaders, which repeat for every trial of a sweep."""
-    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning"):
+    # the last: of sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"lightning\..*")
     warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
 
 
+HOW = tuple(
+    f"trainer.{name}"
+    for name in (
+        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers"
+    )
+)  # fmt: skip
+"""Fields that change where a run is computed and not what: it may go on with others."""
+
+
 def check_ranks(config: TrainerConfig, source: str = "the configuration") -> None:
-    """Raises ConfigError where the batch, or the machine's GPUs, cannot be shared equally by the ranks of the group."""
+    """Raises ConfigError where the ranks that there are cannot train as `config` says."""
     import torch
 
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else ranks.local_size()
-    if gpus < ranks.local_size():
-        message = f"{ranks.local_size()} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"
-        raise ConfigError([Problem("", message)], source)
-    parts = ranks.world_size() * config.accumulate
-    if config.batch_size % parts:
-        message = f"must be a multiple of {parts}: {ranks.world_size()} ranks, trainer.accumulate {config.accumulate}"
-        raise ConfigError([Problem("trainer.batch_size", message, config.batch_size)], source)
+    world, local = ranks.world_size(), ranks.local_size()
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else local
+    found = []
+    if config.devices not in ("auto", local):
+        found.append(Problem("trainer.devices", _other_group(config, local, "on this machine"), config.devices))
+    elif config.nodes not in (None, world // local):
+        found.append(Problem("trainer.nodes", _other_group(config, world // local, "of machines"), config.nodes))
+    elif gpus < local:
+        found.append(Problem("", f"{local} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"))
+    if found or (found := _batch_problems(config, world)):
+        raise ConfigError(found, source)
 
 
-def _strategy() -> Any:
-    """Data-parallel training over the ranks of a group."""
-    from lightning.pytorch.strategies import DDPStrategy
+def _batch_problems(config: TrainerConfig, world: int) -> list[Problem]:
+    """Why so many ranks cannot share a batch equally."""
+    if world % config.tensor_parallel:
+        return [Problem("trainer.tensor_parallel", f"must divide the {world} ranks", config.tensor_parallel)]
+    if config.batch_size % (parts := world // config.tensor_parallel * config.accumulate):
+        near = [n for n in (config.batch_size // parts * parts, -(-config.batch_size // parts) * parts) if n]
+        message = f"must be a multiple of {parts}: {world} ranks, trainer.accumulate {config.accumulate}"
+        if config.tensor_parallel > 1:
+            message += f", trainer.tensor_parallel {config.tensor_parallel}"
+        message += f". Take {' or '.join(map(str, near))}"
+        return [Problem("trainer.batch_size", message, config.batch_size)]
+    return []
 
-    class Ranks(DDPStrategy):
-        def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
-            ranks.first(lambda: super(Ranks, self).save_checkpoint(*args, **more))
 
-    # Where it looks for unused parameters, DDP keeps its first layout of the gradients in buckets. Otherwise it changes
-    # that after the first update, and a run that goes on would add up more than two ranks in another order.
-    return Ranks(find_unused_parameters=True)
+def _other_group(config: TrainerConfig, there: int, what: str) -> str:
+    """What is to be typed where torchrun has, or has not, started what `config` says."""
+    devices = ranks.local_size() if config.devices == "auto" else config.devices
+    nodes = f"--nnodes {config.nodes} --rdzv-backend c10d --rdzv-endpoint HOST:29500" if (config.nodes or 1) > 1 else ""
+    start = f"torchrun {nodes or '--standalone'} --nproc-per-node {devices} -m ablate ..."
+    return f"the processes {what} are {there}. Start it with: {start}"
 
 
-def build_trainer(config: TrainerConfig, precision: str, callbacks: list[Callback], folder: Path) -> Trainer:
-    """The Lightning Trainer: one device, or one for each rank of a group; our callbacks alone for metrics, checkpoints
-    and progress."""
+def what_needs_less(config: TrainerConfig) -> str:
+    """In words, what is computed at once, and the settings with which less memory is needed, the cheapest first."""
+    at_once = config.batch_size * config.tensor_parallel // (ranks.world_size() * config.accumulate)
+    parts = next((config.accumulate * n for n in range(2, at_once + 1) if at_once % n == 0), None)
+    ways = [f"trainer.accumulate={parts} ({at_once * config.accumulate // parts} at once)"] if parts else []
+    if not config.activation_checkpointing:
+        ways.append("trainer.activation_checkpointing=true")
+    if config.strategy != "fsdp":
+        ways.append("trainer.strategy=fsdp" + ("" if ranks.world_size() > 1 else " on several devices"))
+    elif not config.cpu_offload:
+        ways.append("trainer.cpu_offload=true")
+    ways += ["trainer.precision=bf16-true"] if config.precision != "bf16-true" else []
+    return f"{at_once} of the batch are computed at once on each device. Less memory need: {', '.join(ways)}."
+
+
+def to_launch(config: TrainerConfig) -> int:
+    """The processes to start on this machine for `config`; 0 where they are there, or none are asked for. Raises
+    ConfigError where the machine has fewer GPUs, if it has any."""
+    import torch
+
+    if config.devices in ("auto", 1) or ranks.grouped() or (config.nodes or 1) > 1:
+        return 0
+    devices = int(config.devices)
+    there = torch.cuda.device_count() if torch.cuda.is_available() else devices
+    if there < devices:
+        problem = Problem("trainer.devices", f"this machine has {there} GPUs: take {there} at most", devices)
+        raise ConfigError([problem])
+    if found := _batch_problems(config, devices):
+        raise ConfigError(found)
+    return devices
+
+
+def build_trainer(
+    config: TrainerConfig, precision: str, callbacks: list[Callback], folder: Path, strategy: Strategy | None = None
+) -> Trainer:
+    """The Lightning Trainer: one device, or by `strategy` one for each rank of a group; our callbacks alone for
+    metrics, checkpoints and progress."""
     quiet_lightning()
     from lightning.pytorch import Trainer
 
@@ -102,8 +188,8 @@ def build_trainer(config: TrainerConfig, precision: str, callbacks: list[Callbac
         "val_check_interval": config.validation_interval * config.accumulate,
         "check_val_every_n_epoch": None,
     }
-    if ranks.world_size() > 1:
-        settings |= {"num_nodes": ranks.world_size() // ranks.local_size(), "strategy": _strategy()}
+    if strategy:
+        settings |= {"num_nodes": ranks.world_size() // ranks.local_size(), "strategy": strategy}
     return Trainer(
         **settings,
         callbacks=callbacks,

@@ -1,0 +1,173 @@
+"""Models that are built on the meta device, and given later, part by part, the weights that they would have had.
+
+Every operation that builds the model is written down, with the state of the random generator before each that draws.
+Played back for one tensor, they give it bit for bit; no more of the model need be in memory than that tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+Key = int  # of a storage
+
+
+_OVERWRITING = (
+    torch.ops.aten.normal_.default,
+    torch.ops.aten.uniform_.default,
+    torch.ops.aten.zero_.default,
+    torch.ops.aten.fill_.Scalar,
+)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One operation of the building: what it computes on which tensors, [out] being new ones."""
+
+    operation: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out: Any
+    state: Tensor | None
+    """Of the random generator before it, where it draws."""
+
+    @cached_property
+    def given(self) -> set[Key]:
+        """The storages that it reads or changes."""
+        return {_key(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _is_meta(leaf)}
+
+    @cached_property
+    def keys(self) -> set[Key]:
+        """Those, and what it makes."""
+        return self.given | {_key(leaf) for leaf in tree_leaves(self.out) if _is_meta(leaf)}
+
+    @property
+    def overwritten(self) -> Tensor | None:
+        """What it gives new values that do not depend on the old ones."""
+        tensor = self.args[0] if self.operation in _OVERWRITING else None
+        return tensor if tensor is not None and tensor.is_contiguous() else None
+
+
+def _is_meta(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_meta
+
+
+def _key(tensor: Tensor) -> Key:
+    return tensor.untyped_storage()._cdata
+
+
+class Recipes(TorchDispatchMode):
+    """Within, what is built on the meta device is written down. The generator moves on as if it had been built for
+    real: each draw is made, and thrown away."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._steps: list[_Step] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        outs = [leaf for leaf in tree_leaves(out) if _is_meta(leaf)]
+        given = {_key(leaf) for leaf in tree_leaves((args, kwargs)) if _is_meta(leaf)}
+        if not outs or not (func._schema.is_mutable or any(_key(leaf) not in given for leaf in outs)):
+            return out  # nothing of ours, or another view of it
+        state = None
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            state = torch.get_rng_state()
+            func(*tree_map(_scratch, args), **{**tree_map(_scratch, kwargs), **_on_cpu(kwargs)})
+        self._steps.append(_Step(func, args, kwargs, out, state))
+        return out
+
+    def tensor(self, meta: Tensor) -> Tensor:
+        """What `meta`, built within, would be on the CPU."""
+        wanted, steps = {_key(meta)}, []
+        later: dict[Key, list[tuple[int, int]]] = {}  # what is overwritten later: from, to
+        for step in reversed(self._steps):
+            if not step.keys & wanted:
+                continue
+            tensor = step.overwritten
+            if tensor is None:
+                for key in step.given:  # reads what is there
+                    later.pop(key, None)
+            elif _length(spans := later.setdefault(_key(tensor), [])) == _size(tensor):
+                continue  # nothing is left of it
+            else:
+                start = int(tensor.storage_offset())
+                spans.append((start, start + tensor.numel()))
+            wanted |= step.keys
+            steps.append(step)
+        made: dict[Key, Tensor] = {}
+
+        def real(leaf: Any) -> Any:
+            if not _is_meta(leaf):
+                return leaf
+            return made[_key(leaf)].as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
+
+        before = torch.get_rng_state()
+        with torch.no_grad():
+            for step in reversed(steps):
+                if step.state is not None:
+                    torch.set_rng_state(step.state)
+                kwargs = {**tree_map(real, step.kwargs), **_on_cpu(step.kwargs)}
+                out = step.operation(*tree_map(real, step.args), **kwargs)
+                for new, old in zip(tree_leaves(out), tree_leaves(step.out), strict=True):
+                    if _is_meta(old):
+                        made.setdefault(_key(old), new)
+            torch.set_rng_state(before)
+            return real(meta).clone()
+
+
+def _size(tensor: Tensor) -> int:
+    """The elements of its storage."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
+def _length(spans: Sequence[tuple[int, int]]) -> int:
+    """The numbers that lie in at least one of `spans`."""
+    length, end = 0, 0
+    for start, stop in sorted(spans):
+        length += max(0, stop - max(start, end))
+        end = max(end, stop)
+    return length
+
+
+def _scratch(leaf: Any) -> Any:
+    """Room for what a draw needs."""
+    return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device="cpu") if _is_meta(leaf) else leaf
+
+
+def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {"device": torch.device("cpu")} if kwargs.get("device") == torch.device("meta") else {}
+
+
+def deferred(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
+    """What `build` returns, on the meta device, and the recipes of its tensors."""
+    recipes = Recipes()
+    with recipes, torch.device("meta"):
+        return build(), recipes
+
+
+def materialize(module: nn.Module, recipes: Recipes, made: dict[int, nn.Parameter], dtype: torch.dtype | None) -> None:
+    """Gives all that is on the meta device in `module` its values, on the CPU, in `dtype` (None: its own).
+
+    `made` holds what earlier calls have made, so that a weight that two modules share stays one.
+    """
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None and parameter.is_meta:
+                if id(parameter) not in made:
+                    value = recipes.tensor(parameter)
+                    made[id(parameter)] = nn.Parameter(value.to(dtype), requires_grad=parameter.requires_grad)
+                part._parameters[name] = made[id(parameter)]
+        for name, buffer in part._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                part._buffers[name] = recipes.tensor(buffer)

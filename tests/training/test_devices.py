@@ -1,0 +1,205 @@
+"""What is said of devices, and one command for all of them: started, stopped and queued again."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from ablate import ranks, slurm
+from ablate.config import Experiment
+from ablate.errors import AblateError, ConfigError, OutOfMemory
+from ablate.tasks.base import Task
+from ablate.training.checkpoints import Earlier
+from ablate.training.parallel import problems
+from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.trainer import check_ranks, to_launch
+
+WORDS = [
+    "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.01",
+    "trainer.batch_size=4", "trainer.val_check_interval=20",
+]  # fmt: skip
+
+
+def trainer(**fields):
+    return Experiment.from_mapping({"trainer": fields}).trainer
+
+
+def test_a_group_of_another_size_is_refused_with_the_command_to_type(monkeypatch):
+    with pytest.raises(ConfigError, match=r"trainer\.devices: .* torchrun --standalone --nproc-per-node 4 -m ablate"):
+        check_ranks(trainer(devices=4))
+    with pytest.raises(ConfigError, match=r"trainer\.nodes: .* torchrun --nnodes 2 --rdzv-backend c10d"):
+        check_ranks(trainer(nodes=2))
+    check_ranks(trainer(devices=1, nodes=1))
+    monkeypatch.setattr(ranks, "world_size", lambda: 8)
+    monkeypatch.setattr(ranks, "local_size", lambda: 4)
+    check_ranks(trainer(devices=4, nodes=2, batch_size=16, accumulate=2))
+    check_ranks(trainer(strategy="fsdp", tensor_parallel=2, batch_size=4))
+    with pytest.raises(ConfigError, match=r"multiple of 8: 8 ranks, trainer\.accumulate 1\. Take 16 or 24 \(given: 20"):
+        check_ranks(trainer(batch_size=20))
+    with pytest.raises(ConfigError, match="must divide the 8 ranks"):
+        check_ranks(trainer(strategy="fsdp", tensor_parallel=3))
+
+
+def test_more_devices_than_there_are_are_refused(monkeypatch):
+    assert to_launch(trainer(devices=2)) == 2
+    assert to_launch(trainer()) == to_launch(trainer(devices=1)) == 0
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert to_launch(trainer(devices=2)) == 2
+    with pytest.raises(ConfigError, match=r"this machine has 2 GPUs: take 2 at most \(given: 8\)"):
+        to_launch(trainer(devices=8))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"tensor_parallel": 2}, r"tensor_parallel: needs trainer\.strategy=fsdp"),
+        ({"cpu_offload": True, "strategy": "ddp"}, r"cpu_offload: needs trainer\.strategy=fsdp"),
+        ({"strategy": "fsdp", "ema_decay": 0.9}, r"ema_decay: needs whole weights"),
+        ({"strategy": "deepspeed"}, r"strategy: .*ddp"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(fields, message):
+    with pytest.raises(ConfigError, match=message):
+        trainer(**fields)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "vit-digits"}, "there is no plan for model vit. Accepted: llama"),
+        ({"model.heads": 2}, "model.heads: must be a multiple of trainer.tensor_parallel"),
+        ({"norm": "subln"}, "norms what the ranks have parts of"),
+    ],
+)
+def test_matrices_are_shared_only_where_that_gives_the_same_model(settings, message):
+    size = 4 if "model.heads" in settings else 2
+    run = Experiment.from_mapping({"trainer": {"strategy": "fsdp", "tensor_parallel": size}}, settings)
+    assert any(message in str(problem) for problem in problems(run))
+    plain = Experiment.from_mapping({"trainer": {"strategy": "fsdp", "tensor_parallel": 2}}, {"model.kv_heads": 2})
+    assert problems(plain) == []
+
+
+def test_out_of_memory_is_told_with_what_needs_less(store, tiny_settings, monkeypatch):
+    def full(*given):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(Task, "training_step", full)
+    with pytest.raises(OutOfMemory) as caught:
+        train(Experiment.from_mapping(tiny_settings))
+    for words in ("Tried to allocate 2.00 GiB", "4 of the batch", "trainer.accumulate=2 (2 at once)", "checkpointing"):
+        assert words in str(caught.value).splitlines()[0]
+
+
+def test_a_checkpoint_of_another_run_is_refused_with_the_difference(store, tiny_settings):
+    run = Experiment.from_mapping(tiny_settings)
+    asked = iter(range(1, 100))
+    part = train(run, hooks=Hooks(asked_to_stop=lambda: next(asked) == 2))
+    other = Experiment.from_mapping(tiny_settings, {"norm": "post", "trainer.num_workers": 1})
+    with pytest.raises(
+        ConfigError, match=r"norm\.kind: the checkpoint is of a run with 'pre' \(given: 'post'\)"
+    ) as told:
+        train(other, Place(run_id=part.run_id))
+    assert "num_workers" not in str(told.value)  # which changes no number
+    Earlier().check(other)
+    with pytest.raises(AblateError, match=r"leave out optimizer\.lr"):
+        stored_experiment(part.run_id, {"trainer.strategy": "fsdp", "optimizer.lr": 1})
+    assert stored_experiment(part.run_id, {"trainer.strategy": "fsdp"}).trainer.strategy == "fsdp"
+
+
+@pytest.fixture
+def ablate(store, tmp_path):
+    """ablate(word, ..., variable="value"): a started command."""
+    running = []
+
+    def start(*words, **environment):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "ablate", *words], cwd=tmp_path, env={**os.environ, **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        running.append(process)
+        return process
+
+    yield start
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+
+
+def read_until(process, word):
+    return next(line for line in process.stdout if word in line)
+
+
+def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store, ablate, tmp_path):
+    """SIGUSR1 writes a checkpoint and asks Slurm to queue the job again, in which the same command goes on."""
+    scontrol = tmp_path / "bin" / "scontrol"
+    scontrol.parent.mkdir()
+    scontrol.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    scontrol.chmod(0o755)
+    job = {"SLURM_JOB_ID": "12345", "PATH": f"{scontrol.parent}:{os.environ['PATH']}"}
+    words = ["train", *WORDS, "trainer.devices=2", "trainer.strategy=fsdp"]
+    first = ablate(*words, "trainer.max_steps=80", **job)
+    read_until(first, "update 20/80")
+    first.send_signal(signal.SIGUSR1)
+    told, errors = first.communicate(timeout=60)
+    assert first.returncode == 130, errors
+    assert "interrupted at update" in told
+    assert "Slurm's job 12345 is queued again." in told
+    assert (tmp_path / "asked").read_text() == "requeue 12345\n"
+    again = ablate(*words, "trainer.max_steps=80", SLURM_RESTART_COUNT="1", **job)
+    told, errors = again.communicate(timeout=100)
+    assert again.returncode == 0, errors
+    assert "goes on at update" in told
+    assert "update 80/80" in told
+
+
+def test_a_mistake_in_a_group_is_told_once_and_exits_with_2(ablate):
+    process = ablate("train", *WORDS, "trainer.devices=2", "trainer.strategy=fsdp", "model.vocab_size=10")
+    told, errors = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert told == ""
+    assert errors.strip().splitlines()[-1].startswith("ablate train: The tokenizer has 256 tokens")
+    assert "Traceback" not in errors
+    assert errors.count("The tokenizer has") == 1
+
+
+def test_slurm_is_asked_after_sigusr1_alone(monkeypatch, tmp_path):
+    assert slurm.requeue([signal.SIGUSR1]) == ""  # no job
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm.requeue([signal.SIGTERM]) == ""
+    assert "cannot be queued again: scontrol: No such file" in slurm.requeue([signal.SIGUSR1])
+    slurm.remember(tmp_path, "abc")
+    assert slurm.remembered(tmp_path) is None  # it begins for the first time
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert slurm.remembered(tmp_path) == "abc"
+
+
+def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
+    """As on two machines, but that both are this one."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    group = [
+        sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-id", "two",
+        "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1",
+        "-m", "ablate", "train",
+    ]  # fmt: skip
+    words = [*WORDS, "trainer.nodes=2", "trainer.strategy=fsdp", "trainer.max_steps=3"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    nodes = [
+        subprocess.Popen(
+            [*group, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    told = [node.communicate(timeout=120) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], told
+    assert sorted(["completed" in out for out, _ in told]) == [False, True]
+    (run,) = (path for path in (store / "runs").iterdir())
+    assert len(list((run / "last.ckpt").glob("sums-*-of-2.json"))) == 2
