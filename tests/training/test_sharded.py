@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from ablate.config import Experiment
+from ablate.exporting.export import export
 from ablate.training import sharded
 from ablate.training.checkpoints import newest
 from ablate.training.parallel import regrouped, ungrouped
@@ -86,6 +87,10 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
     assert checkpoint_bytes(rest["run_id"]) >= sum(file.stat().st_size for file in path.glob("__*"))
     sizes = [file.stat().st_size for file in path.glob("__*")]
     assert max(sizes) < 0.6 * sum(sizes)  # each rank has its half, and the names
+
+    assert "after 3 updates" in export(str(path), "consolidated", tmp_path / "whole")
+    weights = torch.load(tmp_path / "whole" / "model.pt", weights_only=True)
+    assert {tuple(w.shape) for name, w in weights.items() if name.endswith("qkv_proj.weight")} == {(48, 16)}
 
     moved = folder / "last.part"
     path.rename(moved)  # the process ended before it could
