@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 from ablate.config import Experiment
 from ablate.data.tokenizers import KNOWN_SIZES
-from ablate.planning.gpus import GPUS
 
 UNITS = {"language_modeling": "tokens", "image_classification": "images"}
 """Task -> what it is trained on, counted."""
-H100_FLOPS = GPUS["h100-80gb"].bf16
+H100_FLOPS = 989e12
 """Dense bfloat16 operations per second of one H100 (SXM), as its maker states them."""
 UTILISATION = 0.3
 """The share of them that training at these sizes is taken to reach. Published for comparable models are 38 to 47 %; at
