@@ -114,7 +114,9 @@ def parser() -> argparse.ArgumentParser:
     cost.add_argument("--json", action="store_true", help="print as JSON, memory in bytes")
 
     out = verb("export", "write a trained model for other programs", _EXPORT)
-    out.add_argument("source", metavar="CHECKPOINT_OR_RUN", help="a run's id, or the path of its last.ckpt")
+    out.add_argument(
+        "source", metavar="CHECKPOINT_OR_RUN", help="a run's id, the path of its last.ckpt, or sweep:NAME/ARM"
+    )
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
 

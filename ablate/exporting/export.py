@@ -13,13 +13,15 @@ from torch import Tensor
 
 from ablate.errors import AblateError, did_you_mean
 from ablate.exporting import hub, tokenizer
-from ablate.exporting.source import Source, find
+from ablate.sweeping.references import resolved
+from ablate.training.source import Source, find
 
 WEIGHTS = "model.safetensors"
 
 
 def export(given: str, to: str, output: str | Path) -> str:
-    """Writes the model of a checkpoint or run into the new folder `output`; what was written, in words.
+    """Writes the model of a checkpoint, a run or `sweep:NAME/ARM` into the new folder `output`; says in words what was
+    written.
 
     Raises AblateError for an unknown form, a missing or damaged checkpoint, and an `output` that exists.
     """
@@ -28,7 +30,7 @@ def export(given: str, to: str, output: str | Path) -> str:
     folder = Path(output).expanduser()
     if folder.exists():
         raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
-    source = find(given)
+    source = find(resolved(given))
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)

@@ -10,8 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ablate.config import Experiment
-from ablate.exporting.source import Source
 from ablate.exporting.sources import Sources, blueprint
+from ablate.training.source import Source
 
 TEMPLATE = Path(__file__).with_name("modeling_template.py")
 MARK, TABLE = "# (the trained model's classes)", "CLASSES: dict[str, type[nn.Module]] = {}"

@@ -1,4 +1,4 @@
-"""What is exported: the model of a checkpoint, found by the run's id or by its path."""
+"""A trained model: that of a checkpoint, found by the run's id or by its path."""
 
 from __future__ import annotations
 

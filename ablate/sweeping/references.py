@@ -1,0 +1,27 @@
+"""`sweep:NAME/ARM`, the best run of an arm, wherever a run or a checkpoint is asked for."""
+
+from __future__ import annotations
+
+from ablate.errors import SweepError, did_you_mean
+from ablate.sweeping.study import read_sweep
+
+PREFIX = "sweep:"
+
+
+def resolved(given: str, storage: str | None = None) -> str:
+    """The run that `sweep:NAME/ARM` names: that of the arm's best trial, which keeps its checkpoint. NAME@GENERATION
+    names an earlier generation. What does not begin with `sweep:` stays as it is.
+
+    Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
+    """
+    if not given.startswith(PREFIX):
+        return given
+    title, _, arm = given.removeprefix(PREFIX).partition("/")
+    sweep = read_sweep(title, storage)
+    if arm not in sweep.trials:
+        arms = list(sweep.trials)
+        raise SweepError(f"{given}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
+    best = sweep.best(arm)
+    if best is None or best.run_id is None:
+        raise SweepError(f"{given}: no trial of the arm is completed. Run the sweep, then use its best trial.")
+    return best.run_id
