@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -42,25 +43,21 @@ class SweepJob:
     """Where the results lie."""
     devices: int = 1
     """Processes that train each trial together."""
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+    _started: Future[subprocess.Popen[bytes]] | None = field(default=None, init=False, repr=False)
 
     def __call__(self) -> int:
         """Runs `ablate sweep` to its end: 0, or 1 where trials failed. Raises AblateError for everything else."""
         group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.devices)]
         start = [sys.executable, *(group if self.devices > 1 else [])]
         command = [*start, "-m", "ablate", "sweep", self.file, "--workers", "1"]
-        environment = {**os.environ, **self.environment}
-        # in a session of its own and deaf to submitit's signal: that is answered here alone, in `checkpoint`
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})
+        with ThreadPoolExecutor(1) as starter:  # the signal may come while it starts: `checkpoint` waits for it
+            self._started = starter.submit(self._start, command, {**os.environ, **self.environment})
+            process = self._started.result()
         try:
-            self._process = subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
+            status = process.wait()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        try:
-            status = self._process.wait()
-        finally:
-            if self._process.returncode is None:
-                self._process.terminate()
+            if process.returncode is None:
+                process.terminate()
         if status not in (0, 1):
             raise AblateError(f"The worker ended with exit status {status}; why stands in the job's log.")
         return status
@@ -70,9 +67,15 @@ class SweepJob:
         its trial is put up for another try, and the job begins again as it was submitted."""
         from submitit.helpers import DelayedSubmission
 
-        if self._process is not None:
-            _stop(self._process.pid)
+        if self._started is not None:
+            _stop(self._started.result().pid)
         return DelayedSubmission(replace(self))
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Starts the worker in a session of its own and deaf to submitit's signal: that is answered in `checkpoint`
+        alone."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})  # of this thread; children have it
+        return subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
 
 
 def _stop(pid: int) -> None:

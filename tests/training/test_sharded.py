@@ -69,7 +69,7 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
     file = tmp_path / "seven.py"
     file.write_text(SCRIPT)
     command = torchrun(str(file), json.dumps(seven))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
     whole, part, rest = json.loads(done.stdout.splitlines()[0])
     assert (part["status"], part["step"], rest["step"]) == ("interrupted", 2, 3)
     assert rest["metrics"] == whole["metrics"]
