@@ -114,12 +114,25 @@ def _sweep(given: argparse.Namespace) -> int:
                 print(submit(spec, words, workers=given.workers, storage=given.storage, fresh=given.fresh))
             return 0
         checked(words, given.storage)
-    if given.dry_run:
-        from ablate.sweeping.plan import plan
+    return _plan_sweeps(specs, given) if given.dry_run else _run_sweeps(specs, given)
 
-        print("\n\n".join(plan(spec, given.workers, given.storage, given.fresh) for spec in specs))
-        return 0
-    return _run_sweeps(specs, given)
+
+def _plan_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:
+    """Prints what each sweep would do; without its data what can be told of it, and status 2 for it cannot start."""
+    from ablate.errors import DataError
+    from ablate.sweeping.plan import outline, plan
+
+    missing: list[str] = []
+    for spec in specs:
+        try:
+            text = plan(spec, given.workers, given.storage, given.fresh)
+        except DataError as error:
+            text = outline(spec)
+            missing += [str(error)] if str(error) not in missing else []
+        print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
+    for message in missing:
+        print(f"ablate sweep: {message}", file=sys.stderr)
+    return 2 if missing else 0
 
 
 def _run_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:

@@ -145,8 +145,9 @@ def patience(uri: str) -> Iterator[None]:
 
 
 def shortened(error: BaseException) -> str:
-    """An error's text on one line, cut at a word, without passwords."""
-    return textwrap.shorten(redacted(str(error)), 300, placeholder=" ...")
+    """An error's text on one line, cut at a word, without passwords and SQLAlchemy's link to its manual."""
+    text = re.sub(r"\(Background on this error at: \S+\)", "", redacted(str(error)))
+    return textwrap.shorten(text, 300, placeholder=" ...")
 
 
 def redacted(text: str) -> str:

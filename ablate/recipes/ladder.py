@@ -192,7 +192,9 @@ def _unknown(size: str, own: Sequence[str], smallest: Rung, path: str = "--sizes
 def _problems(found: Sequence[Rung]) -> list[Problem]:
     problems = []
     if len(found) < 2:
-        problems.append(Problem("--sizes", "a ladder needs two sizes or more", [rung.size for rung in found]))
+        problems.append(
+            Problem("--sizes", "a ladder needs two sizes or more, as --sizes 9m,20m,35m", [rung.size for rung in found])
+        )
     by_parameters: dict[int, str] = {}
     for rung in found:
         if (other := by_parameters.setdefault(rung.parameters, rung.size)) != rung.size:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Iterator
 from typing import Any
 
+from ablate.errors import ConfigError
 from ablate.reporting.ends import at_the_end
 from ablate.reporting.words import items, searched, short_names, task
+from ablate.sweeping import audit
 from ablate.sweeping.records import SweepRecord, TrialRecord, finished
 from ablate.words import listed, number, plural, setting, settings
 
@@ -77,6 +80,7 @@ def observations(record: SweepRecord) -> list[str]:
     return [
         *_unfinished(record),
         *_unequal(record),
+        *_coinciding(record),
         *_failures(record),
         *_few_items(record),
         *_luck(record),
@@ -144,6 +148,12 @@ def _unequal(record: SweepRecord) -> Iterator[str]:
             )
             return
         yield f"Arms have unequal numbers of finished trials ({told}): more trials find a better best by chance alone."
+
+
+def _coinciding(record: SweepRecord) -> Iterator[str]:
+    bests = {arm: [best.params] for arm in record.trials if (best := record.best(arm))}
+    with contextlib.suppress(ConfigError):  # of a plugin that is gone
+        yield from (f"At their best, {text}" for text in audit.coinciding(record.spec, bests))
 
 
 def _luck(record: SweepRecord) -> Iterator[str]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate.errors import Problem, did_you_mean
 from ablate.sweeping.search import shown
-from ablate.words import listed
+from ablate.words import listed, settings
 
 if TYPE_CHECKING:
+    from ablate.config import Experiment
     from ablate.sweeping.spec import Sweep
 
 PLACEMENT, LAYER, INIT = "norm", "norm.layer", "init"  # what a sweep of normalisation compares, if it does not say
@@ -50,6 +52,31 @@ def confounds(sweep: Sweep) -> list[Confound]:
         for path, values in differing.items()
         if not among(path, compared)
     ]
+
+
+def coinciding(sweep: Sweep, points: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
+    """A sentence for each two arms of placements that are the same model at some of their `points` (arm -> values of
+    what is searched): Mix-LN whose alpha leaves no layer to Post-LN is Pre-LN. Raises ConfigError."""
+    if factor(sweep) != (PLACEMENT,):
+        return
+    models: dict[str, tuple[str, str]] = {}
+    for arm, tried in points.items():
+        for point in tried:
+            placed = settings({path: value for path, value in point.items() if _among(path, [PLACEMENT])}, {})
+            here = (arm, placed and f" at {placed}")
+            other, there = models.setdefault(_wiring(sweep.at(arm, point)), here)
+            if other != arm:
+                yield f"{arm}{here[1]} is the same model as {other}{there}: all its layers have the same placement."
+
+
+def _wiring(experiment: Experiment) -> str:
+    """The placement of every layer, and what holds for all of them."""
+    norm, depth = experiment.norm, experiment.model.layers
+    layers = [norm.at(i, depth).model_dump(mode="json", exclude={"layer", "final_norm"}) for i in range(depth)]
+    shared = norm.model_dump(mode="json", include={"layer", "final_norm"})
+    return json.dumps(
+        [layers, shared, experiment.init.model_dump(mode="json"), experiment.model.model_dump(mode="json")]
+    )
 
 
 def _factor(sweep: Sweep, differing: Iterable[str]) -> tuple[str, ...]:

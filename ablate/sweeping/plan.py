@@ -130,6 +130,7 @@ def _text(
     if len(spec.all_arms) > 1:
         others = "; ".join(str(confound) for confound in audit.confounds(spec)) or "nothing"
         lines.append(f"compares {listed(audit.factor(spec))}; besides it the arms differ in {others}")
+        lines += [f"    {text}" for text in dict.fromkeys(audit.coinciding(spec, _tried(spec)))]
     if spec.confirm.seeds:
         again = ", ".join(map(str, spec.fresh_seeds()))
         lines.append(f"then the best of each arm on the fresh seeds {again}")
@@ -142,6 +143,16 @@ def _text(
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
     lines += [f"to do: {plural(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     return "\n".join(lines)
+
+
+def _tried(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
+    """Arm -> points of its search: each end or value of what it searches, the others at their first."""
+    points = {}
+    for arm in spec.all_arms:
+        corners = spec.corners(arm)
+        first = {path: values[0] for path, values in corners.items()}
+        points[arm] = [{**first, path: value} for path, values in corners.items() for value in values] or [first]
+    return points
 
 
 def _found(spec: Sweep, storage: str | None) -> SweepRecord | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -102,10 +103,20 @@ class Sweep(Config):
         try:
             sweep = cls.model_validate(dict(tree))
         except ValidationError as error:
-            raise ConfigError(problems_of(cls, dict(tree), error), source) from None
+            problems = problems_of(cls, dict(tree), error)
+            raise ConfigError([*problems, *cls._further(tree, problems)], source) from None
         if problems := list(dict.fromkeys(sweep._problems())) or list(audit.problems(sweep)):
             raise ConfigError(problems, source)
         return sweep
+
+    @classmethod
+    def _further(cls, tree: Mapping[str, Any], problems: Iterable[Problem]) -> Iterator[Problem]:
+        """What is wrong besides `problems` of the file itself, as far as it can be told without what they are in."""
+        broken = {problem.path.partition(".")[0] for problem in problems}
+        if broken.isdisjoint(("experiment", "plugins", "arms", "search", "fixed", "sampler")):
+            with contextlib.suppress(ValidationError):
+                rest = {key: value for key, value in tree.items() if key not in broken}
+                yield from dict.fromkeys(cls.model_validate({"name": "unnamed", **rest})._problems())
 
     def to_tree(self) -> Tree:
         """The sweep as plain nested mappings."""

@@ -54,10 +54,10 @@ def open_storage(url: str) -> BaseStorage:
     except ImportError as error:
         raise missing_driver(error, f"The Optuna storage {redacted(url)}") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
-        text = shortened(error)
+        text = shortened(error).rstrip(".")
+        advice = ", or move a damaged file away" if sqlite_file(url) else " (sqlite:///FILE or postgresql://HOST/NAME)"
         raise StoreError(
-            f"The Optuna storage {redacted(url)} cannot be used: {text} "
-            "Give another with --storage URL, or move a damaged file away."
+            f"The Optuna storage {redacted(url)} cannot be used: {text}. Give another with --storage URL{advice}."
         ) from None
 
 

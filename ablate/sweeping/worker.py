@@ -22,7 +22,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
@@ -158,11 +158,13 @@ class Here:
 
 def work(connection: Connection, threads: int, folder: str, environment: Mapping[str, str]) -> None:
     """The life of a worker's process, in the current directory and the environment of the sweep."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the sweep, which asks us to stop
+    told: list[int] = []
+    for number in STOPPING:  # Ctrl-C reaches the sweep, which asks us to stop; another signal may be for us alone
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else lambda number, frame: told.append(number))
     os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
     with contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
-        while (given := connection.recv()) != "stop" and trial(connection, given[0], given[1], threads):
+        while (given := connection.recv()) != "stop" and trial(connection, given[0], given[1], threads, told):
             _free()
 
 
@@ -180,8 +182,9 @@ def _trial_and_close(connection: Connection, experiment: Tree, place: Place, thr
         trial(connection, experiment, place, threads)
 
 
-def trial(connection: Connection, experiment: Tree, place: Place, threads: int) -> bool:
-    """Trains, and says through the pipe how it goes. False where that ended in an error."""
+def trial(connection: Connection, experiment: Tree, place: Place, threads: int, told: Sequence[int] = ()) -> bool:
+    """Trains, and says through the pipe how it goes. Signals that it is `told` stop it as the sweep does. False where
+    that ended in an error."""
     import torch
 
     from ablate.config import Experiment
@@ -204,7 +207,7 @@ def trial(connection: Connection, experiment: Tree, place: Place, threads: int) 
                 stopped = connection.recv() == "stop" or stopped
         except (EOFError, OSError):
             stopped = True
-        return stopped
+        return stopped or bool(told)
 
     def decide(step: int, metrics: Mapping[str, float]) -> bool:
         nonlocal stopped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate import ranks, slurm, tracking
@@ -14,6 +14,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.training.checkpoints import Earlier
+
+STOPPING = (
+    "Stopping: the update or the validation under way is finished and a checkpoint written. Ctrl-C again stops at "
+    "once, and the run goes on from its last validation."
+)
 
 
 def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
@@ -47,7 +52,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         console.print(f"update {step}/{total}: {shown}", markup=False)
         return True
 
-    with bar, _Asked() as asked:
+    with bar, _Asked(lambda text: console.print(text, markup=False)) as asked:
         result = train(
             experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: bool(asked.signals))
         )
@@ -67,7 +72,8 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 class _Asked:
     """The signals that asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
 
-    def __init__(self) -> None:
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self.note = note
         self.training = False
         self.signals: list[int] = []
         self._before: dict[int, Any] = {}
@@ -84,3 +90,5 @@ class _Asked:
         if (self.signals or not self.training) and ranks.world_size() == 1:  # torchrun passes on what has reached us
             raise KeyboardInterrupt
         self.signals.append(number)
+        if len(self.signals) == 1:
+            self.note(STOPPING)

@@ -93,3 +93,29 @@ def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
 def test_a_misspelt_name_is_refused(parts, message):
     arms = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
     assert any(text.startswith(message) for text in refused(arms=arms, **parts))
+
+
+def coinciding(arms, points, **parts):
+    return list(audit.coinciding(sweep(arms=arms, experiment={"model.layers": 3}, **parts), points))
+
+
+def test_arms_that_are_the_same_model_are_told():
+    arms = {
+        "pre": {"norm": "pre"},
+        "mix": {"norm": "mix", "search": {"norm.alpha": [0.3, 0.4, 1.0]}},
+        "post": {"norm": "post"},
+    }
+    rates = [{"optimizer.lr": 1e-3}, {"optimizer.lr": 1e-2}]
+    points = {"pre": rates, "mix": [{"norm.alpha": alpha} for alpha in (0.3, 0.4, 1.0)], "post": rates}
+    what = "all its layers have the same placement."
+    assert coinciding(arms, points) == [
+        f"mix at norm.alpha=0.3 is the same model as pre: {what}",
+        f"post is the same model as mix at norm.alpha=1: {what}",
+        f"post is the same model as mix at norm.alpha=1: {what}",
+    ]
+    assert coinciding(arms, {**points, "mix": points["mix"][1:2]}) == []
+    other = {"norm": {"kind": "mix", "alpha": 0.0}, "norm.layer": "layernorm"}
+    assert coinciding({**arms, "mix": other}, {"pre": rates, "mix": [{}]}, confounds="norm.layer") == []
+    rates_alone = {"slow": {"optimizer.lr": 1e-4}, "fast": {"optimizer.lr": 1e-2}}
+    spec = sweep(arms=rates_alone, search={"seed": [0, 1]}, factor="optimizer")
+    assert list(audit.coinciding(spec, {"slow": [{}], "fast": [{}]})) == []

@@ -1,8 +1,10 @@
 """The plan of a sweep, and that looking creates nothing."""
 
 import pytest
+import yaml
 from rich.console import Console
 
+from ablate.cli import main
 from ablate.errors import SweepError
 from ablate.sweeping.plan import plan
 from ablate.sweeping.run import sweep
@@ -55,3 +57,15 @@ def test_the_plan_says_what_is_compared_and_what_else_differs(store, tiny_settin
     assert text.count("starting from optimizer.lr=0.002") == 2
     assert "on the fresh seeds 1, 2" in text
     assert "to do: 14 trials, 21,504 tokens" in text
+
+
+def test_without_its_data_the_plan_says_what_it_can_and_what_is_missing(store, tiny_settings, tmp_path, capsys):
+    file = tmp_path / "absent.yaml"
+    data = {"kind": "text", "files": str(tmp_path / "none.txt"), "seq_len": 32}
+    search = {"optimizer.lr": [1e-3, 1e-2]}
+    tree = {"name": "absent", "experiment": {**tiny_settings, "data": data}, "search": search, "budget": {"trials": 2}}
+    file.write_text(yaml.safe_dump(tree))
+    assert main(["sweep", str(file), "--dry-run"]) == 2
+    told = capsys.readouterr()
+    assert "to do: 2 trials, 3,072 tokens" in told.out
+    assert "none.txt" in told.err

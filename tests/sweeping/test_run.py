@@ -500,20 +500,25 @@ def sweep_file(tmp_path, tree):
     return file
 
 
-@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill-9"])
+@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["ctrl-c", "term", "kill-9"])
 def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_settings, tmp_path, interrupt):
     plain = run_sweep(spec(name="plain"), workers=1)
     file = sweep_file(tmp_path, spec_tree(tiny_settings))
     command = [sys.executable, "-m", "ablate", "sweep", str(file)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, **pipes, cwd=tmp_path, start_new_session=True)
     for line in process.stdout:
         if line.startswith("[1/4]"):
             break
-    process.send_signal(interrupt)
+    if interrupt == signal.SIGKILL:
+        process.kill()  # the workers see for themselves that the sweep is gone
+    else:
+        os.killpg(process.pid, interrupt)  # as a terminal and `timeout` do
     begin = time.monotonic()
-    _, errors = process.communicate(timeout=60)
-    if interrupt == signal.SIGINT:
+    told, errors = process.communicate(timeout=60)
+    if interrupt != signal.SIGKILL:
         assert time.monotonic() - begin < 30
+        assert "tried again" not in told
         assert process.returncode == 130
         assert f"ablate sweep {file}" in errors
         assert "Traceback" not in errors

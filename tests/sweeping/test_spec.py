@@ -332,6 +332,12 @@ def test_problems_of_all_arms_at_once_each_with_its_place():
     ]
 
 
+def test_problems_of_the_file_and_of_its_experiments_are_told_together():
+    found = problems(budget={"trials": -1}, search={"optimizer.lrr": [1e-3]}, nme="x")
+    assert sorted(path for path, _, _ in found) == ["budget.trials", "nme", "search.optimizer.lrr"]
+    assert [path for path, _, _ in problems(search=3)] == ["search"]  # and nothing that follows from it
+
+
 def test_both_ends_are_tried():
     found = problems(arms={"a": {"norm": "mix", "search": {"norm.alpha": {"low": -0.5, "high": 1.5}}}})
     assert [(path, given) for path, _, given in found] == [("arms.a.search.norm.alpha", v) for v in (-0.5, 1.5)]

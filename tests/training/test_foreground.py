@@ -15,7 +15,13 @@ from ablate.training import foreground
 @pytest.fixture
 def run(store, tiny_settings):
     experiment = Experiment.from_mapping(tiny_settings)
-    return lambda: foreground.train_in_foreground(experiment, Console(file=io.StringIO()))
+    told = io.StringIO()
+
+    def train():
+        return foreground.train_in_foreground(experiment, Console(file=told, width=200))
+
+    train.told = told
+    return train
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -38,6 +44,7 @@ def test_while_it_trains_it_ends_with_a_checkpoint_and_the_second_stops_at_once(
 
     monkeypatch.setattr(foreground, "Hooks", hooks)
     assert run().status == "interrupted"
+    assert run.told.getvalue().count("Stopping: the update or the validation under way is finished") == 1
     monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, times=2))
     with pytest.raises(KeyboardInterrupt):
         run()
