@@ -125,7 +125,7 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     counts = count(model, shape)
     meter = Meter(model, counts, shape, classes)
     memory = meter.memory(setup)
-    fitting = () if memory.fits(assumed.gpu.memory) else _fitting(setup, meter, assumed.gpu.memory)
+    found = () if memory.fits(assumed.gpu.memory) else fitting(setup, meter, assumed.gpu.memory)
     steps = experiment.trainer.max_steps * experiment.trainer.batch_size
     return Plan(
         model=f"{experiment.model.kind}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
@@ -135,7 +135,7 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         assumed=assumed,
         mfu=assumed.mfu or utilisation(counts.rest),
         memory=memory,
-        fitting=fitting,
+        fitting=found,
         items=steps * (shape[0] if len(shape) == 1 else 1),
         notes=(note,) if note else (),
     )
@@ -146,7 +146,7 @@ def utilisation(parameters: int) -> float:
     return next(share for below, share in UTILISATION if parameters < below)
 
 
-def _fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
+def fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
     """The setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch; fewest
     changes and least recomputation first."""
     found: dict[tuple[str, bool, bool], Fitting] = {}

@@ -110,6 +110,10 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
             held.enter_context(alone(folder))
         try:
             status, reason, step, metrics, facts = _run(experiment, corpus, speed, tracker, hooks)
+        except OutOfMemory as error:
+            told = OutOfMemory(f"{error} {_less_memory(experiment, corpus, speed)}")
+            tracker.end("failed", reason_of(told))
+            raise told from error
         except BaseException as error:
             stopped = isinstance(error, (ranks.Lost, KeyboardInterrupt))
             tracker.end("interrupted" if stopped else "failed", reason_of(error))
@@ -121,6 +125,15 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     seconds = time.perf_counter() - begin
     items = experiment.trainer.batch_size * corpus.items_per_sample
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
+
+
+def _less_memory(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
+    """What the plan says of the memory, or, where there is none, which settings need less."""
+    from ablate.planning.advice import advice
+
+    classes = getattr(experiment.model, "vocab_size", None) or corpus.classes
+    told = advice(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
+    return told or what_needs_less(experiment.trainer)
 
 
 def reason_of(error: BaseException) -> str:
@@ -319,8 +332,7 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
             raise
-        text = f"Out of memory: {reason_of(error)} {what_needs_less(task.experiment.trainer)}"
-        raise OutOfMemory(text) from error
+        raise OutOfMemory(f"Out of memory: {reason_of(error)}") from error
     return "completed", ""
 
 
