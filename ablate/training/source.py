@@ -14,6 +14,7 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, did_you_mean
 from ablate.models import Model
+from ablate.remote import fetched_checkpoint, is_url
 from ablate.training.checkpoints import CHECKPOINT, load
 
 PREFIX = "model."  # of the model in the state of a task
@@ -49,7 +50,8 @@ class Source:
 
 
 def find(given: str) -> Source:
-    """The model of a checkpoint's file, its folder, or a run's id. Raises AblateError."""
+    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), or a run's id. Raises
+    AblateError."""
     file = _file(given)
     try:
         content = load(file)
@@ -77,6 +79,8 @@ def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) 
 
 def _file(given: str) -> Path:
     """The checkpoint that `given` names."""
+    if is_url(given):
+        return fetched_checkpoint(given, CHECKPOINT, tracking.cache_folder())
     path = Path(given).expanduser()
     runs = tracking.store_path() / "runs"
     places = (path, path / CHECKPOINT, runs / given / CHECKPOINT)

@@ -58,6 +58,9 @@ class TrainerConfig(Config):
     ema_decay: float | None = Field(None, gt=0, lt=1)
     """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
     the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
+    copy_to: str | None = Field(None, pattern="://")
+    """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
+    run's id; of a sweep that of each arm's best trial. None: it stays in the store alone."""
     num_workers: int = Field(0, ge=0)
     """Processes that load the data. 0: the training process itself."""
 
@@ -92,7 +95,8 @@ def quiet_lightning() -> None:
 HOW = tuple(
     f"trainer.{name}"
     for name in (
-        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers"
+        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers",
+        "copy_to",
     )
 )  # fmt: skip
 """Fields that change where a run is computed and not what: it may go on with others."""
