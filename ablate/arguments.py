@@ -40,7 +40,7 @@ ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
   ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 _EXPORT = "ablate export RUN_ID --to hf --output exported"
-_FORMS = "consolidated (torch), safetensors, or hf (a folder for transformers)"
+_FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or timm (one for timm, of a ViT)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -122,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
         "source", metavar="CHECKPOINT_OR_RUN", help="a run's id, the path of its last.ckpt, or sweep:NAME/ARM"
     )
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
+    out.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")

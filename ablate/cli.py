@@ -277,7 +277,7 @@ def _plan(given: argparse.Namespace) -> int:
 def _export(given: argparse.Namespace) -> int:
     from ablate.exporting.export import export
 
-    print(export(given.source, given.to, given.output))
+    print(export(given.source, given.to, given.output, given.ema))
     return 0
 
 

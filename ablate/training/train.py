@@ -312,7 +312,7 @@ def _prepare(
     if experiment.trainer.activation_checkpointing:
         parallel.checkpoint_activations(model)
     strategy = parallel.strategy(experiment, speed, recipes)
-    task = tasks[experiment.data.task](experiment, corpus, speed.compile and recipes is None, model)
+    task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
