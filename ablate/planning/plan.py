@@ -13,14 +13,12 @@ from ablate.planning.inputs import inputs_of
 from ablate.planning.memory import Memory, Meter, usable
 from ablate.planning.setup import Setup, setup_of
 from ablate.planning.skeleton import Counts, count, skeleton
+from ablate.planning.utilisation import utilisation
 from ablate.reading import read_yaml
 
 if TYPE_CHECKING:
     from ablate.sweeping.spec import Sweep
 
-UTILISATION = ((20e6, 0.10), (100e6, 0.30), (500e6, 0.40), (float("inf"), 0.45))
-"""(parameters of the layers, model FLOPs utilisation that is assumed below them). From published trainings on H100 and
-A100 of 124M to 8B parameters, 33 to 48 %; below 100M small products leave a GPU waiting."""
 RECOMPUTED = 4 / 3
 """What activation checkpointing makes of the FLOPs of a step: the forward pass is computed twice."""
 ALTERNATIVES = 3  # settings that fit and are shown
@@ -36,7 +34,7 @@ class Assumed:
     nodes: int | None = None
     """None: trainer.nodes, or 1."""
     mfu: float | None = None
-    """Model FLOPs utilisation. None: by size, see `UTILISATION`."""
+    """Model FLOPs utilisation. None: by size, see `utilisation`."""
 
 
 @dataclass(frozen=True)
@@ -139,11 +137,6 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         items=steps * (shape[0] if len(shape) == 1 else 1),
         notes=(note,) if note else (),
     )
-
-
-def utilisation(parameters: int) -> float:
-    """The model FLOPs utilisation that is assumed for layers of so many parameters."""
-    return next(share for below, share in UTILISATION if parameters < below)
 
 
 def fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:

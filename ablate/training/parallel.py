@@ -72,7 +72,8 @@ class Ddp(DDPStrategy):
         super().configure_ddp()
         if self.narrow:
             assert isinstance(self.model, DistributedDataParallel)
-            self.model.register_comm_hook(None, mean_in_float32)
+            # as a lambda: torch takes annotations that are text, as they are here, for wrong ones
+            self.model.register_comm_hook(None, lambda state, bucket: mean_in_float32(state, bucket))
 
     def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
         ranks.first(lambda: super(Ddp, self).save_checkpoint(*args, **more))

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -260,3 +261,29 @@ def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
     assert sorted(["completed" in out for out, _ in told]) == [False, True]
     (run,) = (path for path in (store / "runs").iterdir())
     assert len(list((run / "last.ckpt").glob("sums-*-of-2.json"))) == 2
+
+
+def test_a_port_that_is_taken_is_told_without_a_traceback(ablate):
+    """As where the ranks are started by something else than torchrun, which keeps the port itself."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
+        process = ablate("train", *WORDS, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **rank)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert f"port {port} is in use by another program. Leave the choice to torchrun" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_group_that_is_started_here_takes_a_free_port(ablate):
+    """Whatever the environment of an earlier group says of ports."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        words = ["train", *WORDS, "trainer.max_steps=1", "trainer.devices=2"]
+        process = ablate(*words, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, PET_MASTER_PORT=port)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
