@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Literal
 
 _EXAMPLES = """\
 examples:
@@ -25,19 +26,21 @@ ablate sweep sweeps/demo.yaml --workers 2
   ablate sweep sweeps/mixln-table1.yaml --size 71m --scale 0.01
   ablate sweep --all --dry-run
   ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
+  ablate sweep sweeps/demo.yaml --workers-per-gpu auto
   ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
 _LADDER = """\
 ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
   ablate ladder sweeps/mixln-table1.yaml --sizes 9m,20m,35m,60m --tokens-per-parameter 20 --extrapolate 1b"""
 _SIZES = "sizes of the file or of named models, such as 9m,20m,35m (default: all sizes of the file)"
 _PER_PARAMETER = "tokens for each weight of the layers (default: as in the file)"
+_PER_GPU = "trials at a time on each GPU; auto: as many as the memory plan says fit"
 _SCALE = "run this share of the tokens, above 0 and at most 1; the report says so, and studies do not mix (default: 1)"
 _PLAN = """\
 ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
   ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 _EXPORT = "ablate export RUN_ID --to hf --output exported"
-_FORMS = "consolidated (torch), safetensors, or hf (a folder for transformers)"
+_FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or timm (one for timm, of a ViT)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -74,7 +77,8 @@ def parser() -> argparse.ArgumentParser:
     many.add_argument("--scale-model", action="store_true", help="shrink the layers of the model by X as well")
     many.add_argument("--all", action="store_true", help="with --dry-run: check and plan every file of sweeps/")
     many.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
-    many.add_argument("--workers", type=_positive, default=1, metavar="N", help="trials at a time (default: 1)")
+    many.add_argument("--workers", type=_positive, metavar="N", help="trials at a time (default: 1)")
+    many.add_argument("--workers-per-gpu", type=_positive_or_auto, metavar="K", help=_PER_GPU)
     many.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
     many.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
     many.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
@@ -118,6 +122,7 @@ def parser() -> argparse.ArgumentParser:
         "source", metavar="CHECKPOINT_OR_RUN", help="a run's id, the path of its last.ckpt, or sweep:NAME/ARM"
     )
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
+    out.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
@@ -143,6 +148,10 @@ def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
     return int(text)
+
+
+def _positive_or_auto(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else _positive(text)
 
 
 def _names(text: str) -> list[str]:

@@ -101,6 +101,9 @@ def _sweep(given: argparse.Namespace) -> int:
         return _all(given)
     if given.file is None:
         raise _mistake("", "expected the sweep file, FILE.yaml, or --all --dry-run")
+    if given.workers_per_gpu and (given.workers or given.submit):
+        other = "--workers, which counts the workers of all GPUs" if given.workers else "--submit: a job is one worker"
+        raise _mistake("--workers-per-gpu", f"goes without {other}")
     overrides = parse_overrides(given.words)
     specs = load_sweeps(
         given.file, overrides, size=given.size, factor=given.scale, model=_model_scaled(given.scale, given.scale_model)
@@ -111,7 +114,7 @@ def _sweep(given: argparse.Namespace) -> int:
         words = parse_overrides(given.submit)
         if not given.dry_run:
             for spec in specs:
-                print(submit(spec, words, workers=given.workers, storage=given.storage, fresh=given.fresh))
+                print(submit(spec, words, workers=given.workers or 1, storage=given.storage, fresh=given.fresh))
             return 0
         checked(words, given.storage)
     return _plan_sweeps(specs, given) if given.dry_run else _run_sweeps(specs, given)
@@ -125,7 +128,7 @@ def _plan_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:
     missing: list[str] = []
     for spec in specs:
         try:
-            text = plan(spec, given.workers, given.storage, given.fresh)
+            text = plan(spec, _workers(spec, given), given.storage, given.fresh)
         except DataError as error:
             text = outline(spec)
             missing += [str(error)] if str(error) not in missing else []
@@ -152,9 +155,9 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace) -> int:
     from ablate.sweeping.run import sweep
     from ablate.words import plural
 
-    console, command = _console(), _command(given.verb)
+    console, command, workers = _console(), _command(given.verb), _workers(spec, given)
     try:
-        record = sweep(spec, workers=given.workers, storage=given.storage, fresh=given.fresh, console=console)
+        record = sweep(spec, workers=workers, storage=given.storage, fresh=given.fresh, console=console)
     except KeyboardInterrupt as stop:
         print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
         if told := slurm.requeue(stop.args):
@@ -165,6 +168,15 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace) -> int:
     if failed:
         print(f"{plural(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _workers(spec: Sweep, given: argparse.Namespace) -> int:
+    """Trials at a time."""
+    if given.workers_per_gpu:
+        from ablate.sweeping.sharing import workers_on_gpus
+
+        return workers_on_gpus(spec, given.workers_per_gpu)
+    return given.workers or 1
 
 
 def _command(verb: str) -> str:
@@ -278,7 +290,7 @@ def _plan(given: argparse.Namespace) -> int:
 def _export(given: argparse.Namespace) -> int:
     from ablate.exporting.export import export
 
-    print(export(given.source, given.to, given.output))
+    print(export(given.source, given.to, given.output, given.ema))
     return 0
 
 

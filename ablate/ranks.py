@@ -113,7 +113,11 @@ def led(function: Callable[[], int]) -> int:
     global _group
     if not grouped() or int(os.environ["WORLD_SIZE"]) == 1:
         return function()
-    _group = _joined()
+    try:
+        _group = _joined()
+    except Lost as error:
+        print(f"ablate: {error}", file=sys.stderr)
+        return launch.ends(2, int(os.environ["RANK"]))
     if _group.rank:
         try:
             return launch.ends(_follow(_group), _group.rank)
@@ -192,11 +196,24 @@ def _joined() -> _Group:
     cuda = torch.cuda.is_available()
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     prefix = f"ablate/{os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}"
-    store = distributed.PrefixStore(prefix, distributed.TCPStore(address, port, is_master=False))
+    try:
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        store = distributed.PrefixStore(prefix, distributed.TCPStore(address, port, is_master=False))
+    except RuntimeError as error:
+        raise Lost(f"The ranks cannot meet at {address}:{port}: {_why(error, port)}") from None
     return _Group(distributed.get_rank(), distributed.get_world_size(), store, signals=asked)
+
+
+def _why(error: RuntimeError, port: int) -> str:
+    """What torch says, without the stack of its C++ code, and what to do where another program has the port."""
+    if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
+        return (
+            f"port {port} is in use by another program. Leave the choice to torchrun (--standalone), or give another "
+            "port: --rdzv-endpoint HOST:PORT."
+        )
+    return str(error).strip().partition("\n")[0]
 
 
 def _follow(group: _Group) -> int:

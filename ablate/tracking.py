@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.databases import CREATING, missing_driver, server_lock, with_driver
 from ablate.errors import AblateError, StoreError
+from ablate.remote import is_url
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -43,7 +44,13 @@ _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 
 def store_path() -> Path:
     """The folder of all results: `mlruns/` of the current folder, or what ABLATE_STORE names. It may be missing."""
-    return Path(os.environ.get("ABLATE_STORE", "mlruns")).absolute()
+    given = os.environ.get("ABLATE_STORE", "mlruns")
+    if is_url(given):
+        raise StoreError(
+            f"ABLATE_STORE is {given}, and has to be a folder: runs lock, append and move files there. Data and warm "
+            "checkpoints are read from addresses; trainer.copy_to takes finished runs to one."
+        )
+    return Path(given).absolute()
 
 
 def store() -> Path:

@@ -3,15 +3,32 @@
     python benchmarks/step.py                       # every case, eager and fast
     python benchmarks/step.py --only llama-512 --pairs 20
     python benchmarks/step.py --only wiring-256 wiring-64 --modes eager --pairs 60 --segment 1
+    python benchmarks/step.py --device cuda                                # the named sizes on a GPU
+    python benchmarks/step.py --device cuda --sizes llama-71m --seq 256 --placements
+    python benchmarks/step.py --sizes llama-9m --seq 64 --tokens 256 --pairs 2 --eager --precision 32-true
 
-LLaMA against `transformers`' LlamaForCausalLM and ViT-Tiny against timm's `vit_tiny_patch16_224`, both in a plain
-float32 loop with fused AdamW. Ours runs as a trial does: through `ablate.train`, in Lightning, with metrics logged to
-MLflow. After every few of our updates the peer makes as many; a ratio is the peer's time over ours, so above 1 is
-faster than the peer.
+LLaMA against `transformers`' LlamaForCausalLM and ViT against timm's, both in a plain loop with fused AdamW. After
+every few of our updates the peer makes as many; a ratio is the peer's time over ours, so above 1 is faster than the
+peer.
 
-The wiring cases measure what it costs that a placement builds the residual connections: our LLaMA of width 256, or 64
-as in the demo, against the same model with blocks in which Pre-LN is hard-coded. Both run in the same plain loop, from
-the same weights, in turns; the placement is always `pre`, and mode auto is eager.
+Without `--sizes` or a GPU: small models in float32, against peers in float32. Ours runs as a trial does: through
+`ablate.train`, in Lightning, with metrics logged to MLflow. The wiring cases measure what it costs that a placement
+builds the residual connections: our LLaMA of width 256, or 64 as in the demo, against the same model with blocks in
+which Pre-LN is hard-coded. Both run in the same plain loop, from the same weights, in turns; the placement is always
+`pre`, and mode auto is eager.
+
+With them, the named sizes: ours compiled, in Lightning, with the callbacks of a trial but without MLflow; the peer's
+model plain and compiled; all in `--precision`, bf16-mixed unless said otherwise. Reported are tokens or images a
+second, the share of the GPU's peak (FLOPs as `ablate plan` counts them) and the most memory that each has had, what
+the others hold left out. `--placements` adds each placement (those given, or all) against `pre`, both in a plain
+loop. A batch that does not fit is halved, for all sides.
+
+Of what Ablate depends on, the named sizes need torch, lightning, timm, transformers, pydantic and pyarrow: no MLflow
+and no Optuna. To a machine without a network that has the first four, carry the others (`--python-version`: its own):
+
+    pip download -d wheels --no-deps --only-binary :all: --python-version 3.11 \
+        pydantic pydantic-core annotated-types typing-inspection pyarrow
+    pip install --no-index --no-deps wheels/*.whl && PYTHONPATH=. python benchmarks/step.py --device cuda
 """
 
 from __future__ import annotations
@@ -21,19 +38,19 @@ import os
 import statistics
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import ClassVar, Literal
+from collections.abc import Callable
 
+import peers
+import sized
 import torch
 import torch.nn.functional as F
-from timing import Pairs, alternating, between, positive, seconds
+from peers import Images, Tokens, plain_step
+from timing import Pairs, Turns, alternating, between, positive
 from torch import Tensor, nn
 
 from ablate import Experiment
-from ablate.data import BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.models.llama import Block, LlamaModel
+from ablate.norms import placements
 from ablate.norms.layers import RMSNormModule
 
 SEQ, BATCH = 256, 8
@@ -41,81 +58,6 @@ IMAGES = 16  # in a batch of 224 x 224
 SIZE = {"hidden": 256, "mlp": 688, "layers": 6, "heads": 4}
 DEMO = {"hidden": 64, "mlp": 172, "layers": 6, "heads": 2}
 SKIP = 3  # updates of each side that are not timed: warm-up, compilation
-
-
-class Tokens(BatchDataset):
-    """Random token ids: what they are does not change the speed."""
-
-    def __init__(self, vocabulary: int) -> None:
-        self.ids = torch.randint(vocabulary, (256, SEQ + 1), generator=torch.Generator().manual_seed(0))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        rows = self.ids[list(indices)]
-        return rows[:, :-1], rows[:, 1:]
-
-
-class Images(BatchDataset):
-    """Random images."""
-
-    def __init__(self) -> None:
-        random = torch.Generator().manual_seed(0)
-        self.images = torch.randn(64, 3, 224, 224, generator=random)
-        self.labels = torch.randint(1000, (64,), generator=random)
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitems__(self, indices: Sequence[int]) -> tuple[Tensor, Tensor]:
-        return self.images[list(indices)], self.labels[list(indices)]
-
-
-@data_kinds.register
-class RandomTokens(DataConfig):
-    """Random tokens of a given vocabulary."""
-
-    kind: Literal["random_tokens"] = "random_tokens"
-    vocabulary: int = 512
-    task: ClassVar[str] = "language_modeling"
-
-    def load(self, cache: Path) -> Corpus:
-        data = Tokens(self.vocabulary)
-        return Corpus(data, data, "random", self.vocabulary, (SEQ,), None, f"random tokens of {self.vocabulary}")
-
-
-@data_kinds.register
-class RandomImages(DataConfig):
-    """Random images of 224 x 224 in 1000 classes."""
-
-    kind: Literal["random_images"] = "random_images"
-    task: ClassVar[str] = "image_classification"
-
-    def load(self, cache: Path) -> Corpus:
-        data = Images()
-        return Corpus(data, data, "random", 1000, (3, 224, 224), None, "random images")
-
-
-def llama_peer(vocabulary: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
-    """transformers' model of the same shape, and its loss."""
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=vocabulary, hidden_size=SIZE["hidden"], intermediate_size=SIZE["mlp"],
-        num_hidden_layers=SIZE["layers"], num_attention_heads=SIZE["heads"], num_key_value_heads=SIZE["heads"],
-        max_position_embeddings=SEQ, rms_norm_eps=1e-6, use_cache=False,
-    )  # fmt: skip
-    model = LlamaForCausalLM(config)
-    return model, lambda tokens, _: model(input_ids=tokens, labels=tokens).loss
-
-
-def vit_peer() -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
-    """timm's own ViT-Tiny, and its loss."""
-    import timm
-
-    model = timm.create_model("vit_tiny_patch16_224")
-    return model, lambda images, labels: F.cross_entropy(model(images), labels)
 
 
 class PreBlock(nn.Module):
@@ -132,47 +74,10 @@ class PreBlock(nn.Module):
         return x
 
 
-class Alternate:
-    """Called after each of our updates; after every `segment` of them lets the peer make as many, and times both."""
-
-    def __init__(self, peer: Callable[[], None], segment: int) -> None:
-        self.peer, self.segment = peer, segment
-        self.updates = 0
-        self.pairs = Pairs()
-        self._since = 0.0
-
-    def __call__(self) -> bool:
-        self.updates += 1
-        if self.updates <= SKIP:
-            self.peer()
-        elif (self.updates - SKIP) % self.segment == 0:
-            self.pairs.ours.append(time.perf_counter() - self._since)
-            self.pairs.theirs.append(seconds(self.peer, self.segment))
-        if self.updates <= SKIP or (self.updates - SKIP) % self.segment == 0:
-            self._since = time.perf_counter()
-        return False
-
-
-def peer_step(
-    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], data: BatchDataset, batch: int
-) -> Callable[[], None]:
-    """One update of a plain loop."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    inputs, targets = data.__getitems__(range(batch))
-    model.train()
-
-    def step() -> None:
-        optimizer.zero_grad()
-        loss(inputs, targets).backward()
-        optimizer.step()
-
-    return step
-
-
 def wiring(case: str, mode: str, pairs: int, segment: int) -> Pairs:
     """Our LLaMA with the placement `pre`, and the same with hard-coded blocks."""
     size = SIZE if case == "wiring-256" else DEMO
-    data = Tokens(512)
+    data = Tokens(512, SEQ)
     experiment = Experiment.from_mapping({"model": {"kind": "llama", **size}, "norm.kind": "pre"})
 
     def model(hard_coded: bool) -> nn.Module:
@@ -189,7 +94,8 @@ def wiring(case: str, mode: str, pairs: int, segment: int) -> Pairs:
     inputs = data.__getitems__(range(2))[0]
     if not torch.equal(models[0](inputs), models[1](inputs)):
         raise SystemExit("the two models compute different things; bring PreBlock up to date")
-    ours, theirs = (peer_step(m, token_loss(m, mode), data, BATCH) for m in models)
+    batch = data.__getitems__(range(BATCH))
+    ours, theirs = (plain_step(m, token_loss(m, mode), batch) for m in models)
     return alternating(ours, theirs, pairs, segment, skip=SKIP)
 
 
@@ -221,15 +127,19 @@ def measure(case: str, mode: str, pairs: int, segment: int, norm: str) -> Pairs:
     if family == "llama":
         settings |= {
             "model": {"kind": "llama", **SIZE},
-            "data": {"kind": "random_tokens", "vocabulary": int(vocabulary)},
+            "data": {"kind": "random_tokens", "vocabulary": int(vocabulary), "seq_len": SEQ},
         }
-        step = peer_step(*llama_peer(int(vocabulary)), Tokens(int(vocabulary)), BATCH)
     else:
         settings |= {"model": "vit-tiny", "data": {"kind": "random_images"}}
-        step = peer_step(*vit_peer(), Images(), IMAGES)
-    alternate = Alternate(step, segment)
-    train(Experiment.from_mapping(settings), hooks=Hooks(asked_to_stop=alternate))
-    return alternate.pairs
+    experiment = Experiment.from_mapping(settings)
+    if family == "llama":
+        peer = peers.llama(experiment.model, int(vocabulary), SEQ)
+        step = plain_step(*peer, Tokens(int(vocabulary), SEQ).__getitems__(range(BATCH)))
+    else:
+        step = plain_step(*peers.vit(experiment.model), Images().__getitems__(range(IMAGES)))
+    turns = Turns({"peer": step}, segment, SKIP)
+    train(experiment, hooks=Hooks(asked_to_stop=turns))
+    return turns.pairs("peer")
 
 
 CASES = ("llama-512", "llama-32000", "vit-tiny", "wiring-256", "wiring-64")
@@ -242,16 +152,41 @@ MODES: dict[str, dict[str, object]] = {
 }
 
 
+def named_sizes(given: argparse.Namespace) -> int:
+    """The tables of the named sizes."""
+    if given.device == "cuda" and not torch.cuda.is_available():
+        print("benchmarks/step.py --device cuda needs a GPU; torch finds none", file=sys.stderr)
+        return 2
+    if given.device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Lightning would take a GPU
+    given.sizes = given.sizes or list(sized.SIZES)
+    if given.placements == []:
+        given.placements = [name for name in placements if name not in ("pre", "by_depth")]
+    sized.tabulate(given)
+    return 0
+
+
 def main() -> int:
     top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     top.add_argument("--only", nargs="+", choices=CASES, default=list(CASES))
     top.add_argument("--modes", nargs="+", choices=list(MODES), default=["eager", "fast"])
     top.add_argument("--pairs", type=positive, default=12, help="timed segments of each side")
     top.add_argument("--segment", type=positive, default=4, help="updates in a segment")
     top.add_argument("--norm", default="pre", help="placement of our model, except in the wiring cases")
     top.add_argument("--threads", type=positive, default=os.cpu_count() or 1)
+    named = top.add_argument_group("the named sizes: with --device cuda, or --sizes")
+    named.add_argument("--sizes", nargs="+", metavar="MODEL", help=f"default: {' '.join(sized.SIZES)}")
+    named.add_argument("--seq", nargs="+", type=positive, default=[256, 1024], help="lengths of a language model")
+    named.add_argument("--tokens", type=positive, default=16384, help="in a batch")
+    named.add_argument("--images", type=positive, default=128, help="in a batch")
+    named.add_argument("--precision", choices=("bf16-mixed", "bf16-true", "32-true"), default="bf16-mixed")
+    named.add_argument("--eager", action="store_true", help="compile nothing, and leave the compiled peer out")
+    named.add_argument("--placements", nargs="*", help="these, or all, against pre")
     given = top.parse_args()
     torch.set_num_threads(given.threads)
+    if given.device == "cuda" or given.sizes:
+        return named_sizes(given)
     print(f"threads {given.threads}; {given.pairs} pairs of {given.segment} updates; ratio = peer's time / ours")
     columns = ("mode", 10), ("ratio", 8), ("quartiles", 18), ("95 % of median", 18), ("range", 18)
     print(f"{'case':14}" + "".join(f"{name:{width}}" for name, width in columns) + f"{'ours/s':>9}")

@@ -6,7 +6,7 @@ import argparse
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Run = Callable[[], object]
@@ -69,6 +69,58 @@ def alternating(ours: Run, theirs: Run, pairs: int, segment: int, skip: int = 3,
         for run, times in sides if pair % 2 == 0 else reversed(sides):
             times.append(seconds(run, segment, synchronize))
     return found
+
+
+class Turns:
+    """Called after each of our updates; after every `segment` of them lets each peer make as many, and times all.
+
+    Args:
+        peers: by name, one update of each.
+        segment: updates of a turn.
+        skip: updates of each side before the first turn, which are not timed: warm-up and compilation.
+        synchronize: waits for the device.
+        turn: called with the name of a side before its turn and, at its end, with None.
+    """
+
+    def __init__(
+        self,
+        peers: Mapping[str, Run],
+        segment: int,
+        skip: int,
+        synchronize: Run = nothing,
+        turn: Callable[[str | None], None] = lambda name: None,
+    ) -> None:
+        self.peers, self.segment, self.skip, self.synchronize, self.turn = peers, segment, skip, synchronize, turn
+        self.updates = 0
+        self.ours: list[float] = []
+        self.theirs: dict[str, list[float]] = {name: [] for name in peers}
+        self._since = 0.0
+
+    def __call__(self) -> bool:
+        self.updates += 1
+        if self.updates < self.skip:
+            return False
+        if self.updates == self.skip:
+            for run in self.peers.values():
+                seconds(run, self.skip, self.synchronize)
+        elif (self.updates - self.skip) % self.segment:
+            return False
+        else:
+            self.synchronize()
+            self.ours.append(time.perf_counter() - self._since)
+            self.turn(None)
+            for name, run in self.peers.items():
+                self.turn(name)
+                self.theirs[name].append(seconds(run, self.segment, self.synchronize))
+                self.turn(None)
+        self.turn("ours")
+        self.synchronize()
+        self._since = time.perf_counter()
+        return False
+
+    def pairs(self, name: str) -> Pairs:
+        """Our turns, and those of the peer `name` beside them."""
+        return Pairs(self.ours, self.theirs[name])
 
 
 def between(pair: tuple[float, float], digits: int = 2) -> str:

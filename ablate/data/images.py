@@ -24,6 +24,7 @@ from ablate.data.pixels import Pixels
 from ablate.data.tables import SUFFIXES, split_named, splits_of, splits_of_files
 from ablate.errors import DataError
 from ablate.registry import Names
+from ablate.remote import local
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -187,7 +188,7 @@ class ImageFiles(ImageTableConfig):
     def load(self, cache: Path) -> Corpus:
         given = {"train": self.files, "validation": self.val_files}
         files = {
-            name: resolve(patterns, lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES))
+            name: resolve(local(patterns, cache), lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES))
             for name, patterns in given.items()
             if patterns
         }

@@ -21,6 +21,7 @@ from ablate.data.tokens import Tokens, cached_tokens
 from ablate.data.windows import Windows
 from ablate.errors import DataError
 from ablate.registry import Config, Names
+from ablate.remote import local
 
 VAL_TOKENS = 10_000_000
 """How many tokens of a dataset are validated on where nothing is said: what the papers evaluate on at least."""
@@ -74,7 +75,7 @@ def origin(
     """The documents of `files` or, where a dataset is named, of its split. Raises DataError where they are missing."""
     if dataset is not None:
         return dataset_source(dataset, subset, split, revision, column, cache)
-    return files_source(resolve(files, format_of, ACCEPTED), column, cache)
+    return files_source(resolve(local(files, cache), format_of, ACCEPTED), column, cache)
 
 
 def combined(fingerprints: Sequence[str]) -> str:

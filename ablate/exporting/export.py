@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from ablate.errors import AblateError, did_you_mean
-from ablate.exporting import hub, tokenizer
+from ablate.exporting import hub, tokenizer, vision
 from ablate.sweeping.references import resolved
 from ablate.training.source import Source, find
 
 WEIGHTS = "model.safetensors"
 
 
-def export(given: str, to: str, output: str | Path) -> str:
+def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
     """Writes the model of a checkpoint, a run or `sweep:NAME/ARM` into the new folder `output`; says in words what was
-    written.
+    written. `ema`: with the average of the weights.
 
     Raises AblateError for an unknown form, a missing or damaged checkpoint, and an `output` that exists.
     """
@@ -30,7 +30,7 @@ def export(given: str, to: str, output: str | Path) -> str:
     folder = Path(output).expanduser()
     if folder.exists():
         raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
-    source = find(resolved(given))
+    source = find(resolved(given), ema)
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -42,7 +42,8 @@ def export(given: str, to: str, output: str | Path) -> str:
     finally:
         shutil.rmtree(part, ignore_errors=True)
     count = sum(p.numel() for p in source.model().parameters())
-    return f"{folder}: {count:,} parameters after {source.step:,} updates, {words}"
+    of = "averaged parameters" if ema else "parameters"
+    return f"{folder}: {count:,} {of} after {source.step:,} updates, {words}"
 
 
 def _consolidated(source: Source, folder: Path) -> str:
@@ -60,13 +61,22 @@ def _safetensors(source: Source, folder: Path) -> str:
 def _hub(source: Source, folder: Path) -> str:
     if source.experiment.model.kind != "llama":
         kind = source.experiment.model.kind
-        raise AblateError(f"hf is for language models, this is a {kind}. Accepted for it: consolidated, safetensors.")
+        raise AblateError(
+            f"hf is for language models, this is a {kind}. Accepted for it: timm, consolidated, safetensors."
+        )
     files = hub.plain(source) if hub.is_plain(source.experiment) else hub.own(source)
     save(files.weights, folder, {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(files.config, indent=2) + "\n", encoding="utf-8")
     for name, text in files.texts.items():
         (folder / name).write_text(text, encoding="utf-8")
     return f"{files.words}; {tokenizer.write(source.experiment, folder)}"
+
+
+def _timm(source: Source, folder: Path) -> str:
+    weights, config = vision.plain(source)
+    save(weights, folder, {"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    return f'timm.create_model("local-dir:{folder.name.removesuffix(".part")}", pretrained=True)'
 
 
 def save(weights: Any, folder: Path, metadata: dict[str, str] | None = None) -> None:
@@ -90,5 +100,6 @@ FORMS: dict[str, Callable[[Source, Path], str]] = {
     "consolidated": _consolidated,
     "safetensors": _safetensors,
     "hf": _hub,
+    "timm": _timm,
 }
 """Form -> what writes it into a folder, and says so in words."""

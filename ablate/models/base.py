@@ -24,6 +24,10 @@ class Model(nn.Module):
         """The layers, in their order."""
         raise NotImplementedError
 
+    def heads(self) -> Iterable[nn.Module]:
+        """What comes after the layers and is worth compiling on its own where they are; it has no parameters."""
+        return ()
+
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that never decay although they have two or more dimensions."""
         return set()

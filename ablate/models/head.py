@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 LOGITS = 1 << 26
 """The most logits that are kept at a time: 256 MiB in float32."""
@@ -31,6 +31,13 @@ def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         dtype = F.linear(x[:1], weight[:1]).dtype  # autocast's, if there is one
         total = _InParts.apply(x.to(dtype), weight, targets, rows)
     return total / targets.numel()
+
+
+class CrossEntropy(nn.Module):
+    """`cross_entropy`, as a part of a model that can be compiled on its own."""
+
+    def forward(self, x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(x, weight, targets)
 
 
 def rows_at_once(vocabulary: int) -> int:

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.models.base import Model, ModelConfig, QKVNorm, models, norm_factory, site_of
-from ablate.models.head import cross_entropy
+from ablate.models.head import CrossEntropy
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 Linear = partial(nn.Linear, bias=False)
@@ -185,6 +185,7 @@ class LlamaModel(Model):
         self.layers = nn.ModuleList(Block(config, norm, i) for i in range(config.layers))
         self.norm = new_norm() if norm.final_norm else nn.Identity()
         self.lm_head = Linear(config.hidden, vocab_size)
+        self.criterion = CrossEntropy()
         if config.tie_embeddings:
             self.lm_head.weight = self.embed_tokens.weight
         initialize(self.projections(), init, norm, config.stack())
@@ -195,10 +196,13 @@ class LlamaModel(Model):
         for layer in self.layers:
             x = layer(x, table)
         x = self.norm(x)
-        return self.lm_head(x) if targets is None else cross_entropy(x, self.lm_head.weight, targets)
+        return self.lm_head(x) if targets is None else self.criterion(x, self.lm_head.weight, targets)
 
     def blocks(self) -> Iterable[nn.Module]:
         return self.layers
+
+    def heads(self) -> Iterable[nn.Module]:
+        return [self.criterion]
 
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)

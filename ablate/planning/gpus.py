@@ -51,3 +51,22 @@ def gpu_of(name: str, memory: float | None = None, tflops: float | None = None) 
     base = known or GPU(name, 0, 0, 0)
     peaks = (base.bf16, base.float32) if tflops is None else (tflops * 1e12, tflops * 1e12)
     return GPU(base.name, base.memory if memory is None else memory * GIB, *peaks)
+
+
+def present(device: int = 0) -> GPU | None:
+    """The GPU that torch finds, with the memory that it finds on it; None for one that is not in the table."""
+    import torch
+
+    called = torch.cuda.get_device_name(device)
+    memory = torch.cuda.get_device_properties(device).total_memory
+    known = named(called, memory)
+    return known and GPU(known.name, memory, known.bf16, known.float32)
+
+
+def named(called: str, memory: float) -> GPU | None:
+    """The GPU that its driver calls so, as "NVIDIA H100 80GB HBM3", with about so many bytes; None for an unknown
+    one."""
+    words = set(called.lower().replace("-", " ").split())
+    fitting = [g for g in GPUS.values() if {w for w in g.name.split("-") if not w.endswith("gb")} <= words]
+    # of those with the same words the most of them, and then the nearest memory
+    return max(fitting, key=lambda g: ("pcie" in g.name, -abs(g.memory - memory)), default=None)

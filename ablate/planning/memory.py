@@ -41,6 +41,15 @@ class Memory:
         """Whether a device of `capacity` bytes has room for it, with what cannot be used."""
         return self.peak <= usable(capacity)
 
+    @property
+    def needs(self) -> float:
+        """Bytes of a device that a process takes, with what cannot be used."""
+        return self.peak / (1 - FRAGMENTED) + RESERVE
+
+    def sharing(self, capacity: float) -> int:
+        """How many processes that each need so much fit on a device together."""
+        return int(capacity // self.needs)
+
 
 def usable(capacity: float) -> float:
     """What tensors can have of the memory of a device."""

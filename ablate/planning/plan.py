@@ -13,14 +13,12 @@ from ablate.planning.inputs import inputs_of
 from ablate.planning.memory import Memory, Meter, usable
 from ablate.planning.setup import Setup, setup_of
 from ablate.planning.skeleton import Counts, count, skeleton
+from ablate.planning.utilisation import utilisation
 from ablate.reading import read_yaml
 
 if TYPE_CHECKING:
     from ablate.sweeping.spec import Sweep
 
-UTILISATION = ((20e6, 0.10), (100e6, 0.30), (500e6, 0.40), (float("inf"), 0.45))
-"""(parameters of the layers, model FLOPs utilisation that is assumed below them). From published trainings on H100 and
-A100 of 124M to 8B parameters, 33 to 48 %; below 100M small products leave a GPU waiting."""
 RECOMPUTED = 4 / 3
 """What activation checkpointing makes of the FLOPs of a step: the forward pass is computed twice."""
 ALTERNATIVES = 3  # settings that fit and are shown
@@ -36,7 +34,7 @@ class Assumed:
     nodes: int | None = None
     """None: trainer.nodes, or 1."""
     mfu: float | None = None
-    """Model FLOPs utilisation. None: by size, see `UTILISATION`."""
+    """Model FLOPs utilisation. None: by size, see `utilisation`."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     counts = count(model, shape)
     meter = Meter(model, counts, shape, classes)
     memory = meter.memory(setup)
-    fitting = () if memory.fits(assumed.gpu.memory) else _fitting(setup, meter, assumed.gpu.memory)
+    found = () if memory.fits(assumed.gpu.memory) else fitting(setup, meter, assumed.gpu.memory)
     steps = experiment.trainer.max_steps * experiment.trainer.batch_size
     return Plan(
         model=f"{experiment.model.kind}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
@@ -135,18 +133,13 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         assumed=assumed,
         mfu=assumed.mfu or utilisation(counts.rest),
         memory=memory,
-        fitting=fitting,
+        fitting=found,
         items=steps * (shape[0] if len(shape) == 1 else 1),
         notes=(note,) if note else (),
     )
 
 
-def utilisation(parameters: int) -> float:
-    """The model FLOPs utilisation that is assumed for layers of so many parameters."""
-    return next(share for below, share in UTILISATION if parameters < below)
-
-
-def _fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
+def fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
     """The setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch; fewest
     changes and least recomputation first."""
     found: dict[tuple[str, bool, bool], Fitting] = {}

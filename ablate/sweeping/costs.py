@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 from ablate.config import Experiment
 from ablate.data.tokenizers import KNOWN_SIZES
+from ablate.planning.gpus import GPUS
+from ablate.planning.utilisation import utilisation
 
 UNITS = {"language_modeling": "tokens", "image_classification": "images"}
 """Task -> what it is trained on, counted."""
-H100_FLOPS = 989e12
-"""Dense bfloat16 operations per second of one H100 (SXM), as its maker states them."""
-UTILISATION = 0.3
-"""The share of them that training at these sizes is taken to reach. Published for comparable models are 38 to 47 %; at
-sequences of 256 and widths below 1024 less is possible."""
+H100_FLOPS = GPUS["h100-80gb"].bf16
 _PAPERS_VOCABULARY = KNOWN_SIZES["t5-base"]  # and LLaMA's
 
 
@@ -25,11 +23,13 @@ class Work:
     """Tokens or images."""
     flops: float
     """Floating-point operations, forwards and backwards."""
+    utilisation: float
+    """The share of its peak that an H100 is taken to reach."""
 
     @property
     def gpu_hours(self) -> float:
-        """Hours of one H100 at UTILISATION."""
-        return self.flops / (H100_FLOPS * UTILISATION) / 3600
+        """Hours of one H100."""
+        return self.flops / (H100_FLOPS * self.utilisation) / 3600
 
 
 def items_of(experiment: Experiment) -> int:
@@ -51,7 +51,8 @@ def vocabulary_of(experiment: Experiment) -> int:
 
 def work(experiment: Experiment) -> Work:
     """Of one trial: 6 operations for each weight of the layers and of the head and each token (a look-up in the
-    embedding is free), and 12 L d T for the attention of a token to T others. Validation is left out.
+    embedding is free), and 12 L d T for the attention of a token to T others, half of it where that is causal. Both as
+    `ablate plan` counts them, and at the utilisation that it assumes. Validation is left out.
 
     An image is the tokens of its patches and one more; its patch embedding and head are left out.
     """
@@ -60,7 +61,10 @@ def work(experiment: Experiment) -> Work:
     if tokens is None:
         side = getattr(data, "image_size", 8) // getattr(model, "patch_size", 1)
         tokens = per_item = 1 + side * side
+        attention = 12
     else:
         weights, per_item = weights + vocabulary_of(experiment) * model.hidden, 1
+        attention = 6
     items = items_of(experiment)
-    return Work(items, float(items * per_item * (6 * weights + 12 * model.layers * model.hidden * tokens)))
+    flops = float(items * per_item * (6 * weights + attention * model.layers * model.hidden * tokens))
+    return Work(items, flops, utilisation(model.layer_parameters()))

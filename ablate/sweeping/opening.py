@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ablate import plugins, provenance, ranks, tracking
+from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping.records import title_of
@@ -52,6 +52,8 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
         searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
         for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
             check_ranks(trained.trainer, f"sweep {spec.name}")
+            if trained.trainer.copy_to:
+                remote.check(trained.trainer.copy_to)
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())

@@ -14,7 +14,7 @@ from ablate.config import Experiment
 from ablate.data import Corpus
 from ablate.errors import AblateError, ConfigError, Problem
 from ablate.sweeping import audit
-from ablate.sweeping.costs import UTILISATION, items_of, unit_of, work
+from ablate.sweeping.costs import items_of, unit_of, work
 from ablate.sweeping.files import load_sweeps
 from ablate.sweeping.opening import check, refuse_changes, trial_items
 from ablate.sweeping.records import FINISHED, SweepRecord, finished, left
@@ -99,7 +99,8 @@ def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
 
 
 def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
-    return f"{_hours(spec, todo)} hours of an H100 at {100 * UTILISATION:.0f} % of its peak"
+    share = work(spec.base(next(iter(spec.all_arms)))).utilisation
+    return f"{_hours(spec, todo)} hours of an H100 at {share:.0%} of its peak (assumed)"
 
 
 def _text(

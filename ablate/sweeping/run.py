@@ -28,7 +28,7 @@ from ablate.sweeping.study import (
 )
 from ablate.sweeping.trials import ArmTrials, end_run
 from ablate.sweeping.worker import Here, Worker, devices, share, signals, start_server
-from ablate.training.train import Place
+from ablate.training.train import Place, checkpoint_bytes, copied
 from ablate.words import plural, setting
 
 if TYPE_CHECKING:
@@ -336,5 +336,13 @@ class _Runner:
                     chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
                     tracker.tags({"ablate.best.run_id": trial.run_id, **chosen})
                 tracker.end("completed")
+                if trial:
+                    self._copy(arm, trial, tracker)
             except AblateError as error:
                 self.display.note(str(error))
+
+    def _copy(self, arm: ArmTrials, trial: TrialRecord, tracker: tracking.Tracker) -> None:
+        """Copies the checkpoint of an arm's best trial to where it is asked for, where the sweep has kept it."""
+        experiment = self.spec.at(arm.arm, trial.params)
+        if experiment.trainer.copy_to and trial.run_id and checkpoint_bytes(trial.run_id):
+            tracker.tags({"ablate.copy": copied(experiment, trial.run_id)})

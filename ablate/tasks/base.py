@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -12,6 +12,9 @@ from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
 from ablate.models import Model
+
+Compiled = Literal["reduce-overhead"] | bool
+"""Whether the loss is compiled, and with CUDA graphs."""
 
 
 def averaged(metric: str) -> str:
@@ -35,7 +38,7 @@ class Task(LightningModule):
     """Those of each further validation set, behind val/NAME/."""
 
     def __init__(
-        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
+        self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
     ) -> None:
         super().__init__()
         self.experiment = experiment
@@ -43,7 +46,9 @@ class Task(LightningModule):
         self.classes = corpus.classes
         self.per_item = corpus.items_per_sample  # units in one sequence or image
         self.val_metrics: dict[str, float] = {}
-        self._loss = torch.compile(self.loss) if compiled else self.loss
+        self._graphs = compiled == "reduce-overhead"
+        mode = "reduce-overhead" if self._graphs else None
+        self._loss = torch.compile(self.loss, mode=mode) if compiled else self.loss
         self.val_sets = dict(corpus.val_sets)
         self.train_loss_scale: float | Tensor = 1.0
         """What the mean loss of the ranks and accumulated batches is multiplied by to be that of the last update."""
@@ -54,7 +59,11 @@ class Task(LightningModule):
         raise NotImplementedError
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        return self._loss(*batch)
+        if not self._graphs:
+            return self._loss(*batch)
+        self.zero_grad()  # the last gradients lie where the graphs are about to write
+        torch.compiler.cudagraph_mark_step_begin()
+        return self._loss(*batch).clone()  # which the next step would write over
 
     @classmethod
     def reported(cls, experiment: Experiment) -> list[str]:

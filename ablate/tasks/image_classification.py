@@ -12,7 +12,7 @@ from ablate.config import Experiment
 from ablate.data import Corpus
 from ablate.errors import ConfigError, Problem
 from ablate.models import Model
-from ablate.tasks.base import Task
+from ablate.tasks.base import Compiled, Task
 
 
 class ImageClassification(Task):
@@ -27,7 +27,7 @@ class ImageClassification(Task):
     reports = ("val/loss", "val/accuracy", "val/accuracy_top5")
 
     def __init__(
-        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
+        self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
     ) -> None:
         super().__init__(experiment, corpus, compiled, model)
         batch = experiment.trainer.batch_size // (experiment.trainer.accumulate * ranks.world_size())

@@ -11,7 +11,7 @@ from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
 from ablate.models import Model
-from ablate.tasks.base import Task
+from ablate.tasks.base import Compiled, Task
 
 
 class LanguageModeling(Task):
@@ -27,7 +27,7 @@ class LanguageModeling(Task):
     reports_further = ("loss", "perplexity", "bits_per_byte")
 
     def __init__(
-        self, experiment: Experiment, corpus: Corpus, compiled: bool = False, model: Model | None = None
+        self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
     ) -> None:
         super().__init__(experiment, corpus, compiled, model)
         self.bytes_per_token = corpus.bytes_per_token

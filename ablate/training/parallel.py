@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor, nn
+from torch.distributed import GradBucket
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
 
 from ablate import ranks
 from ablate.errors import ConfigError, Problem
@@ -56,15 +59,32 @@ def checkpoint_activations(model: Model) -> None:
 
 
 class Ddp(DDPStrategy):
-    """Each rank has the whole model, and trains on its part of each batch."""
+    """Each rank has the whole model, and trains on its part of each batch. Gradients are summed in float32, whatever
+    the parameters are in."""
 
-    def __init__(self) -> None:
+    def __init__(self, experiment: Experiment, speed: Speed, recipes: Any = None) -> None:
+        self.narrow = speed.precision == "bf16-true"
         # Where it looks for unused parameters, DDP keeps its first layout of the gradients in buckets. Otherwise it
         # changes that after the first update, and a run that goes on would add up more than two ranks in another order.
         super().__init__(find_unused_parameters=True)
 
+    def configure_ddp(self) -> None:
+        super().configure_ddp()
+        if self.narrow:
+            assert isinstance(self.model, DistributedDataParallel)
+            # as a lambda: torch takes annotations that are text, as they are here, for wrong ones
+            self.model.register_comm_hook(None, lambda state, bucket: mean_in_float32(state, bucket))
+
     def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
         ranks.first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
+
+
+def mean_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
+    """For DDP: the mean of the ranks' gradients, which bfloat16 would round after each addition."""
+    narrow = bucket.buffer()
+    work = torch.distributed.all_reduce(narrow.float().div_(ranks.world_size()), async_op=True)
+    done: Future[Any] = work.get_future()
+    return done.then(lambda future: narrow.copy_(future.value()[0]))
 
 
 class Fsdp(ModelParallelStrategy):
@@ -112,6 +132,8 @@ class Fsdp(ModelParallelStrategy):
                 block.forward = torch.compile(block.forward)
             fully_shard(block, **settings)
         materialize(model, self.recipes, made, self.dtype)
+        for head in model.heads() if self.compiled else ():
+            head.forward = torch.compile(head.forward)
         fully_shard(model, **settings)
         self._sharded = True
 
@@ -247,7 +269,7 @@ def fused_rows(config: ModelConfig, parts: int, how: Callable[[Tensor, list[int]
 
 _STRATEGIES: dict[str, Callable[[Experiment, Speed, Any], Strategy | None]] = {
     "one": lambda experiment, speed, recipes: None,
-    "ddp": lambda experiment, speed, recipes: Ddp(),
+    "ddp": Ddp,
     "fsdp": Fsdp,
 }
 

@@ -14,6 +14,7 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, did_you_mean
 from ablate.models import Model
+from ablate.remote import fetched_checkpoint, is_url
 from ablate.training.checkpoints import CHECKPOINT, load
 
 PREFIX = "model."  # of the model in the state of a task
@@ -48,21 +49,26 @@ class Source:
         return model.eval()
 
 
-def find(given: str) -> Source:
-    """The model of a checkpoint's file, its folder, or a run's id. Raises AblateError."""
+def find(given: str, ema: bool = False) -> Source:
+    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), or a run's id; `ema`: with the
+    average of its weights. Raises AblateError."""
     file = _file(given)
     try:
         content = load(file)
         tree, step = content["experiment"], int(content["global_step"])
         experiment = Experiment.from_mapping(tree, source=str(file))
         weights = _gathered(file, experiment, content) if file.is_dir() else content["state_dict"]
+        average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
     except (MemoryError, ConfigError):
         raise
     except KeyError as error:
         raise AblateError(f"{file} is no checkpoint of Ablate, or of an earlier version: it has no {error}.") from None
     except Exception as error:
         raise AblateError(f"The checkpoint {file} is damaged ({error}). The one before it may be beside it.") from None
-    state = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
+    if ema and average is None:
+        raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
+    own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
+    state = dict(average) if ema else own
     return Source(file, experiment, state, step)
 
 
@@ -77,6 +83,8 @@ def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) 
 
 def _file(given: str) -> Path:
     """The checkpoint that `given` names."""
+    if is_url(given):
+        return fetched_checkpoint(given, CHECKPOINT, tracking.cache_folder())
     path = Path(given).expanduser()
     runs = tracking.store_path() / "runs"
     places = (path, path / CHECKPOINT, runs / given / CHECKPOINT)

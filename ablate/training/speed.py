@@ -19,6 +19,7 @@ from ablate import ranks
 if TYPE_CHECKING:
     from ablate.config import Experiment
     from ablate.data import Corpus
+    from ablate.tasks.base import Compiled
 
 # Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
@@ -30,10 +31,11 @@ CPU_FLOPS, GPU_FLOPS = 4e10, 5e13  # of one core and of one device, at what smal
 
 @dataclass(frozen=True)
 class Speed:
-    """The arithmetic of a run: Lightning's `precision`, whether model and loss are compiled, and why."""
+    """The arithmetic of a run: Lightning's `precision`, whether model and loss are compiled, and with CUDA graphs, and
+    why."""
 
     precision: str
-    compile: bool
+    compile: Compiled
     why: str
 
 
@@ -43,10 +45,15 @@ def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
         precision, why_precision = _precision(experiment.model.hidden)
-    compiled, why_compiled = config.compile is True, "as set"
+    compiled: Compiled
     if config.compile == "auto":
         compiled, why_compiled = _compile(experiment, corpus)
-    words = f"{precision} ({why_precision}), {'compiled' if compiled else 'eager'} ({why_compiled})"
+    else:
+        compiled, why_compiled = config.compile, "as set"
+    if compiled == "reduce-overhead" and not torch.cuda.is_available():
+        compiled, why_compiled = True, "as set, without CUDA graphs: there is no GPU"
+    how = "CUDA graphs" if compiled == "reduce-overhead" else "compiled" if compiled else "eager"
+    words = f"{precision} ({why_precision}), {how} ({why_compiled})"
     if compiled:
         _share_compilations()
     return Speed(precision, compiled, words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict, dataclass, field
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 import yaml
 
-from ablate import plugins, provenance, ranks, tracking
+from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, DataError, OutOfMemory
 from ablate.training.speed import Speed, choose_speed
@@ -98,6 +99,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     check_ranks(experiment.trainer)
     if found := parallel.problems(experiment):
         raise ConfigError(found)
+    if experiment.trainer.copy_to:
+        remote.check(experiment.trainer.copy_to)
     corpus = experiment.data.load(tracking.cache_folder())
     speed = choose_speed(experiment, corpus)
     surroundings = _surroundings(experiment, corpus, speed)
@@ -110,6 +113,12 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
             held.enter_context(alone(folder))
         try:
             status, reason, step, metrics, facts = _run(experiment, corpus, speed, tracker, hooks)
+            if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
+                tracker.tags({"ablate.copy": copied(experiment, tracker.run_id)})
+        except OutOfMemory as error:
+            told = OutOfMemory(f"{error} {_less_memory(experiment, corpus, speed)}")
+            tracker.end("failed", reason_of(told))
+            raise told from error
         except BaseException as error:
             stopped = isinstance(error, (ranks.Lost, KeyboardInterrupt))
             tracker.end("interrupted" if stopped else "failed", reason_of(error))
@@ -123,6 +132,15 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
 
 
+def _less_memory(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
+    """What the plan says of the memory, or, where there is none, which settings need less."""
+    from ablate.planning.advice import advice
+
+    classes = getattr(experiment.model, "vocab_size", None) or corpus.classes
+    told = advice(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
+    return told or what_needs_less(experiment.trainer)
+
+
 def reason_of(error: BaseException) -> str:
     """The kind and the first line of an error."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
@@ -131,6 +149,19 @@ def reason_of(error: BaseException) -> str:
 def run_folder(run_id: str) -> Path:
     """Where a run keeps its checkpoints. Raises StoreError where it cannot be written to."""
     return tracking.subfolder(f"runs/{run_id}")
+
+
+def copied(experiment: Experiment, run_id: str) -> str:
+    """Copies a run's last checkpoint and its configuration to `trainer.copy_to`; the address of the folder there.
+    Raises StoreError."""
+    from ablate.training.checkpoints import CHECKPOINT
+
+    folder, url = run_folder(run_id), f"{str(experiment.trainer.copy_to).rstrip('/')}/{run_id}"
+    with tempfile.TemporaryDirectory() as made:
+        config = Path(made) / "config.yaml"
+        config.write_text(experiment.to_yaml(), encoding="utf-8")
+        remote.copy({"config.yaml": config, CHECKPOINT: folder / CHECKPOINT}, url)
+    return url
 
 
 def discard_checkpoint(run_id: str) -> None:
@@ -281,7 +312,7 @@ def _prepare(
     if experiment.trainer.activation_checkpointing:
         parallel.checkpoint_activations(model)
     strategy = parallel.strategy(experiment, speed, recipes)
-    task = tasks[experiment.data.task](experiment, corpus, speed.compile and recipes is None, model)
+    task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
@@ -319,8 +350,7 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
             raise
-        text = f"Out of memory: {reason_of(error)} {what_needs_less(task.experiment.trainer)}"
-        raise OutOfMemory(text) from error
+        raise OutOfMemory(f"Out of memory: {reason_of(error)}") from error
     return "completed", ""
 
 

@@ -38,8 +38,10 @@ class TrainerConfig(Config):
     precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"] = "auto"
     """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
     weights and moments are bfloat16 as well. auto: autocast where it pays."""
-    compile: Literal["auto"] | bool = "auto"
-    """Whether torch.compile makes one program of model and loss. auto: where it repays the time that it takes."""
+    compile: Literal["auto", "reduce-overhead"] | bool = "auto"
+    """Whether torch.compile makes one program of model and loss. auto: where it repays the time that it takes.
+    reduce-overhead: with CUDA graphs as well, for models so small that a GPU waits for what is to be launched; on one
+    device."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp:
     a shard of every weight, gradient and moment too. auto: ddp. One process has nothing to share."""
@@ -58,6 +60,9 @@ class TrainerConfig(Config):
     ema_decay: float | None = Field(None, gt=0, lt=1)
     """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
     the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
+    copy_to: str | None = Field(None, pattern="://")
+    """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
+    run's id; of a sweep that of each arm's best trial. None: it stays in the store alone."""
     num_workers: int = Field(0, ge=0)
     """Processes that load the data. 0: the training process itself."""
 
@@ -66,6 +71,9 @@ class TrainerConfig(Config):
         found: list[tuple[tuple[str, ...], str, Any]] = []
         if self.batch_size % self.accumulate:
             found.append((("accumulate",), f"must divide trainer.batch_size ({self.batch_size})", self.accumulate))
+        if self.compile == "reduce-overhead" and self.accumulate > 1:  # a graph writes its gradients to one place
+            text = "needs trainer.accumulate=1: a CUDA graph writes over the gradients that are being accumulated"
+            found.append((("compile",), text, self.compile))
         if self.strategy != "fsdp":
             alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False}
             given = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
@@ -92,7 +100,8 @@ def quiet_lightning() -> None:
 HOW = tuple(
     f"trainer.{name}"
     for name in (
-        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers"
+        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers",
+        "copy_to",
     )
 )  # fmt: skip
 """Fields that change where a run is computed and not what: it may go on with others."""
@@ -111,6 +120,10 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
         found.append(Problem("trainer.nodes", _other_group(config, world // local, "of machines"), config.nodes))
     elif gpus < local:
         found.append(Problem("", f"{local} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"))
+    if world > 1 and config.compile == "reduce-overhead":
+        found.append(
+            Problem("trainer.compile", f"is for one device, there are {world} ranks: take true", config.compile)
+        )
     if found or (found := _batch_problems(config, world)):
         raise ConfigError(found, source)
 

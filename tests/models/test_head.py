@@ -98,3 +98,21 @@ def test_the_model_with_targets_has_the_loss_of_its_logits(small_parts):
     with torch.no_grad():
         logits, loss = model(inputs), model(inputs, targets)
     torch.testing.assert_close(loss.exp(), Perplexity()(logits, targets))
+
+
+def test_a_language_models_loss_is_compiled_on_its_own_where_its_layers_are(tiny):
+    _, model, tokens = tiny("llama")
+    programs = []
+
+    def backend(program, inputs):
+        programs.append(program)
+        return program.forward
+
+    wanted = model(tokens, tokens)
+    names = list(model.state_dict())
+    for part in model.heads():
+        assert not list(part.parameters())
+        part.forward = torch.compile(part.forward, backend=backend)
+    assert torch.equal(model(tokens, tokens), wanted)
+    assert len(programs) == 1
+    assert list(model.state_dict()) == names

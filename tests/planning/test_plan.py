@@ -13,9 +13,10 @@ from ablate.errors import AblateError, ConfigError
 from ablate.models import head
 from ablate.planning.gpus import GIB, GPUS, gpu_of
 from ablate.planning.memory import PARTS, Meter, usable
-from ablate.planning.plan import Assumed, plan, plan_file, utilisation
+from ablate.planning.plan import Assumed, plan, plan_file
 from ablate.planning.setup import Setup
 from ablate.planning.skeleton import count, skeleton
+from ablate.planning.utilisation import utilisation
 
 BIG = {"model": "llama-1b", "model.vocab_size": 32000, "data.seq_len": 256, "trainer.batch_size": 256}
 H100 = Assumed(GPUS["h100-80gb"], devices=8)

@@ -5,7 +5,9 @@ import pytest
 from ablate.config import Experiment
 from ablate.errors import ConfigError
 from ablate.models import models
-from ablate.sweeping.costs import H100_FLOPS, UTILISATION, work
+from ablate.planning.gpus import gpu_of
+from ablate.planning.plan import Assumed, plan
+from ablate.sweeping.costs import work
 from ablate.sweeping.scale import scaled, told
 from ablate.sweeping.spec import Sweep
 
@@ -126,9 +128,23 @@ def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
     tokens = 10_000 * 512 * 256
     found = work(llama)
     assert found.items == tokens
-    assert found.flops == tokens * (6 * weights + 12 * 12 * 512 * 256)
-    assert found.gpu_hours == pytest.approx(found.flops / (H100_FLOPS * UTILISATION) / 3600)
+    assert found.flops == tokens * (6 * weights + 6 * 12 * 512 * 256)  # causal attention is half of it
     vit = Experiment.from_mapping({"model": "vit-tiny", "data": {"kind": "image_folder", "root": "x"}})
     images, patches = vit.trainer.max_steps * vit.trainer.batch_size, 1 + 14 * 14
     flops = images * patches * (6 * 12 * 12 * 192**2 + 12 * 12 * 192 * patches)
     assert (work(vit).items, work(vit).flops) == (images, flops)
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        *((f"llama-{size}", {"model.vocab_size": 32_000}) for size in ("9m", "71m", "1b")),
+        ("vit-tiny", {"data": {"kind": "image_folder", "root": "x", "image_size": 224}}),
+    ],
+)
+def test_a_dry_run_and_a_plan_tell_the_same_hours(model, more):
+    run = Experiment.from_mapping({"model": model}, more)
+    planned = plan(run, Assumed(gpu_of("h100-80gb")))
+    assert work(run).utilisation == planned.mfu
+    images = 0.03 if "vit" in model else 1e-9  # whose patch embedding and head a dry run leaves out
+    assert work(run).gpu_hours == pytest.approx(planned.gpu_hours, rel=images)

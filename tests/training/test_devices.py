@@ -2,15 +2,23 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 
 import pytest
 import torch
 
-from ablate import ranks, slurm
+from ablate import ranks, slurm, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, OutOfMemory
+from ablate.planning.advice import advice
+from ablate.planning.memory import RESERVE, Meter, usable
+from ablate.planning.setup import setup_of
+from ablate.planning.skeleton import count, skeleton
+from ablate.reading import parse_overrides
 from ablate.tasks.base import Task
 from ablate.training.checkpoints import Earlier
 from ablate.training.parallel import problems
@@ -83,15 +91,65 @@ def test_matrices_are_shared_only_where_that_gives_the_same_model(settings, mess
     assert problems(plain) == []
 
 
-def test_out_of_memory_is_told_with_what_needs_less(store, tiny_settings, monkeypatch):
-    def full(*given):
+@pytest.fixture
+def full(monkeypatch):
+    """Every training step is out of memory."""
+
+    def step(*given):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(Task, "training_step", full)
+    monkeypatch.setattr(Task, "training_step", step)
+
+
+def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings, full, monkeypatch):
+    run = Experiment.from_mapping(tiny_settings, {"trainer.batch_size": 512})
+    room = RESERVE + 10e6  # of which the plan says that it needs more
+    monkeypatch.setattr("ablate.planning.advice.capacity_here", lambda: (False, room))
+    with pytest.raises(OutOfMemory) as caught:
+        train(run)
+    text = str(caught.value)
+    assert "\n" not in text
+    for words in ("Tried to allocate 2.00 GiB", "By the plan a device needs", "optimizer 0.00", "What fits: trainer."):
+        assert words in text
+    (failed,) = tracking.client().search_runs(["1"])
+    assert failed.data.tags["ablate.reason"] == f"OutOfMemory: {text}"
+
+    words = text.partition("What fits: ")[2].partition(" (")[0].split()  # and it does fit
+    fits = Experiment.from_mapping(run.to_tree(), parse_overrides(words))
+    assert peak(fits) <= usable(room) < peak(run)
+
+
+def peak(run):
+    """What the plan of `run` says, in the arithmetic of a CPU."""
+    model = skeleton(run, 256, (32,))
+    return (
+        Meter(model, count(model, (32,)), (32,), 256, gpu=False)
+        .memory(replace(setup_of(run), precision="32-true"))
+        .peak
+    )
+
+
+def test_what_fits_otherwise_is_told_where_another_process_has_the_memory(store, tiny_settings, full):
+    with pytest.raises(OutOfMemory, match="it fits, so something else holds memory of the device"):
+        train(Experiment.from_mapping(tiny_settings))
+
+
+def test_without_a_plan_out_of_memory_is_told_with_what_needs_less(store, tiny_settings, full, monkeypatch):
+    def fails(*given, **more):
+        raise MemoryError
+
+    monkeypatch.setattr("ablate.planning.advice.Meter", fails)
     with pytest.raises(OutOfMemory) as caught:
         train(Experiment.from_mapping(tiny_settings))
     for words in ("Tried to allocate 2.00 GiB", "4 of the batch", "trainer.accumulate=2 (2 at once)", "checkpointing"):
         assert words in str(caught.value).splitlines()[0]
+
+
+def test_advice_takes_no_longer_than_it_may(tiny_settings, monkeypatch):
+    run, gate = Experiment.from_mapping(tiny_settings), threading.Event()
+    monkeypatch.setattr("ablate.planning.advice.skeleton", lambda *given: gate.wait(60))
+    assert advice(run, "32-true", 256, (32,), 1, seconds=0.05) == ""
+    gate.set()
 
 
 def test_a_checkpoint_of_another_run_is_refused_with_the_difference(store, tiny_settings):
@@ -203,3 +261,29 @@ def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
     assert sorted(["completed" in out for out, _ in told]) == [False, True]
     (run,) = (path for path in (store / "runs").iterdir())
     assert len(list((run / "last.ckpt").glob("sums-*-of-2.json"))) == 2
+
+
+def test_a_port_that_is_taken_is_told_without_a_traceback(ablate):
+    """As where the ranks are started by something else than torchrun, which keeps the port itself."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
+        process = ablate("train", *WORDS, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **rank)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert f"port {port} is in use by another program. Leave the choice to torchrun" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_group_that_is_started_here_takes_a_free_port(ablate):
+    """Whatever the environment of an earlier group says of ports."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        words = ["train", *WORDS, "trainer.max_steps=1", "trainer.devices=2"]
+        process = ablate(*words, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, PET_MASTER_PORT=port)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 
-from ablate import tracking
+from ablate import ranks, tracking
 from ablate.config import Experiment
+from ablate.training.parallel import mean_in_float32
 from ablate.training.train import Hooks, Place, stored_experiment, train
 
 SCRIPT = """
@@ -93,9 +95,31 @@ def trees(tiny_settings, vit_settings, tmp_path):
         "tied": build(llama | {"model": {**llama["model"], "tie_embeddings": True}}, FSDP),
         "mixed": build(llama, FSDP, trainer={"precision": "bf16-mixed"}),
         "halved": build(llama, FSDP, norm="mix", trainer={"precision": "bf16-true"}),
+        "halved ddp": build(llama, {"strategy": "ddp"}, trainer={"precision": "bf16-true"}),
         "matrices": build(llama, FSDP, norm="admin", trainer={"tensor_parallel": 2, "gradient_clip_val": 0.1}),
     }
     return found
+
+
+def test_ddp_sums_narrow_gradients_in_float32(monkeypatch):
+    """Four ranks, of which torch's collective is stood in for. In bfloat16 the small ones would be rounded away one by
+    one."""
+    gradients = torch.tensor([[1.0], [0.0039], [0.0039], [0.0039]]).bfloat16()
+    given, done = [], torch.futures.Future()
+
+    def all_reduce(mine, async_op):
+        given.append(mine.dtype)
+        mine.copy_((gradients.to(mine.dtype) / 4).sum(0))
+        done.set_result([mine])
+        return SimpleNamespace(get_future=lambda: done)
+
+    monkeypatch.setattr(ranks, "world_size", lambda: 4)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    bucket = gradients[0].clone()
+    mean = mean_in_float32(None, SimpleNamespace(buffer=lambda: bucket)).wait()
+    assert given == [torch.float32]
+    assert mean is bucket
+    assert mean.item() == gradients.double().mean().bfloat16().item()
 
 
 def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees, torchrun, tmp_path):
@@ -119,7 +143,7 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees
     for name, result in alone.items():
         if name not in trees:
             continue
-        rough = {"mixed": 5e-3, "halved": 2e-2}.get(name)
+        rough = {"mixed": 5e-3, "halved": 2e-2, "halved ddp": 2e-2}.get(name)
         run_id = group[name]["run_id"]
         for key in ("train/loss", "val/loss"):
             assert len(history(run_id, key)) == {"train/loss": 20, "val/loss": 1}[key]

@@ -2,10 +2,17 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from ablate import ranks
 from ablate.config import Experiment
+from ablate.data import loader
+from ablate.errors import ConfigError
 from ablate.norms import placements
+from ablate.tasks.language_modeling import LanguageModeling
 from ablate.training import speed
+from ablate.training.train import Hooks, train
+from ablate.training.trainer import check_ranks
 
 
 @pytest.fixture
@@ -73,3 +80,85 @@ def test_the_estimate_is_the_flops_of_the_weights_and_the_attention(monkeypatch,
     flops = (6 * weights + 12 * 2 * 64 * 128) * tokens
     found = speed.estimated_seconds(run, run.data.load(tmp_path))
     assert found == pytest.approx(flops / (speed.CPU_FLOPS * torch.get_num_threads()))
+
+
+class Reads(TorchDispatchMode):
+    """Counts how often a number is read from a tensor: with a GPU each time waits for it."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func is torch.ops.aten._local_scalar_dense.default
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"trainer.gradient_clip_val": 1.0, "trainer.accumulate": 2}], ids=["plain", "clipped"]
+)
+def test_no_number_is_read_between_two_points_of_the_curves(store, family_settings, more):
+    run = Experiment.from_mapping(
+        family_settings, {"trainer.log_every_n_steps": 5, "trainer.val_check_interval": 12, **more}
+    )
+    reads, at = Reads(), []
+    with reads:
+        train(run, hooks=Hooks(asked_to_stop=lambda: bool(at.append(reads.count))))
+    updates = {update for update in range(2, 12) if at[update - 1] > at[update - 2]}
+    assert updates == {5, 10}
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("compiled", [False, True, "reduce-overhead"])
+def test_nothing_waits_for_the_gpu_between_two_points_of_the_curves(store, family_settings, compiled):
+    run = Experiment.from_mapping(
+        family_settings,
+        {"trainer.log_every_n_steps": 100, "trainer.val_check_interval": 12, "trainer.compile": compiled},
+    )
+    made = iter(range(1, 100))
+
+    def asked_to_stop():  # from the fifth update to the last but one
+        torch.cuda.set_sync_debug_mode("error" if 4 < next(made) < 10 else "default")
+        return False
+
+    try:
+        assert train(run, hooks=Hooks(asked_to_stop=asked_to_stop)).status == "completed"
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_batches_for_a_gpu_are_pinned(monkeypatch):
+    assert not loader(torch.utils.data.TensorDataset(torch.zeros(4)), None).pin_memory or torch.cuda.is_available()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert loader(torch.utils.data.TensorDataset(torch.zeros(4)), None).pin_memory
+
+
+def test_cuda_graphs_are_for_one_gpu(cpu, tmp_path, monkeypatch):
+    cpu(tiles=False)
+    graphs = {"trainer.compile": "reduce-overhead"}
+    found = chosen(tmp_path, trainer__compile="reduce-overhead")
+    assert (found.compile, "without CUDA graphs" in found.why) == (True, True)
+    with pytest.raises(ConfigError, match=r"compile: needs trainer\.accumulate=1"):
+        Experiment.from_mapping(graphs, {"trainer.accumulate": 2})
+    run = Experiment.from_mapping(graphs)
+    monkeypatch.setattr(ranks, "world_size", lambda: 2)
+    monkeypatch.setattr(ranks, "local_size", lambda: 2)
+    with pytest.raises(ConfigError, match=r"trainer\.compile: is for one device, there are 2 ranks"):
+        check_ranks(run.trainer)
+
+
+def test_a_step_with_cuda_graphs_is_the_same_step(tmp_path, tiny_settings, monkeypatch):
+    """What is done around the graphs; on the CPU torch records none."""
+    run = Experiment.from_mapping(tiny_settings)
+    corpus = run.data.load(tmp_path)
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda function, mode: asked.append(mode) or function)
+    torch.manual_seed(0)
+    plain = LanguageModeling(run, corpus)
+    graphs = LanguageModeling(run, corpus, "reduce-overhead", plain.model)
+    batch = corpus.train.__getitems__([0, 1])
+    plain.training_step(batch, 0).backward()
+    wanted = [p.grad.clone() for p in plain.parameters()]
+    graphs.training_step(batch, 0).backward()  # begins without the gradients of the last
+    assert asked == ["reduce-overhead"]
+    assert all(torch.equal(p.grad, grad) for p, grad in zip(graphs.parameters(), wanted, strict=True))
