@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -24,6 +24,13 @@ class Model(nn.Module):
         """The layers, in their order."""
         raise NotImplementedError
 
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Part -> the names, in the state dict, of what belongs to it: parameters, buffers and modules of such.
+
+        Of each layer a sublayer goes with its residual wiring: the norms and learned factors of its placement.
+        """
+        raise NotImplementedError
+
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that never decay although they have two or more dimensions."""
         return set()
@@ -39,10 +46,12 @@ class ModelConfig(Kind):
     kind: str
     hidden: int = Field(gt=0)
     """Width d of the hidden state."""
-    layers: int = Field(gt=0)
-    """Number L of Transformer layers."""
+    layers: int = Field(ge=0)
+    """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(gt=0)
     """Number of attention heads."""
+    sublayers: Literal["both", "attn"] = "both"
+    """What a layer has: attention and MLP, or attention alone. Factors of a placement go by the number of layers."""
 
     task: ClassVar[str]
     """The task that the family is trained for."""
@@ -77,6 +86,16 @@ class ModelConfig(Kind):
 
 
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)
+
+
+def sublayer_parts(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[str, ...]]:
+    """`Model.parts` of layers that are called `prefix`.INDEX in the model: layers.INDEX.attn and layers.INDEX.mlp."""
+    return {
+        f"layers.{i}.{name}": (f"{prefix}.{i}.{name}", f"{prefix}.{i}.{name}_residual")
+        for i, layer in enumerate(layers)
+        for name in ("attn", "mlp")
+        if hasattr(layer, name)
+    }
 
 
 def site_of(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:

@@ -74,7 +74,7 @@ def count(model: Model, shape: tuple[int, ...]) -> Counts:
         total=sum(sizes.values()),
         embedding=sum(n for name, n in sizes.items() if name.startswith(EMBEDDING)),
         head=sum(n for name, n in sizes.items() if name.startswith(HEAD)),
-        block=max(sum(p.numel() for p in block.parameters()) for block in blocks(model)),
+        block=max((sum(p.numel() for p in block.parameters()) for block in blocks(model)), default=0),
         forward_flops=_image_flops(model, shape) if len(shape) == 3 else _token_flops(model, shape[0]),
     )
 
