@@ -86,7 +86,9 @@ def _train(given: argparse.Namespace) -> int:
         experiment = Experiment.load(file, overrides)
     if devices := to_launch(experiment.trainer):
         return launch(devices)
-    console = _console(stderr=given.json)
+    from ablate.sweeping.references import with_donor
+
+    console, experiment = _console(stderr=given.json), with_donor(experiment)
     result = train_in_foreground(experiment, console, given.resume)
     if given.json:
         print(json.dumps(result.to_dict(), indent=2))

@@ -12,6 +12,13 @@ from torch import Tensor, nn
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
 from ablate.registry import Kind, Registry
 
+_WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
+
+
+def own_name(name: str) -> str:
+    """The name of a parameter as the model has it, whatever torch has wrapped."""
+    return name.replace(_WRAPPED, "")
+
 
 class Model(nn.Module):
     """A model built from its configuration: `forward` gives float logits [..., classes]."""

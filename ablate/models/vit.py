@@ -121,7 +121,9 @@ class Block(nn.Module):
         self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, depth, stack, drop))
         _check_drop(placed, drop_path, self.attn_residual, self.mlp_residual)
         self.attn = _attention(dim, num_heads, norm, placed, timm)
-        self.mlp = Mlp(dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=timm["norm_layer"] if placed.inner_norm else None)
+        self.mlp = Mlp(
+            dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=timm["norm_layer"] if placed.inner_norm else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.attn_residual(x, self.attn)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ablate.config import Experiment
 from ablate.errors import SweepError, did_you_mean
 from ablate.sweeping.study import read_sweep
 
@@ -25,3 +26,12 @@ def resolved(given: str, storage: str | None = None) -> str:
     if best is None or best.run_id is None:
         raise SweepError(f"{given}: no trial of the arm is completed. Run the sweep, then use its best trial.")
     return best.run_id
+
+
+def with_donor(experiment: Experiment, storage: str | None = None) -> Experiment:
+    """`experiment` with the run in the place of a `sweep:NAME/ARM` that it starts from, so that what is written down of
+    it says which weights those were. Raises SweepError."""
+    start = experiment.warm_start
+    if start is None or start.donor is None or (run := resolved(start.donor, storage)) == start.donor:
+        return experiment
+    return Experiment.from_mapping(experiment.to_tree(), {"warm_start.from": run})

@@ -18,6 +18,7 @@ import yaml
 from ablate import plugins, provenance, ranks, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, DataError, OutOfMemory
+from ablate.training import warm_start
 from ablate.training.speed import Speed, choose_speed
 from ablate.training.trainer import HOW, build_trainer, check_ranks, what_needs_less
 
@@ -99,6 +100,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     if found := parallel.problems(experiment):
         raise ConfigError(found)
     corpus = experiment.data.load(tracking.cache_folder())
+    if not place.run_id:
+        experiment = warm_start.pinned(experiment, corpus.classes, corpus.shape)
     speed = choose_speed(experiment, corpus)
     surroundings = _surroundings(experiment, corpus, speed)
     with contextlib.ExitStack() as held:
@@ -237,7 +240,7 @@ def _run(
     threads = torch.get_num_threads()
     with ranks.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with ranks.ready():
-            prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks)
+            prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
         parameters = prepared.task.model.parameter_count()
         if hooks.started:
             epochs = _epochs(experiment, corpus)
@@ -260,8 +263,15 @@ class _Prepared:
 
 
 def _prepare(
-    experiment: Experiment, corpus: Corpus, speed: Speed, folder: Path, tracker: tracking.Tracker | None, hooks: Hooks
+    experiment: Experiment,
+    corpus: Corpus,
+    speed: Speed,
+    folder: Path,
+    tracker: tracking.Tracker | None,
+    hooks: Hooks,
+    begins: bool,
 ) -> _Prepared:
+    """`begins`: not from a checkpoint."""
     from ablate.tasks import tasks
     from ablate.training import parallel
     from ablate.training.callbacks import Curves, Interrupt, Validations
@@ -278,10 +288,12 @@ def _prepare(
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     model, recipes = parallel.built(experiment, corpus)
+    copied = warm_start.begin(model, experiment.warm_start, recipes, copies=begins)
     if experiment.trainer.activation_checkpointing:
         parallel.checkpoint_activations(model)
     strategy = parallel.strategy(experiment, speed, recipes)
     task = tasks[experiment.data.task](experiment, corpus, speed.compile and recipes is None, model)
+    task.copied = copied
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
@@ -330,7 +342,7 @@ def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None
     with ranks.ready():
         experiment = Experiment.from_mapping(tree)
         corpus = experiment.data.load(tracking.cache_folder())
-        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks())
+        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), checkpoint is None)
     _fit(prepared, checkpoint)
 
 

@@ -20,7 +20,6 @@ def learns(model, inputs):
     weight = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1), dtype=logits.dtype)
     (logits * weight).sum().backward()
     still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
-    # attention over nothing but one position apart, every parameter is used
     assert not still
     return logits
 
