@@ -97,16 +97,14 @@ def _train(given: argparse.Namespace) -> int:
 
 def _sweep(given: argparse.Namespace) -> int:
     from ablate.reading import parse_overrides
-    from ablate.sweeping.files import load_sweeps
+    from ablate.sweeping.files import load_sweeps, with_earlier
 
     if given.all:
         return _all(given)
     if given.file is None:
         raise _mistake("", "expected the sweep file, FILE.yaml, or --all --dry-run")
-    overrides = parse_overrides(given.words)
-    specs = load_sweeps(
-        given.file, overrides, size=given.size, factor=given.scale, model=_model_scaled(given.scale, given.scale_model)
-    )
+    overrides, model = parse_overrides(given.words), _model_scaled(given.scale, given.scale_model)
+    specs = load_sweeps(given.file, overrides, size=given.size, factor=given.scale, model=model)
     if given.submit:
         from ablate.sweeping.submit import checked, submit
 
@@ -116,25 +114,30 @@ def _sweep(given: argparse.Namespace) -> int:
                 print(submit(spec, words, workers=given.workers, storage=given.storage, fresh=given.fresh))
             return 0
         checked(words, given.storage)
+    wanted = {spec.name for spec in specs}
+    staged = with_earlier(given.file, specs, overrides, factor=given.scale, model=model)
     if given.dry_run:
         from ablate.sweeping.plan import plan
 
-        print("\n\n".join(plan(spec, given.workers, given.storage, given.fresh) for spec in specs))
+        print("\n\n".join(plan(s, given.workers, given.storage, given.fresh and s.name in wanted) for s in staged))
         return 0
-    return _run_sweeps(specs, given)
+    return _run_sweeps(staged, wanted, given)
 
 
-def _run_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:
-    """Runs or continues one sweep after another until Ctrl-C; the worst exit status."""
+def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namespace) -> int:
+    """Runs or continues one sweep after another until Ctrl-C, of which those `wanted` were asked for, and the others
+    are what those start from; the worst exit status."""
     worst = 0
     for spec in specs:
-        worst = max(worst, _run_sweep(spec, given))
+        if spec.name not in wanted:
+            print(f"{spec.name} goes first: {' and '.join(sorted(wanted))} starts from its best trials.")
+        worst = max(worst, _run_sweep(spec, given, given.fresh and spec.name in wanted))
         if worst == 130:
             break
     return worst
 
 
-def _run_sweep(spec: Sweep, given: argparse.Namespace) -> int:
+def _run_sweep(spec: Sweep, given: argparse.Namespace, fresh: bool) -> int:
     """Runs or continues one sweep and prints its report; the exit status."""
     from ablate.reporting.report import report
     from ablate.reporting.tables import render
@@ -143,7 +146,7 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace) -> int:
 
     console, command = _console(), _command(given.verb)
     try:
-        record = sweep(spec, workers=given.workers, storage=given.storage, fresh=given.fresh, console=console)
+        record = sweep(spec, workers=given.workers, storage=given.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
         print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
         if told := slurm.requeue(stop.args):

@@ -95,6 +95,18 @@ class ModelConfig(Kind):
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)
 
 
+def matching(parts: Iterable[str], wanted: str) -> list[str]:
+    """Those of `parts` that a name stands for."""
+    return [part for part in parts if part == wanted or part.startswith(f"{wanted}.")]
+
+
+def tensors_of(model: Model, wanted: str) -> set[str]:
+    """The names, in the state dict of `model`, of the tensors of a part."""
+    parts = model.parts()
+    prefixes = [prefix for part in matching(parts, wanted) for prefix in parts[part]]
+    return {name for name in model.state_dict() if any(name == p or name.startswith(f"{p}.") for p in prefixes)}
+
+
 def sublayer_parts(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[str, ...]]:
     """`Model.parts` of layers that are called `prefix`.INDEX in the model: layers.INDEX.attn and layers.INDEX.mlp."""
     return {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ablate.config import Experiment
 from ablate.errors import SweepError, did_you_mean
+from ablate.sweeping.records import SweepRecord
+from ablate.sweeping.stages import parsed
 from ablate.sweeping.study import read_sweep
-
-PREFIX = "sweep:"
 
 
 def resolved(given: str, storage: str | None = None) -> str:
@@ -15,10 +15,14 @@ def resolved(given: str, storage: str | None = None) -> str:
 
     Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
     """
-    if not given.startswith(PREFIX):
+    if (named := parsed(given)) is None:
         return given
-    title, _, arm = given.removeprefix(PREFIX).partition("/")
-    sweep = read_sweep(title, storage)
+    title, arm = named
+    return best_run(given, read_sweep(title, storage), arm)
+
+
+def best_run(given: str, sweep: SweepRecord, arm: str) -> str:
+    """The run of the best trial of an arm of `sweep`, as `given` names it. Raises SweepError."""
     if arm not in sweep.trials:
         arms = list(sweep.trials)
         raise SweepError(f"{given}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")

@@ -18,7 +18,7 @@ import yaml
 from ablate import plugins, provenance, ranks, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, DataError, OutOfMemory
-from ablate.training import warm_start
+from ablate.training import accounting, warm_start
 from ablate.training.speed import Speed, choose_speed
 from ablate.training.trainer import HOW, build_trainer, check_ranks, what_needs_less
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from ablate.config import Tree
     from ablate.data import Corpus
+    from ablate.models import Model
     from ablate.tasks import Task
     from ablate.training.callbacks import Validations
     from ablate.training.checkpoints import Checkpoint, Earlier
@@ -136,9 +137,21 @@ def run_folder(run_id: str) -> Path:
     return tracking.subfolder(f"runs/{run_id}")
 
 
+_KEPT = "kept"  # beside a checkpoint that other runs start from
+
+
 def discard_checkpoint(run_id: str) -> None:
-    """Removes a run's checkpoints, if there are any."""
-    shutil.rmtree(tracking.store() / "runs" / run_id, ignore_errors=True)
+    """Removes a run's checkpoints, if there are any and no other run starts from them."""
+    folder = tracking.store() / "runs" / run_id
+    if not (folder / _KEPT).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_checkpoint(run_id: str) -> None:
+    """From here on a run's checkpoint stays: other runs start from it."""
+    folder = tracking.store() / "runs" / run_id
+    if folder.is_dir():
+        (folder / _KEPT).touch()
 
 
 def checkpoint_bytes(run_id: str) -> int:
@@ -238,17 +251,31 @@ def _run(
     checkpoint, before = newest(folder) or (None, Earlier())
     before.check(experiment)
     threads = torch.get_num_threads()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    costs = accounting.facts(_blank(experiment, corpus), experiment)
     with ranks.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with ranks.ready():
             prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
-        parameters = prepared.task.model.parameter_count()
+        parameters = sum(p.numel() for p in prepared.task.model.parameters())
         if hooks.started:
             epochs = _epochs(experiment, corpus)
-            text = f"{parameters:,} parameters; {corpus.description}; {epochs} epochs; {speed.why}"
+            still = costs.get("ablate.parameters.frozen", 0)
+            text = f"{parameters:,} parameters{f', {still:,} of them frozen' if still else ''}; {corpus.description}; {epochs} epochs; {speed.why}"
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
-    facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT)}
+    facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT), **costs}
+    if torch.cuda.is_available():  # of this process, since the run began
+        facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     return status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts
+
+
+def _blank(experiment: Experiment, corpus: Corpus) -> Model:
+    """The model without weights, with what is frozen."""
+    with torch.device("meta"):
+        model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+    warm_start.freeze(model, experiment.warm_start)
+    return model
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
 from ablate.errors import ConfigError, Problem, did_you_mean
-from ablate.models.base import Model, own_name
+from ablate.models.base import Model, matching, tensors_of
 from ablate.registry import Config, Names
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class WarmStart(Config):
     """Parts that are not trained: no gradient, no moments, no weight decay."""
     sha256: str | None = None
     """Of the donor's weights. A run writes down what it found, and with this given takes no others."""
+    flops: float | None = Field(None, ge=0)
+    """Floating-point operations that the donor has taken, with those of its own donors. A run writes them down."""
 
     @model_validator(mode="after")
     def _something(self) -> WarmStart:
@@ -57,19 +59,25 @@ def pinned(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Expe
     Raises ConfigError where parts are unknown or do not fit, and where the weights are not those that it names;
     AblateError where there is no donor.
     """
-    start = experiment.warm_start
-    if start is None:
+    start, model = experiment.warm_start, check_freeze(experiment, classes, shape)
+    if start is None or model is None or start.donor is None:
         return experiment
+    from ablate.config import Experiment
+
+    source = _donor(model, start)
+    return Experiment.from_mapping(experiment.to_tree(), {f"warm_start.{k}": v for k, v in facts_of(source).items()})
+
+
+def check_freeze(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model | None:
+    """The model without its weights; None where there is no warm start. Raises ConfigError where parts that are to be
+    frozen are unknown."""
+    if (start := experiment.warm_start) is None:
+        return None
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, classes, shape)
     if problems := _frozen_problems(model, start):
         raise ConfigError(problems)
-    if start.donor is None:
-        return experiment
-    from ablate.config import Experiment
-
-    _, digest = _given(model, start)
-    return Experiment.from_mapping(experiment.to_tree(), {"warm_start.sha256": digest})
+    return model
 
 
 def begin(model: Model, start: WarmStart | None, recipes: Recipes | None, copies: bool) -> frozenset[str]:
@@ -77,13 +85,11 @@ def begin(model: Model, start: WarmStart | None, recipes: Recipes | None, copies
     at once, or where it is on the meta device by `recipes`. The names of the parameters that are copied."""
     if start is None:
         return frozenset()
-    frozen = _names(model, start.freeze)
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if own_name(name) in frozen:
-            parameter.requires_grad_(False)
+    freeze(model, start)
     if not copies or start.donor is None:
         return frozenset()
-    values, _ = _given(model, start)
+    state = _donor(model, start).state
+    values = {name: state[name].clone() for name in _names(model, start.copied)}
     if recipes is None:
         model.load_state_dict(values, strict=False)
     else:
@@ -93,29 +99,20 @@ def begin(model: Model, start: WarmStart | None, recipes: Recipes | None, copies
     return frozenset(values)
 
 
-def frozen_names(model: Model, start: WarmStart | None) -> set[str]:
-    """The names, in the state dict of `model`, of what is not trained."""
-    return _names(model, start.freeze) if start else set()
-
-
-def matching(parts: Iterable[str], wanted: str) -> list[str]:
-    """Those of `parts` that a name stands for."""
-    return [part for part in parts if part == wanted or part.startswith(f"{wanted}.")]
-
-
-def tensors_of(model: Model, wanted: str) -> set[str]:
-    """The names, in the state dict of `model`, of the tensors of a part."""
-    parts = model.parts()
-    prefixes = [prefix for part in matching(parts, wanted) for prefix in parts[part]]
-    return {name for name in model.state_dict() if any(name == p or name.startswith(f"{p}.") for p in prefixes)}
+def freeze(model: Model, start: WarmStart | None) -> None:
+    """From here on the parts that `start` says take no gradient."""
+    frozen = _names(model, start.freeze) if start else set()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name in frozen:
+            parameter.requires_grad_(False)
 
 
 def _names(model: Model, wanted: Iterable[str]) -> set[str]:
     return {name for part in wanted for name in tensors_of(model, part)}
 
 
-def _given(model: Model, start: WarmStart) -> tuple[dict[str, Tensor], str]:
-    """What `model` gets of the donor, and the SHA-256 of all of the donor's weights. Raises ConfigError."""
+def _donor(model: Model, start: WarmStart) -> Source:
+    """What `model` starts from. Raises ConfigError where it does not fit, or is not what it was."""
     from ablate.training.source import find
 
     assert start.donor is not None
@@ -125,7 +122,14 @@ def _given(model: Model, start: WarmStart) -> tuple[dict[str, Tensor], str]:
     if start.sha256 not in (None, digest := sha256_of(source.state)):
         text = f"the weights of {start.donor} are others now ({digest}). Leave it out to start from these"
         raise ConfigError([Problem("warm_start.sha256", text, start.sha256)])
-    return {name: source.state[name].clone() for name in sorted(_names(model, start.copied))}, digest
+    return source
+
+
+def facts_of(source: Source) -> dict[str, Any]:
+    """What a run that starts from `source` writes down of it: fields of `WarmStart`."""
+    from ablate.training.accounting import spent
+
+    return {"sha256": sha256_of(source.state), "flops": spent(source)}
 
 
 def sha256_of(state: Mapping[str, Tensor]) -> str:
