@@ -209,9 +209,9 @@ def _part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | 
     if registry is not None:
         return registry, registry.kind_of(tree.get(key) or {})
     inner = field.annotation
+    if get_origin(inner) is dict:
+        return None, _Each(item) if _is_config(item := get_args(inner)[1]) else None
     inner = next((member for member in get_args(inner) if _is_config(member)), inner)  # of a part that may be None
-    if get_origin(inner) is dict and _is_config(item := get_args(inner)[1]):
-        return None, _Each(item)
     return None, inner if _is_config(inner) else None
 
 
