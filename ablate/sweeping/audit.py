@@ -13,12 +13,7 @@ from ablate.words import listed
 if TYPE_CHECKING:
     from ablate.sweeping.spec import Sweep
 
-PLACEMENT, LAYER, INIT, START = (
-    "norm",
-    "norm.layer",
-    "init",
-    "warm_start",
-)  # what a sweep of normalisation compares, if it does not say
+PLACEMENT, LAYER, INIT, START = "norm", "norm.layer", "init", "warm_start"  # what is compared, if nothing says it
 _ABSENT = "(none)"
 
 
@@ -40,8 +35,9 @@ class Confound:
 
 
 def factor(sweep: Sweep) -> tuple[str, ...]:
-    """What is compared: what the file names, or the placement, the norm layer, the initialisation or the warm start, the first
-    of these in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm makes no experiment."""
+    """What is compared: what the file names, or the placement, the norm layer, the initialisation or the warm start,
+    the first of these in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm
+    makes no experiment."""
     return _factor(sweep, _differing(sweep))
 
 
@@ -60,9 +56,8 @@ def confounds(sweep: Sweep) -> list[Confound]:
 def _factor(sweep: Sweep, differing: Iterable[str]) -> tuple[str, ...]:
     if sweep.factor:
         return sweep.factor
-    return next(
-        ((part,) for part in (PLACEMENT, LAYER, INIT, START) if any(_is_of(path, part) for path in differing)), ()
-    )
+    known = (PLACEMENT, LAYER, INIT, START)
+    return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
 
 
 def problems(sweep: Sweep) -> Iterator[Problem]:

@@ -1,8 +1,8 @@
 """Sweeps in stages: arms that start from the best trial of another arm, of this sweep or of an earlier one.
 
 `warm_start.from: sweep:NAME/ARM` names an arm of the sweep NAME; `sweep:/ARM` one of the same sweep, whatever it is
-called. What is started from is found when the arm's first trial begins, and noted in the arm's study with the SHA-256 of
-its weights: all trials of an arm start from the same.
+called. What is started from is found when the arm's first trial begins, and noted in the arm's study with the SHA-256
+of its weights: all trials of an arm start from the same.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def renamed(given: str | None, spec: Sweep, suffix: str) -> str | None:
 
 
 def started(experiment: Experiment, study: Study) -> Experiment:
-    """`experiment` with the run that it starts from, in the place of `sweep:NAME/ARM`, and the hash of its weights: what
-    is noted in the arm's `study`, or from now on is noted there. Its checkpoint is kept.
+    """`experiment` with the run that it starts from, in the place of `sweep:NAME/ARM`, and the hash of its weights:
+    what is noted in the arm's `study`, or from now on is noted there. Its checkpoint is kept.
 
     Raises SweepError where nothing can be started from yet.
     """

@@ -261,7 +261,8 @@ def _run(
         if hooks.started:
             epochs = _epochs(experiment, corpus)
             still = costs.get("ablate.parameters.frozen", 0)
-            text = f"{parameters:,} parameters{f', {still:,} of them frozen' if still else ''}; {corpus.description}; {epochs} epochs; {speed.why}"
+            frozen = f", {still:,} of them frozen" if still else ""
+            text = f"{parameters:,} parameters{frozen}; {corpus.description}; {epochs} epochs; {speed.why}"
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
     facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT), **costs}
