@@ -274,6 +274,30 @@ def _export(given: argparse.Namespace) -> int:
     return 0
 
 
+def _wordsim(given: argparse.Namespace) -> int:
+    from ablate.diagnostics.wordsim import to_dict, wordsim
+    from ablate.printing import table
+    from ablate.sweeping.references import resolved
+    from ablate.words import number
+
+    names = {resolved(source): source for source in given.sources}
+    similarities, overlaps = wordsim(list(names), given.pairs, given.neighbours)
+    if given.json:
+        print(json.dumps(to_dict(similarities, overlaps), indent=2))
+        return 0
+    console, rows = _console(), []
+    for s in similarities:
+        rows.append([names[s.model], s.layer, s.pairs, number(s.correlation), str(s.used), str(s.dropped)])
+    console.print(
+        table(["model", "layer", "pairs", "Spearman", "used", "dropped"], rows, {"Spearman", "used", "dropped"})
+    )
+    console.print("dropped: pairs with a word that is not one token of the model's tokenizer")
+    if overlaps:
+        shared = [[names[o.models[0]], names[o.models[1]], o.layer, f"{100 * o.shared:.1f} %"] for o in overlaps]
+        console.print(table(["model", "and", "layer", f"of {given.neighbours} neighbours shared"], shared))
+    return 0
+
+
 def _ui(given: argparse.Namespace) -> int:
     from ablate.ui import serve
 
