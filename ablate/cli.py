@@ -288,9 +288,8 @@ def _wordsim(given: argparse.Namespace) -> int:
     console, rows = _console(), []
     for s in similarities:
         rows.append([names[s.model], s.layer, s.pairs, number(s.correlation), str(s.used), str(s.dropped)])
-    console.print(
-        table(["model", "layer", "pairs", "Spearman", "used", "dropped"], rows, {"Spearman", "used", "dropped"})
-    )
+    header, numbers = ["model", "layer", "pairs", "Spearman", "used", "dropped"], {"Spearman", "used", "dropped"}
+    console.print(table(header, rows, numbers))
     console.print("dropped: pairs with a word that is not one token of the model's tokenizer")
     if overlaps:
         shared = [[names[o.models[0]], names[o.models[1]], o.layer, f"{100 * o.shared:.1f} %"] for o in overlaps]

@@ -203,7 +203,7 @@ class Text(DataConfig):
         return whole, None
 
     def own_tokenizer(self, cache: Path) -> Tokenizer:
-        """The tokenizer that the text is read with; bpe-N is trained on the training text where it is not in `cache`."""
+        """The tokenizer that the text is read with; bpe-N is trained on the training text if it is not in `cache`."""
         if bpe_size(self.tokenizer) is None:
             return load_tokenizer(self.tokenizer)
         whole = self._whole(cache)

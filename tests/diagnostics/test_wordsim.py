@@ -90,11 +90,18 @@ def test_shared_neighbours_are_those_of_the_plainest_code_whatever_the_block():
 
 def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_path, capsys):
     text = "the cat sat on the mat and the dog saw a cat with the dog in the old house near the new house " * 40
-    (tmp_path / "text.txt").write_text(text)
+    for name in ("text.txt", "val.txt"):
+        (tmp_path / name).write_text(text + name)
     (tmp_path / "pairs.txt").write_text("cat\tdog\t7\nold\tnew\t3\nhouse\tcat\t2\nhouse\tquark\t1\n")
     tree = {
         "model": {"hidden": 16, "layers": 1, "heads": 2, "mlp": 32},
-        "data": {"kind": "text", "files": str(tmp_path / "text.txt"), "tokenizer": "bpe-290", "seq_len": 16},
+        "data": {
+            "kind": "text",
+            "files": str(tmp_path / "text.txt"),
+            "val_files": str(tmp_path / "val.txt"),
+            "tokenizer": "bpe-290",
+            "seq_len": 16,
+        },
         "trainer": {"max_steps": 2, "batch_size": 2},
     }
     one, two = (train(Experiment.from_mapping(tree, {"seed": seed})).run_id for seed in (0, 1))
