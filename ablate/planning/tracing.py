@@ -304,7 +304,7 @@ def _signature(module: nn.Module) -> Any:
         for name, value in vars(module).items()
         if isinstance(value, (bool, int, float, str)) and not name.startswith("_")
     }
-    shapes = {name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)}
+    shapes = {name: (tuple(p.shape), p.requires_grad) for name, p in module.named_parameters(recurse=False)}
     return type(module), plain, shapes, [(name, _signature(child)) for name, child in module.named_children()]
 
 

@@ -92,7 +92,7 @@ def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_pa
     text = "the cat sat on the mat and the dog saw a cat with the dog in the old house near the new house " * 40
     for name in ("text.txt", "val.txt"):
         (tmp_path / name).write_text(text + name)
-    (tmp_path / "pairs.txt").write_text("cat\tdog\t7\nold\tnew\t3\nhouse\tcat\t2\nhouse\tquark\t1\n")
+    (tmp_path / "pairs.txt").write_text("cat\tdog\t7\nthe\tcat\t3\nthe\tdog\t2\nthe\tquark\t1\n")
     tree = {
         "model": {"hidden": 16, "layers": 1, "heads": 2, "mlp": 32},
         "data": {

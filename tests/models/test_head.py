@@ -98,3 +98,14 @@ def test_the_model_with_targets_has_the_loss_of_its_logits(small_parts):
     with torch.no_grad():
         logits, loss = model(inputs), model(inputs, targets)
     torch.testing.assert_close(loss.exp(), Perplexity()(logits, targets))
+
+
+def test_a_frozen_head_hands_the_gradient_on(small_parts):
+    x, weight, targets = case()
+    expected = with_gradients(head.cross_entropy, x, weight, targets)
+    weight.requires_grad_(False)
+    loss = head.cross_entropy(x, weight, targets)
+    loss.backward()
+    assert weight.grad is None
+    assert torch.equal(loss, expected[0])
+    assert torch.equal(x.grad, expected[1])
