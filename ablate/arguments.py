@@ -15,6 +15,7 @@ examples:
   ablate ladder sweeps/demo-ladder.yaml --workers 2
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
+  ablate wordsim RUN_ID --pairs SimLex-999.txt
   ablate ui
 
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
@@ -41,6 +42,9 @@ ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 _EXPORT = "ablate export RUN_ID --to hf --output exported"
 _FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or timm (one for timm, of a ViT)"
+_WORDSIM = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt combined.csv"
+_PAIRS = "word pairs with scores: SimLex-999 and WordSim-353 in their original formats, or word, word, score"
+_NEIGHBOURS = "nearest tokens of each token that are compared with the first model's (default: 100)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -124,6 +128,12 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     out.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
+
+    like = verb("wordsim", "word similarity of embedding and head, against what people say", _WORDSIM)
+    like.add_argument("sources", nargs="+", metavar="CHECKPOINT_OR_RUN", help="as for export; several are compared")
+    like.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)
+    like.add_argument("--neighbours", type=_positive, default=100, metavar="N", help=_NEIGHBOURS)
+    like.add_argument("--json", action="store_true", help="print as JSON")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
     ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")

@@ -86,7 +86,9 @@ def _train(given: argparse.Namespace) -> int:
         experiment = Experiment.load(file, overrides)
     if devices := to_launch(experiment.trainer):
         return launch(devices)
-    console = _console(stderr=given.json)
+    from ablate.sweeping.references import with_donor
+
+    console, experiment = _console(stderr=given.json), with_donor(experiment)
     result = train_in_foreground(experiment, console, given.resume)
     if given.json:
         print(json.dumps(result.to_dict(), indent=2))
@@ -95,7 +97,7 @@ def _train(given: argparse.Namespace) -> int:
 
 def _sweep(given: argparse.Namespace) -> int:
     from ablate.reading import parse_overrides
-    from ablate.sweeping.files import load_sweeps
+    from ablate.sweeping.files import load_sweeps, with_earlier
 
     if given.all:
         return _all(given)
@@ -104,10 +106,8 @@ def _sweep(given: argparse.Namespace) -> int:
     if given.workers_per_gpu and (given.workers or given.submit):
         other = "--workers, which counts the workers of all GPUs" if given.workers else "--submit: a job is one worker"
         raise _mistake("--workers-per-gpu", f"goes without {other}")
-    overrides = parse_overrides(given.words)
-    specs = load_sweeps(
-        given.file, overrides, size=given.size, factor=given.scale, model=_model_scaled(given.scale, given.scale_model)
-    )
+    overrides, model = parse_overrides(given.words), _model_scaled(given.scale, given.scale_model)
+    specs = load_sweeps(given.file, overrides, size=given.size, factor=given.scale, model=model)
     if given.submit:
         from ablate.sweeping.submit import checked, submit
 
@@ -117,10 +117,12 @@ def _sweep(given: argparse.Namespace) -> int:
                 print(submit(spec, words, workers=given.workers or 1, storage=given.storage, fresh=given.fresh))
             return 0
         checked(words, given.storage)
-    return _plan_sweeps(specs, given) if given.dry_run else _run_sweeps(specs, given)
+    wanted = {spec.name for spec in specs}
+    staged = with_earlier(given.file, specs, overrides, factor=given.scale, model=model)
+    return (_plan_sweeps if given.dry_run else _run_sweeps)(staged, wanted, given)
 
 
-def _plan_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:
+def _plan_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namespace) -> int:
     """Prints what each sweep would do; without its data what can be told of it, and status 2 for it cannot start."""
     from ablate.errors import DataError
     from ablate.sweeping.plan import outline, plan
@@ -128,7 +130,7 @@ def _plan_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:
     missing: list[str] = []
     for spec in specs:
         try:
-            text = plan(spec, _workers(spec, given), given.storage, given.fresh)
+            text = plan(spec, _workers(spec, given), given.storage, given.fresh and spec.name in wanted)
         except DataError as error:
             text = outline(spec)
             missing += [str(error)] if str(error) not in missing else []
@@ -138,17 +140,20 @@ def _plan_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:
     return 2 if missing else 0
 
 
-def _run_sweeps(specs: Sequence[Sweep], given: argparse.Namespace) -> int:
-    """Runs or continues one sweep after another until Ctrl-C; the worst exit status."""
+def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namespace) -> int:
+    """Runs or continues one sweep after another until Ctrl-C, of which those `wanted` were asked for, and the others
+    are what those start from; the worst exit status."""
     worst = 0
     for spec in specs:
-        worst = max(worst, _run_sweep(spec, given))
+        if spec.name not in wanted:
+            print(f"{spec.name} goes first: {' and '.join(sorted(wanted))} starts from its best trials.")
+        worst = max(worst, _run_sweep(spec, given, given.fresh and spec.name in wanted))
         if worst == 130:
             break
     return worst
 
 
-def _run_sweep(spec: Sweep, given: argparse.Namespace) -> int:
+def _run_sweep(spec: Sweep, given: argparse.Namespace, fresh: bool) -> int:
     """Runs or continues one sweep and prints its report; the exit status."""
     from ablate.reporting.report import report
     from ablate.reporting.tables import render
@@ -157,7 +162,7 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace) -> int:
 
     console, command, workers = _console(), _command(given.verb), _workers(spec, given)
     try:
-        record = sweep(spec, workers=workers, storage=given.storage, fresh=given.fresh, console=console)
+        record = sweep(spec, workers=workers, storage=given.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
         print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
         if told := slurm.requeue(stop.args):
@@ -291,6 +296,29 @@ def _export(given: argparse.Namespace) -> int:
     from ablate.exporting.export import export
 
     print(export(given.source, given.to, given.output, given.ema))
+    return 0
+
+
+def _wordsim(given: argparse.Namespace) -> int:
+    from ablate.diagnostics.wordsim import to_dict, wordsim
+    from ablate.printing import table
+    from ablate.sweeping.references import resolved
+    from ablate.words import number
+
+    names = {resolved(source): source for source in given.sources}
+    similarities, overlaps = wordsim(list(names), given.pairs, given.neighbours)
+    if given.json:
+        print(json.dumps(to_dict(similarities, overlaps), indent=2))
+        return 0
+    console, rows = _console(), []
+    for s in similarities:
+        rows.append([names[s.model], s.layer, s.pairs, number(s.correlation), str(s.used), str(s.dropped)])
+    header, numbers = ["model", "layer", "pairs", "Spearman", "used", "dropped"], {"Spearman", "used", "dropped"}
+    console.print(table(header, rows, numbers))
+    console.print("dropped: pairs with a word that is not one token of the model's tokenizer")
+    if overlaps:
+        shared = [[names[o.models[0]], names[o.models[1]], o.layer, f"{100 * o.shared:.1f} %"] for o in overlaps]
+        console.print(table(["model", "and", "layer", f"of {given.neighbours} neighbours shared"], shared))
     return 0
 
 

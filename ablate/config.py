@@ -22,6 +22,7 @@ from ablate.reading import read_yaml
 from ablate.registry import Config, Kind, Names, Registry
 from ablate.training.optim import OptimizerConfig, ScheduleConfig, optimizers, schedules
 from ablate.training.trainer import TrainerConfig
+from ablate.training.warm_start import WarmStart
 
 Tree = dict[str, Any]
 
@@ -43,6 +44,8 @@ class Experiment(Config):
     """The course of the learning rate."""
     trainer: TrainerConfig = TrainerConfig()
     """How long, in what batches, in what precision."""
+    warm_start: WarmStart | None = None
+    """Weights of another run to start from, and weights that are not trained. None: all start by `init` and learn."""
     seed: int = Field(0, ge=0)
     """What the initial weights, the order of the data and any random depth depend on. Not the validation split."""
     plugins: Names = ()
@@ -206,8 +209,9 @@ def _part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | 
     if registry is not None:
         return registry, registry.kind_of(tree.get(key) or {})
     inner = field.annotation
-    if get_origin(inner) is dict and _is_config(item := get_args(inner)[1]):
-        return None, _Each(item)
+    if get_origin(inner) is dict:
+        return None, _Each(item) if _is_config(item := get_args(inner)[1]) else None
+    inner = next((member for member in get_args(inner) if _is_config(member)), inner)  # of a part that may be None
     return None, inner if _is_config(inner) else None
 
 
@@ -227,7 +231,7 @@ def _registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -
 
 def known_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """The dotted paths that `cls` has, with the kinds that `tree` chooses."""
-    for key in tree if isinstance(cls, _Each) else cls.model_fields:
+    for key in tree if isinstance(cls, _Each) else (f.alias or name for name, f in cls.model_fields.items()):
         yield prefix + key
         _, child = _part(cls, tree, key)
         if child is not None:

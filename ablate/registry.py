@@ -43,6 +43,7 @@ class Config(BaseModel):
         use_attribute_docstrings=True,
         validate_default=True,
         allow_inf_nan=False,
+        serialize_by_alias=True,
     )
 
     @field_validator("*", mode="wrap")

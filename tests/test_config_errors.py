@@ -27,7 +27,7 @@ def problems(*mappings):
 def test_all_problems_at_once():
     found = problems(
         {
-            "model": {"kind": "llama", "hiden": 3, "layers": 0},
+            "model": {"kind": "llama", "hiden": 3, "layers": -1},
             "norm": {"kind": "mix", "alpha": 1.5},
             "data": "topic",
             "optimizer": {"lr": "fast", "lrr": 2},
@@ -39,7 +39,7 @@ def test_all_problems_at_once():
     )
     assert found == {
         "model.hiden": ("unknown key. Did you mean model.hidden?", 3),
-        "model.layers": ("must be greater than 0", 0),
+        "model.layers": ("must be greater than or equal to 0", -1),
         "norm.alpha": ("must be less than or equal to 1", 1.5),
         "data.kind": (f"unknown data 'topic'. Accepted: {', '.join(data_kinds.names)}. Did you mean topics?", None),
         "optimizer.lr": ("must be a number", "fast"),

@@ -5,18 +5,22 @@ from pathlib import Path
 
 import pytest
 
+from ablate.config import Experiment
 from ablate.norms import norm_layers
-from ablate.sweeping.files import load_sweeps
+from ablate.sweeping.files import load_sweeps, with_earlier
 from ablate.sweeping.plan import cost, outline
 from ablate.sweeping.simulation import simulate
 from ablate.sweeping.spec import Sweep
+from ablate.sweeping.stages import donor_of
 from ablate.sweeping.study import open_storage, storage_url
 from ablate.training.train import train
 
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
 SPECS = [(file, spec) for file in FILES for spec in load_sweeps(file)]
-COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}}  # for others: what their arms set
+COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}} | {  # for others: what their arms set
+    name: {"model.layers", "model.sublayers"} for name in ("reuse-demo-stage1", "reuse-stage1-570m", "reuse-stage1-1b")
+}
 SHARED = ("data", "model", "optimizer", "schedule", "seed", "trainer")  # the same for a fair comparison
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.001, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
@@ -39,8 +43,11 @@ PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
     "lns-table2": {"admin": 27.91, "group": 28.01, "sandwich": 26.51, "mix": 26.07, "lns": 25.76, "pre": 26.73},
     "lns-alternatives-130m": {"pre": 26.73, "lns": 25.76},
     "lns-alternatives-250m": {"pre": 21.92, "lns": 20.35},
-    "two-stage-table1-570m": {"baseline": 20.70},
-    "two-stage-table1-1b": {"baseline": 17.65},
+    "reuse-570m": {"baseline": 20.70, "base_reuse": 20.26, "no_layer": 22.61, "one_attn_none": 21.14,
+                   "one_attn_attn": 20.24, "one_layer_none": 20.35, "one_layer_attn": 20.05,
+                   "one_layer_attn_ffn": 20.28},
+    "reuse-1b": {"baseline": 17.65, "base_reuse": 17.77, "one_attn_attn": 17.26, "one_layer_none": 16.90,
+                 "one_layer_attn": 16.74},
 }  # fmt: skip
 LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
     "71m": (10_000, 1e-3), "130m": (20_000, 1e-3), "250m": (40_000, 1e-3), "350m": (60_000, 1e-3),
@@ -74,7 +81,8 @@ def test_the_arms_differ_only_in_what_they_compare(spec):
     set_by_arms = {path for arm in spec.all_arms.values() for path in [*arm.settings, *arm.search]}
     compared = COMPARED.get(spec.name, set_by_arms)
     assert differing or not others, "nothing is compared"
-    assert not [path for path in differing if not below(path, compared) or below(path, SHARED)]
+    first_stage = "stage1" in spec.name  # the models that others start from
+    assert not [p for p in differing if not below(p, compared) or (below(p, SHARED) and not first_stage)]
 
 
 def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
@@ -98,17 +106,19 @@ def test_the_accuracies_of_vision_transformers_are_shares():
     assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
 
 
-@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(("mixln", "lns", "two-stage"))])
+@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(("mixln", "lns", "reuse"))])
 def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, spec):
+    if "demo" in spec.name:
+        pytest.skip("its cost is minutes")
     header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
     assert cost(spec) in header
     base = spec.base(next(iter(spec.all_arms)))
     size = spec.name.removeprefix(f"{file.stem}-")
-    if size in LENGTHS and not file.stem.startswith("two-stage"):
+    if size in LENGTHS and not file.stem.startswith("reuse"):
         steps, lr = LENGTHS[size]
         assert base.trainer.max_steps == steps
         assert spec.fixed[0] == {"optimizer.lr": lr}
-    if base.model.kind == "llama" and not file.stem.startswith("two-stage"):
+    if base.model.kind == "llama" and not file.stem.startswith("reuse"):
         assert (base.optimizer.kind, base.optimizer.betas, base.optimizer.weight_decay) == ("adam", (0.9, 0.999), 0)
         assert (base.trainer.batch_size, base.data.seq_len, base.trainer.gradient_clip_val) == (512, 256, None)
         assert (base.schedule.kind, base.schedule.warmup_fraction, base.schedule.final_fraction) == ("cosine", 0.1, 0.1)
@@ -116,8 +126,13 @@ def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, sp
 
 def test_two_stage_has_the_recipe_of_its_paper():
     for batch, size in ((560, "570m"), (1008, "1b")):
-        (spec,) = load_sweeps(FOLDER / "two-stage-table1.yaml", size=size)
+        (spec,) = load_sweeps(FOLDER / f"reuse-{size}.yaml")
+        (before,) = load_sweeps(FOLDER / "reuse-stage1.yaml", size=size)
         base = spec.base("baseline")
+        for arm in before.all_arms:  # the same but for the model's depth
+            small = before.base(arm).flat()
+            differing = {path for path, value in base.flat().items() if small[path] != value}
+            assert differing <= {"model.layers", "model.sublayers", "optimizer.lr"}
         assert (base.trainer.batch_size, base.trainer.max_steps, base.trainer.gradient_clip_val) == (batch, 20_000, 1.0)
         assert (base.optimizer.betas, base.optimizer.weight_decay) == ((0.9, 0.95), 0.1)
         assert (base.schedule.warmup(20_000), base.init.kind, base.data.seq_len) == (1000, "scaled", 1024)
@@ -141,18 +156,26 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store):
     vision = "vit" in file.read_text()
     data = {"data": "digits", "model.patch_size": 2} if vision else {"data": "topics", "data.seq_len": 16}
     small = {**data, **SMALLEST}
-    grid = load_sweeps(file)[0].sampler.kind == "grid"
-    if not grid:
+    staged = file.stem.startswith("reuse")
+    if staged or load_sweeps(file)[0].sampler.kind != "grid":
         small["budget.trials"] = 1
-    spec, *_ = load_sweeps(file, small, factor=0.001, model=True)
-    assert spec.scale is not None
-    results = {}
+    wanted = load_sweeps(file, small, factor=0.001, model=True)[:1]
+    donors, results = {}, {}
+    for spec in with_earlier(file, wanted, small, factor=0.001, model=True):
+        assert spec.scale is not None
+        results.clear()
 
-    def run(arm, params, seed):
-        results.setdefault(arm, train(spec.at(arm, params)))
-        return results[arm].metrics.get(spec.objective.metric, float("nan"))
+        def run(arm, params, seed, spec=spec):
+            trained = spec.at(arm, params)
+            if found := donor_of(spec, arm):
+                run_id = donors[found[0] or spec.name, found[1]]
+                trained = Experiment.from_mapping(trained.to_tree(), {"warm_start.from": run_id})
+            if arm not in results:
+                results[arm] = train(trained)
+                donors[spec.name, arm] = results[arm].run_id
+            return results[arm].metrics.get(spec.objective.metric, float("nan"))
 
-    record = simulate(spec, run, open_storage(storage_url()), trials=len(spec.all_arms))
+        record = simulate(spec, run, open_storage(storage_url()), trials=len(spec.all_arms))
     assert record.counts()["completed"] == len(spec.all_arms)
     for arm, result in results.items():
         assert result.step == 2, arm

@@ -36,6 +36,10 @@ class Topics(DataConfig):
     seq_len: int = Field(128, ge=1)
     """Bytes of one training example. A window takes one byte more, which is the target of the last."""
 
+    def own_tokenizer(self, cache: Path) -> Tokenizer:
+        """Bytes."""
+        return load_tokenizer("bytes")
+
     def load(self, cache: Path) -> Corpus:
         try:
             topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
@@ -136,7 +140,7 @@ class Text(DataConfig):
         return self
 
     def load(self, cache: Path) -> Corpus:
-        whole = origin(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
+        whole = self._whole(cache)
         train, val = self._sides(whole, cache)
         tokenizer = self._tokenizer(train, cache)
         maker = Maker(tokenizer, self.seq_len, self.layout == "documents", cache)
@@ -180,6 +184,10 @@ class Text(DataConfig):
             padded=maker.documents,
         )
 
+    def _whole(self, cache: Path) -> Source:
+        """What is trained on, and where nothing else is named, validated on."""
+        return origin(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
+
     def _sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
         """What is trained on and what is validated on; None where a part of the windows or rows is held out."""
         if self.val_files:
@@ -193,6 +201,13 @@ class Text(DataConfig):
             train, val = (Part(whole, held_out, self.val_fraction, self.split_seed) for held_out in (False, True))
             return train, val
         return whole, None
+
+    def own_tokenizer(self, cache: Path) -> Tokenizer:
+        """The tokenizer that the text is read with; bpe-N is trained on the training text if it is not in `cache`."""
+        if bpe_size(self.tokenizer) is None:
+            return load_tokenizer(self.tokenizer)
+        whole = self._whole(cache)
+        return self._tokenizer(self._sides(whole, cache)[0], cache)
 
     def _tokenizer(self, train: Source, cache: Path) -> Tokenizer:
         size = bpe_size(self.tokenizer)

@@ -14,9 +14,7 @@ from torch import Tensor
 from ablate.errors import AblateError, did_you_mean
 from ablate.exporting import hub, tokenizer, vision
 from ablate.sweeping.references import resolved
-from ablate.training.source import Source, find
-
-WEIGHTS = "model.safetensors"
+from ablate.training.source import EXPORTED, Source, find
 
 
 def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
@@ -55,7 +53,7 @@ def _consolidated(source: Source, folder: Path) -> str:
 def _safetensors(source: Source, folder: Path) -> str:
     save(source.state, folder)
     _config(source, folder)
-    return f"{WEIGHTS} by Ablate's names"
+    return f"{EXPORTED} by Ablate's names"
 
 
 def _hub(source: Source, folder: Path) -> str:
@@ -89,7 +87,7 @@ def save(weights: Any, folder: Path, metadata: dict[str, str] | None = None) -> 
         if tensor.data_ptr() not in seen:
             seen.add(tensor.data_ptr())
             tensors[name] = tensor.contiguous()
-    save_file(tensors, folder / WEIGHTS, metadata)
+    save_file(tensors, folder / EXPORTED, metadata)
 
 
 def _config(source: Source, folder: Path) -> None:

@@ -30,7 +30,9 @@ class Files:
 
 def is_plain(experiment: Experiment) -> bool:
     """Whether the model is `transformers`' LLaMA."""
-    norm = experiment.norm
+    norm, model = experiment.norm, experiment.model
+    if model.sublayers != "both" or not model.layers:
+        return False
     return norm.kind == "pre" and norm.layer.kind == "rmsnorm" and norm.final_norm
 
 

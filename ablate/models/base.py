@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,6 +11,13 @@ from torch import Tensor, nn
 
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
 from ablate.registry import Kind, Registry
+
+_WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
+
+
+def own_name(name: str) -> str:
+    """The name of a parameter as the model has it, whatever torch has wrapped."""
+    return name.replace(_WRAPPED, "")
 
 
 class Model(nn.Module):
@@ -28,6 +35,13 @@ class Model(nn.Module):
         """What comes after the layers and is worth compiling on its own where they are; it has no parameters."""
         return ()
 
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """Part -> the names, in the state dict, of what belongs to it: parameters, buffers and modules of such.
+
+        Of each layer a sublayer goes with its residual wiring: the norms and learned factors of its placement.
+        """
+        raise NotImplementedError
+
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that never decay although they have two or more dimensions."""
         return set()
@@ -43,10 +57,12 @@ class ModelConfig(Kind):
     kind: str
     hidden: int = Field(gt=0)
     """Width d of the hidden state."""
-    layers: int = Field(gt=0)
-    """Number L of Transformer layers."""
+    layers: int = Field(ge=0)
+    """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(gt=0)
     """Number of attention heads."""
+    sublayers: Literal["both", "attn"] = "both"
+    """What a layer has: attention and MLP, or attention alone. Factors of a placement go by the number of layers."""
 
     task: ClassVar[str]
     """The task that the family is trained for."""
@@ -81,6 +97,28 @@ class ModelConfig(Kind):
 
 
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)
+
+
+def matching(parts: Iterable[str], wanted: str) -> list[str]:
+    """Those of `parts` that a name stands for."""
+    return [part for part in parts if part == wanted or part.startswith(f"{wanted}.")]
+
+
+def tensors_of(model: Model, wanted: str) -> set[str]:
+    """The names, in the state dict of `model`, of the tensors of a part."""
+    parts = model.parts()
+    prefixes = [prefix for part in matching(parts, wanted) for prefix in parts[part]]
+    return {name for name in model.state_dict() if any(name == p or name.startswith(f"{p}.") for p in prefixes)}
+
+
+def sublayer_parts(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[str, ...]]:
+    """`Model.parts` of layers that are called `prefix`.INDEX in the model: layers.INDEX.attn and layers.INDEX.mlp."""
+    return {
+        f"layers.{i}.{name}": (f"{prefix}.{i}.{name}", f"{prefix}.{i}.{name}_residual")
+        for i, layer in enumerate(layers)
+        for name in ("attn", "mlp")
+        if hasattr(layer, name)
+    }
 
 
 def site_of(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:

@@ -51,10 +51,10 @@ class _InParts(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:
-        wanted = any(ctx.needs_input_grad)
+        wanted, learns = any(ctx.needs_input_grad), ctx.needs_input_grad[1]  # a frozen head hands its gradient on
         total = torch.zeros((), device=x.device)
         by_x = torch.empty_like(x) if wanted else x
-        by_weight = torch.zeros(weight.shape if wanted else 0, device=x.device)
+        by_weight = torch.zeros(weight.shape if learns else 0, device=x.device)
         used = weight.to(x.dtype)
         for start in range(0, len(x), rows):
             part, target = x[start : start + rows], targets[start : start + rows]
@@ -66,12 +66,13 @@ class _InParts(torch.autograd.Function):
                 by_logits.scatter_add_(1, target.clamp(min=0).unsqueeze(1), -counted.float())
                 by_logits = (by_logits * counted).to(x.dtype)
                 by_x[start : start + rows] = by_logits @ used
-                by_weight += by_logits.T @ part
+                if learns:
+                    by_weight += by_logits.T @ part
         if wanted:
             ctx.save_for_backward(by_x, by_weight.to(weight.dtype))
         return total
 
     @staticmethod
-    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, by_total: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         by_x, by_weight = ctx.saved_tensors
-        return by_x * by_total, by_weight * by_total, None, None
+        return by_x * by_total, by_weight * by_total if ctx.needs_input_grad[1] else None, None, None

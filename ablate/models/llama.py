@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.models.base import Model, ModelConfig, QKVNorm, models, norm_factory, site_of
+from ablate.models.base import Model, ModelConfig, QKVNorm, models, norm_factory, site_of, sublayer_parts
 from ablate.models.head import CrossEntropy
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
@@ -30,8 +30,8 @@ class Llama(ModelConfig):
     """Width d of the hidden state."""
     mlp: int = Field(344, gt=0)
     """Width of the MLP."""
-    layers: int = Field(6, gt=0)
-    """Number L of Transformer layers."""
+    layers: int = Field(6, ge=0)
+    """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(4, gt=0)
     """Number of attention heads."""
     kv_heads: int | None = Field(None, gt=0)
@@ -50,12 +50,12 @@ class Llama(ModelConfig):
         return LlamaModel(self, norm, init, self.vocab_size or classes)
 
     def stack(self) -> Stack:
-        head_dim = self.hidden // self.heads
-        return Stack(self.layers, self.hidden, self.mlp, head_dim, causal=True, token_embedding=not self.tie_embeddings)
+        head_dim, mlp = self.hidden // self.heads, self.mlp if self.sublayers == "both" else 0
+        return Stack(self.layers, self.hidden, mlp, head_dim, causal=True, token_embedding=not self.tie_embeddings)
 
     def layer_parameters(self) -> int:
         kv = self.hidden // self.heads * (self.kv_heads or self.heads)
-        return self.layers * (2 * self.hidden * (self.hidden + kv) + 3 * self.hidden * self.mlp)
+        return self.layers * (2 * self.hidden * (self.hidden + kv) + 3 * self.hidden * self.stack().mlp)
 
     def narrowed(self, share: float) -> dict[str, Any]:
         fields = super().narrowed(share)
@@ -138,6 +138,18 @@ class MLP(nn.Module):
         return self.down_proj(self.norm(F.silu(gate) * up))
 
 
+class AttentionBlock(nn.Module):
+    """One layer of attention alone."""
+
+    def __init__(self, config: Llama, norm: Placement, index: int) -> None:
+        super().__init__()
+        self.attn_residual = norm.wire_attn(site_of(norm, index, config.stack()))
+        self.attn = Attention(config, norm, norm.at(index, config.layers))
+
+    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+        return self.attn_residual(x, self.attn, table)
+
+
 class Block(nn.Module):
     """One layer. Where its norms are is the placement's business:
 
@@ -156,6 +168,10 @@ class Block(nn.Module):
         x = self.attn_residual(x, self.attn, table)
         x = self.mlp_residual(x, self.mlp)
         return x
+
+
+BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
+"""By the sublayers of a layer."""
 
 
 class EmbeddingScale(nn.Module):
@@ -182,7 +198,7 @@ class LlamaModel(Model):
         self.embed_scale = EmbeddingScale(config.hidden**0.5) if scales else nn.Identity()
         self.embed_norm = new_norm() if norm.at(0, config.layers).embedding_norm else nn.Identity()
         self.rotary = Rotary(config.hidden // config.heads, config.rope_base)
-        self.layers = nn.ModuleList(Block(config, norm, i) for i in range(config.layers))
+        self.layers = nn.ModuleList(BLOCKS[config.sublayers](config, norm, i) for i in range(config.layers))
         self.norm = new_norm() if norm.final_norm else nn.Identity()
         self.lm_head = Linear(config.hidden, vocab_size)
         self.criterion = CrossEntropy()
@@ -204,17 +220,22 @@ class LlamaModel(Model):
     def heads(self) -> Iterable[nn.Module]:
         return [self.criterion]
 
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        stem = {"embedding": ("embed_tokens", "embed_scale", "embed_norm"), "final_norm": ("norm",)}
+        return {**stem, **sublayer_parts("layers", self.layers), "head": ("lm_head",)}
+
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)
         for i, layer in enumerate(self.layers):
-            assert isinstance(layer, Block)
-            attn, mlp = layer.attn, layer.mlp
+            assert isinstance(layer, (Block, AttentionBlock))
+            attn, mlp = layer.attn, getattr(layer, "mlp", None)
             sizes = [attn.heads * attn.head_dim, attn.kv_heads * attn.head_dim, attn.kv_heads * attn.head_dim]
             for role, weight in zip("qkv", attn.qkv_proj.weight.split(sizes), strict=True):
                 yield Projection(role, i, weight)
             yield Projection("o", i, attn.o_proj.weight)
-            for role, weight in zip(("gate", "up"), mlp.gate_up_proj.weight.chunk(2), strict=True):
-                yield Projection(role, i, weight)
-            yield Projection("down", i, mlp.down_proj.weight)
+            if mlp is not None:
+                for role, weight in zip(("gate", "up"), mlp.gate_up_proj.weight.chunk(2), strict=True):
+                    yield Projection(role, i, weight)
+                yield Projection("down", i, mlp.down_proj.weight)
         if not self.config.tie_embeddings:
             yield Projection("head", None, self.lm_head.weight)

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.errors import ConfigError, Problem
-from ablate.models.base import Model, ModelConfig, QKVNorm, models, site_of
+from ablate.models.base import Model, ModelConfig, QKVNorm, models, site_of, sublayer_parts
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 
@@ -26,8 +26,8 @@ class ViT(ModelConfig):
     kind: Literal["vit"] = "vit"
     hidden: int = Field(48, gt=0)
     """Width d of the hidden state."""
-    layers: int = Field(6, gt=0)
-    """Number L of Transformer layers."""
+    layers: int = Field(6, ge=0)
+    """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(4, gt=0)
     """Number of attention heads."""
     patch_size: int = Field(2, gt=0)
@@ -42,6 +42,7 @@ class ViT(ModelConfig):
 
     def stack(self) -> Stack:
         mlp, head_dim = int(self.hidden * self.mlp_ratio), self.hidden // self.heads
+        mlp = mlp if self.sublayers == "both" else 0
         return Stack(self.layers, self.hidden, mlp, head_dim, causal=False, token_embedding=False)
 
     def layer_parameters(self) -> int:
@@ -68,6 +69,32 @@ class NormedQKV(nn.Module):
         return self.norm(self.projection(x).unflatten(-1, (3 * self.heads, -1))).flatten(-2)
 
 
+class AttentionBlock(nn.Module):
+    """One layer of timm's attention alone, in the placement's wiring. timm calls it as `Block`."""
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        mlp_ratio: float,
+        drop_path: float,
+        depth: int,
+        *,
+        norm: Placement,
+        stack: Stack,
+        **timm: Any,
+    ) -> None:
+        from timm.layers import DropPath
+
+        super().__init__()
+        self.attn_residual = norm.wire_attn(site_of(norm, depth, stack, partial(DropPath, drop_path)))
+        _check_drop(norm.at(depth, stack.depth), drop_path, self.attn_residual)
+        self.attn = _attention(dim, num_heads, norm, norm.at(depth, stack.depth), timm)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attn_residual(x, self.attn)
+
+
 class Block(nn.Module):
     """One layer: timm's attention and MLP in the placement's wiring.
 
@@ -86,25 +113,46 @@ class Block(nn.Module):
         stack: Stack,
         **timm: Any,
     ) -> None:
-        from timm.layers import Attention, DropPath, Mlp
+        from timm.layers import DropPath, Mlp
 
         super().__init__()
         placed = norm.at(depth, stack.depth)
-        inner, new_norm = placed.inner_norm, timm["norm_layer"]
         drop = partial(DropPath, drop_path)
         self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, depth, stack, drop))
-        if drop_path and any(DropPath not in map(type, r.modules()) for r in (self.attn_residual, self.mlp_residual)):
-            text = f"placement {placed.kind} does not say where stochastic depth is: its wiring leaves out site.drop()"
-            raise ConfigError([Problem("model.drop_path", text, drop_path)])
-        self.attn = Attention(dim, num_heads, qkv_bias=timm["qkv_bias"], scale_norm=inner, norm_layer=new_norm)
-        if placed.qkv_norm:
-            self.attn.qkv = NormedQKV(self.attn.qkv, num_heads, norm)
-        self.mlp = Mlp(dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=new_norm if inner else None)
+        _check_drop(placed, drop_path, self.attn_residual, self.mlp_residual)
+        self.attn = _attention(dim, num_heads, norm, placed, timm)
+        self.mlp = Mlp(
+            dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=timm["norm_layer"] if placed.inner_norm else None
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.attn_residual(x, self.attn)
         x = self.mlp_residual(x, self.mlp)
         return x
+
+
+def _attention(dim: int, heads: int, norm: Placement, placed: Placement, timm: dict[str, Any]) -> nn.Module:
+    """timm's attention, with the norms that the placement asks for."""
+    from timm.layers import Attention
+
+    inner, new_norm = placed.inner_norm, timm["norm_layer"]
+    attn: nn.Module = Attention(dim, heads, qkv_bias=timm["qkv_bias"], scale_norm=inner, norm_layer=new_norm)
+    if placed.qkv_norm:
+        attn.qkv = NormedQKV(attn.qkv, heads, norm)  # type: ignore[arg-type]
+    return attn
+
+
+def _check_drop(placed: Placement, drop_path: float, *residuals: nn.Module) -> None:
+    """Raises ConfigError where a wiring has no place for the stochastic depth that there is."""
+    from timm.layers import DropPath
+
+    if drop_path and any(DropPath not in map(type, residual.modules()) for residual in residuals):
+        text = f"placement {placed.kind} does not say where stochastic depth is: its wiring leaves out site.drop()"
+        raise ConfigError([Problem("model.drop_path", text, drop_path)])
+
+
+BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
+"""By the sublayers of a layer."""
 
 
 class ViTModel(Model):
@@ -137,7 +185,7 @@ class ViTModel(Model):
             drop_path_rate=config.drop_path,
             final_norm=norm.final_norm,
             norm_layer=new_norm,
-            block_fn=partial(Block, norm=norm, stack=config.stack()),
+            block_fn=partial(BLOCKS[config.sublayers], norm=norm, stack=config.stack()),
         )
         if norm.at(0, config.layers).embedding_norm:
             self.vit.norm_pre = new_norm(config.hidden)
@@ -149,6 +197,15 @@ class ViTModel(Model):
     def blocks(self) -> Iterable[nn.Module]:
         return self.vit.blocks
 
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        stem = {
+            "embedding.patch": ("vit.patch_embed",),
+            "embedding.position": ("vit.pos_embed", "vit.cls_token"),
+            "embedding.norm": ("vit.norm_pre",),
+            "final_norm": ("vit.norm",),
+        }
+        return {**stem, **sublayer_parts("vit.blocks", self.vit.blocks), "head": ("vit.head",)}
+
     def no_weight_decay(self) -> set[str]:
         return {f"vit.{name}" for name in self.vit.no_weight_decay()}
 
@@ -157,5 +214,6 @@ class ViTModel(Model):
             for role, weight in zip("qkv", block.attn.qkv.weight.chunk(3), strict=True):
                 yield Projection(role, i, weight)
             yield Projection("o", i, block.attn.proj.weight)
-            yield Projection("up", i, block.mlp.fc1.weight)
-            yield Projection("down", i, block.mlp.fc2.weight)
+            if hasattr(block, "mlp"):
+                yield Projection("up", i, block.mlp.fc1.weight)
+                yield Projection("down", i, block.mlp.fc2.weight)

@@ -14,6 +14,7 @@ from ablate.norms.placements import Post, Pre
 from ablate.registry import Config
 
 _SHARED = ("layer", "final_norm")
+_DEEP = 1 << 20  # layers, in the place of none: every share of them that is not 0 has the first
 
 
 def _only_own(**parts: Placement) -> None:
@@ -40,10 +41,13 @@ class Depthwise(Placement):
         raise NotImplementedError
 
     def at(self, index: int, depth: int) -> Placement:
-        return next(part for _, end, part in self.parts(depth) if index < end).at(index, depth)
+        return next(part for _, end, part in self.parts(depth or _DEEP) if index < end).at(index, depth)
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
         return self.at(site.index, site.depth).wire(site)
+
+    def wire_attn(self, site: Site) -> nn.Module:
+        return self.at(site.index, site.depth).wire_attn(site)
 
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
         for _, _, part in self.parts(1):

@@ -34,7 +34,7 @@ class Stack:
     hidden: int
     """Width d of the hidden state."""
     mlp: int
-    """Width of the MLP."""
+    """Width of the MLP; 0 where layers have none."""
     head_dim: int
     """Width of one attention head."""
     causal: bool
@@ -95,8 +95,14 @@ class Placement(Kind):
         first returns is what the second is given, so it may be more than one tensor."""
         return self.residual(site), self.residual(site)
 
+    def wire_attn(self, site: Site) -> nn.Module:
+        """The wiring of a layer of attention alone. A placement whose attention hands more than one tensor to the MLP
+        overrides this."""
+        return self.wire(site)[0]
+
     def at(self, index: int, depth: int) -> Placement:
-        """The placement of one layer: this one, unless it depends on the depth."""
+        """The placement of one layer: this one, unless it depends on the depth. Of no layers (`depth` 0) it is asked
+        for the first one's, whose embedding norm a model without layers has too."""
         return self
 
     def gains(self, depth: int) -> dict[str, float]:
@@ -110,7 +116,7 @@ class Placement(Kind):
         """What is wrong with the placement and its norm layer in a model."""
         layers = [self.at(index, stack.depth) for index in range(stack.depth)]
         widths = {stack.hidden}
-        widths |= {stack.mlp for placed in layers if placed.inner_norm}
+        widths |= {stack.mlp for placed in layers if placed.inner_norm and stack.mlp}
         widths |= {stack.head_dim for placed in layers if placed.qkv_norm}
         found = {item[:2]: item for width in sorted(widths) for item in self.layer.problems(width, stack.causal)}
         return [(("layer", *path), text, given) for path, text, given in found.values()] + self.own_problems(stack)

@@ -221,6 +221,10 @@ class B2T(Placement):
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
         return BottomResidual(site), TopResidual(site)
 
+    def wire_attn(self, site: Site) -> nn.Module:
+        """The last addition is then the attention's own, to which its input comes anyway: Post-LN."""
+        return PostResidual(site)
+
 
 @placements.register
 class Hybrid(Placement):

@@ -81,7 +81,7 @@ class Meter:
         course = self._course(computed, setup.checkpointing, self._in_parts(setup.micro_batch))
         change = course.fixed + course.each * setup.micro_batch
         streams = {name: np.cumsum(np.where(course.label == i, change, 0)) for i, name in enumerate(LABELS)}
-        own = self._own(setup)
+        own, still = self._own(setup), self._own(setup, frozen=True)
         offloaded = own if setup.offload else 0.0
         gradients = self._gradients(setup, course, change, own)
         if setup.strategy == "ddp":
@@ -90,7 +90,7 @@ class Meter:
         if sharded:
             temporary = temporary + self._gathered(computed)
         courses = {
-            "parameters": streams["casts"] + own - offloaded,
+            "parameters": streams["casts"] + own - offloaded + (0 if setup.offload else still),
             "gradients": gradients * (0 if setup.offload else 1),
             "optimizer": np.full(len(change), 2 * (own - offloaded)),
             "activations": streams["activations"],
@@ -98,16 +98,19 @@ class Meter:
             "temporary": temporary,
         }
         moment = int(np.argmax(sum(courses.values())))
-        return Memory({name: float(courses[name][moment]) for name in PARTS}, 4 * offloaded)
+        host = 4 * offloaded + (still if setup.offload else 0)
+        return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
 
     def states(self, setup: Setup) -> float:
         """Bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
-        return 0 if setup.offload else (5 if setup.strategy == "ddp" else 4) * self._own(setup)
+        own, still = self._own(setup), self._own(setup, frozen=True)
+        return 0 if setup.offload else (5 if setup.strategy == "ddp" else 4) * own + still
 
-    def _own(self, setup: Setup) -> float:
-        """Bytes of the parameters of one device, as the optimizer has them."""
+    def _own(self, setup: Setup, frozen: bool = False) -> float:
+        """Bytes of the parameters of one device, as the optimizer has them; or of those that it has not."""
         weight = 2 if setup.precision == "bf16-true" else 4
-        return self.counts.total * weight / (setup.devices if setup.strategy == "fsdp" else 1)
+        count = self.counts.frozen if frozen else self.counts.total - self.counts.frozen
+        return count * weight / (setup.devices if setup.strategy == "fsdp" else 1)
 
     def _gradients(self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float) -> NDArray[np.float64]:
         """Lightning frees the last gradients between forward and backward pass. Where several batches are accumulated

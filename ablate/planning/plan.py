@@ -96,6 +96,7 @@ class Plan:
             "model": self.model,
             "parameters": {
                 "total": counts.total, "embedding": counts.embedding, "head": counts.head, "non_embedding": counts.rest,
+                "frozen": counts.frozen,
             },
             "flops": {"per": self.unit[:-1], "forward": counts.forward_flops, "training": counts.training_flops},
             "gpu": asdict(self.assumed.gpu) | {"usable": usable(self.assumed.gpu.memory)},

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from ablate.config import Experiment
 from ablate.models import Model
+from ablate.training.warm_start import check_freeze, freeze
 
 EMBEDDING = ("embed_tokens.", "vit.patch_embed.", "vit.cls_token", "vit.pos_embed")
 HEAD = ("lm_head.", "vit.head.")
@@ -31,9 +32,13 @@ _RANDOM = ("normal_", "uniform_", "trunc_normal_")
 
 
 def skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
-    """The model on the meta device, uninitialised."""
+    """The model on the meta device, uninitialised, with what is frozen. Raises ConfigError for unknown parts."""
     with torch.device("meta"), _Uninitialized():
-        return experiment.model.build(experiment.norm, experiment.init, classes, shape)
+        model = check_freeze(experiment, classes, shape) or experiment.model.build(
+            experiment.norm, experiment.init, classes, shape
+        )
+    freeze(model, experiment.warm_start)
+    return model
 
 
 def blocks(model: nn.Module) -> Any:
@@ -44,7 +49,7 @@ def blocks(model: nn.Module) -> Any:
 
 @dataclass(frozen=True)
 class Counts:
-    """Numbers of trainable parameters and of FLOPs."""
+    """Numbers of parameters and of FLOPs."""
 
     total: int
     embedding: int
@@ -55,6 +60,10 @@ class Counts:
     """Of the largest layer."""
     forward_flops: float
     """Of one token, or one image, in the forward pass."""
+    frozen: int = 0
+    """Parameters that are not trained."""
+    frozen_flops: float = 0.0
+    """Of one token, or one image, in the forward pass, with matrices that are frozen."""
 
     @property
     def rest(self) -> int:
@@ -63,19 +72,22 @@ class Counts:
 
     @property
     def training_flops(self) -> float:
-        """Of one token, or one image, forward and backward: the backward pass costs two forward passes."""
-        return 3 * self.forward_flops
+        """Of one token, or one image, forward and backward: the backward pass costs two forward passes, one for what a
+        matrix was given and one for the matrix itself, if it is trained."""
+        return 3 * self.forward_flops - self.frozen_flops
 
 
 def count(model: Model, shape: tuple[int, ...]) -> Counts:
     """The counts of `model` on inputs of `shape`."""
-    sizes = {name: p.numel() for name, p in model.named_parameters() if p.requires_grad}
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
     return Counts(
         total=sum(sizes.values()),
         embedding=sum(n for name, n in sizes.items() if name.startswith(EMBEDDING)),
         head=sum(n for name, n in sizes.items() if name.startswith(HEAD)),
-        block=max(sum(p.numel() for p in block.parameters()) for block in blocks(model)),
+        block=max((sum(p.numel() for p in block.parameters()) for block in blocks(model)), default=0),
         forward_flops=_image_flops(model, shape) if len(shape) == 3 else _token_flops(model, shape[0]),
+        frozen=sum(p.numel() for p in model.parameters() if not p.requires_grad),
+        frozen_flops=2 * sum(times * m.weight.numel() for m, times in _used(model) if not m.weight.requires_grad),
     )
 
 
@@ -86,10 +98,22 @@ def _matrices(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Conv2d]]:
             yield name, module
 
 
+def _used(model: Model) -> Iterator[tuple[nn.Linear | nn.Conv2d, int]]:
+    """What multiplies by a matrix, and how often for one token, or one image."""
+    vit: Any = getattr(model, "vit", None)
+    for name, module in _matrices(model if vit is None else vit):
+        if vit is None:
+            yield module, 1
+            continue
+        patches = vit.patch_embed.num_patches
+        tokens = patches + vit.num_prefix_tokens
+        yield module, patches if name.startswith("patch_embed") else 1 if name.startswith("head") else tokens
+
+
 def _token_flops(model: Model, seq: int) -> float:
     """2 FLOPs for each weight, and 2 d for each of the (T + 1) / 2, about T / 2, tokens that a token attends to, twice:
     2 [L (4 d^2 + 3 d i) + V d] + 2 L d T."""
-    weights = sum(module.weight.numel() for _, module in _matrices(model))
+    weights = sum(times * module.weight.numel() for module, times in _used(model))
     return 2 * weights + 2 * len(blocks(model)) * _width(model) * seq
 
 
@@ -97,12 +121,8 @@ def _image_flops(model: Model, shape: tuple[int, ...]) -> float:
     """The same for all tokens of an image, each of which attends to all; the head sees one, and the patch embedding all
     but the class token."""
     vit: Any = model.get_submodule("vit")
-    patches = vit.patch_embed.num_patches
-    tokens = patches + vit.num_prefix_tokens
-    weights = 0
-    for name, module in _matrices(vit):
-        seen = patches if name.startswith("patch_embed") else 1 if name.startswith("head") else tokens
-        weights += seen * module.weight.numel()
+    tokens = vit.patch_embed.num_patches + vit.num_prefix_tokens
+    weights = sum(times * module.weight.numel() for module, times in _used(model))
     return 2 * weights + 4 * len(vit.blocks) * _width(model) * tokens**2
 
 

@@ -29,6 +29,7 @@ def _run(plan: Plan, console: Console) -> None:
         ("embedding", f"{counts.embedding:,}"),
         ("head", f"{counts.head:,}" if counts.head else "tied to the embedding"),
         ("non-embedding", f"{counts.rest:,}"),
+        *([("frozen", f"{counts.frozen:,}")] if counts.frozen else []),
         (f"FLOPs per {one}", f"{count(counts.forward_flops)} forward, {count(counts.training_flops)} in training"),
         ("run", f"{count(plan.items)} {plan.unit} in batches of {setup.batch_size:,}"),
         ("setup", _setup(plan)),

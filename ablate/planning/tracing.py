@@ -198,16 +198,20 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
 
     def enter(block: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         forward.append(len(tracker.events))
-        args[0].register_hook(lambda _: backward.append(len(tracker.events)))
+        mark(args[0])
         return args
 
     def leave(block: nn.Module, args: tuple[Any, ...], output: Tensor) -> None:
         forward.append(len(tracker.events))
-        output.register_hook(lambda _: backward.append(len(tracker.events)))
+        mark(output)
+
+    def mark(hidden: Tensor) -> None:
+        if hidden.requires_grad:  # it does not where all before it is frozen
+            hidden.register_hook(lambda _: backward.append(len(tracker.events)))
 
     with contextlib.ExitStack() as stack:
         handles = [layer.register_forward_pre_hook(enter) for layer in layers]
-        handles.append(layers[-1].register_forward_hook(leave))
+        handles += [layer.register_forward_hook(leave) for layer in layers[-1:]]
         stack.callback(lambda: [handle.remove() for handle in handles])
         stack.enter_context(_logits(head.LOGITS if step.in_parts else sys.maxsize))
         if step.checkpointing:
@@ -220,6 +224,7 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
             value = loss(model, inputs, targets)
         turn = tracker.turn()
         value.backward()
+        backward += [len(tracker.events)] * (len(forward) - len(backward))
         gradients = {p.grad.untyped_storage()._cdata for p in model.parameters() if p.grad is not None}
         for key in gradients & set(tracker.live):
             tracker.labels[tracker.live[key]] = "gradients"
@@ -279,7 +284,9 @@ def _shortened(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
         for module in model.modules():
             for name, p in module._parameters.items():
                 if p is not None:
-                    fresh = made.setdefault(id(p), nn.Parameter(torch.empty(p.shape, dtype=dtype or p.dtype)))
+                    fresh = made.setdefault(
+                        id(p), nn.Parameter(torch.empty(p.shape, dtype=dtype or p.dtype), requires_grad=p.requires_grad)
+                    )
                     module._parameters[name] = fresh
             for name, b in module._buffers.items():
                 module._buffers[name] = None if b is None else torch.empty(b.shape, dtype=b.dtype)
@@ -297,7 +304,7 @@ def _signature(module: nn.Module) -> Any:
         for name, value in vars(module).items()
         if isinstance(value, (bool, int, float, str)) and not name.startswith("_")
     }
-    shapes = {name: tuple(p.shape) for name, p in module.named_parameters(recurse=False)}
+    shapes = {name: (tuple(p.shape), p.requires_grad) for name, p in module.named_parameters(recurse=False)}
     return type(module), plain, shapes, [(name, _signature(child)) for name, child in module.named_children()]
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.reporting import confirmation, cost, fairness, findings, literature
+from ablate.reporting import confirmation, cost, fairness, findings, literature, savings
 from ablate.reporting.sensitivity import Sensitivity, sensitivity
 from ablate.sweeping.records import SweepRecord
 from ablate.sweeping.scale import told
@@ -88,6 +88,11 @@ class Contents:
     def costs(self) -> dict[str, cost.Cost]:
         """Arm -> what its trials took."""
         return {arm: cost.cost(self.measure, trials) for arm, trials in self.record.trials.items()}
+
+    @cached_property
+    def savings(self) -> dict[str, savings.Saving]:
+        """Arm -> what one training takes with what it starts from; empty where none starts from anything."""
+        return savings.savings(self.record)
 
     @cached_property
     def confirmation_costs(self) -> dict[str, cost.Cost]:

@@ -20,7 +20,7 @@ def html(report: Contents) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     record = report.record
     before = [*sections.confirmed(report), *sections.published(report), *sections.search(report)]
-    before += [*sections.costs(report), *sections.sensitivities(report)]
+    before += [*sections.savings(report), *sections.costs(report), *sections.sensitivities(report)]
     after = [*sections.importances(report), *sections.comparability(report), *sections.trials(report)]
     return environment.from_string(text).render(
         title=record.title,

@@ -72,6 +72,7 @@ class Report(Contents):
             "cost": asdict(self.costs[arm]),
             "confirmation_cost": asdict(self.confirmation_costs[arm]),
             "confirmed": confirmation.to_dict(self.confirmed[arm]) if arm in self.confirmed else None,
+            "compute": _finite(asdict(self.savings[arm])) if arm in self.savings else None,
             "sensitivity": asdict(rates) if rates else None,
             "importance": self.importance[arm],
             "importance_n": finished(record, arm),

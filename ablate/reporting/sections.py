@@ -10,9 +10,10 @@ from ablate.reporting.contents import Contents
 from ablate.reporting.importance import MINIMUM, finished
 from ablate.reporting.sensitivity import MINIMUM as MINIMUM_RATES
 from ablate.reporting.sensitivity import Sensitivity
+from ablate.reporting.statistics import Estimate
 from ablate.reporting.words import searched, short_names
 from ablate.sweeping.records import FINISHED, STATUSES, SweepRecord, TrialRecord
-from ablate.words import count, duration, listed, number, plural, setting
+from ablate.words import count, duration, listed, number, plural, setting, size
 
 RARE = ("pruned", "diverged", "failed")
 
@@ -105,6 +106,39 @@ def costs(report: Contents) -> list[Section]:
         columns += _cost_columns("fresh ", noun, [fresh[arm] for arm in search])
     title = f"What each arm took: runs, {noun} and time" + ("; fresh: to confirm it" if report.confirmed else "")
     return [Section(title, Cells(columns))]
+
+
+def savings(report: Contents) -> list[Section]:
+    """What arms that start from other models take in all; nothing where none does."""
+    found, baseline = report.savings, report.record.spec.compared_with
+    if not found:
+        return []
+    rows = list(found.values())
+    whole = found.get(baseline)
+    measured = [s.peak_memory_bytes for s in rows]
+    columns = [
+        _words("arm", found),
+        Column("FLOPs before", [f"{s.flops_before:.3g}" if s.flops_before else NOTHING for s in rows]),
+        Column("FLOPs", [f"{s.flops:.3g}" for s in rows]),
+        Column("states", [size(int(s.state_bytes)) for s in rows]),
+        Column("less", [_percent(1 - s.state_bytes / whole.state_bytes) if whole else NOTHING for s in rows]),
+        *([Column("measured", [size(int(n)) if n else NOTHING for n in measured])] if any(measured) else []),
+        Column("reached", [f"{s.reached}/{s.seeds}" if s.seeds else NOTHING for s in rows]),
+        Column("after updates", [f"{s.updates.mean:.0f}" if s.updates else NOTHING for s in rows]),
+        Column("FLOPs saved", [_share(s.saved) if s.saved else NOTHING for s in rows]),
+    ]
+    said = [
+        "FLOPs: 6 for each weight that is trained and 2 for each frozen one, times the tokens, a token's look-up left "
+        "out; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for a "
+        f"frozen one. Reached: on how many seeds it came to the final {report.record.spec.objective.metric} of "
+        f"{baseline} on the same seed, after how many updates, and the share of its FLOPs that are saved until then, "
+        "with the FLOPs before: mean +- 95 % interval. The searches of the learning rate are not counted, for no arm."
+    ]
+    if any(s.saved is None and s.seeds for s in rows):
+        said.append("Where an arm does not get there on every seed, no mean is given: it would leave the worst out.")
+    if any(s.flops_before for s in rows):
+        said.append("All seeds of an arm start from the same model: the interval does not cover the luck of that one.")
+    return [Section(f"Compute and memory, and what it takes to be where {baseline} ends", Cells(columns), said)]
 
 
 def sensitivities(report: Contents) -> list[Section]:
@@ -242,6 +276,15 @@ def _of_sensitivity(found: dict[str, Sensitivity | None]) -> Iterable[str]:
         yield "The ranges differ, so that these values cannot be compared."
     if none := [arm for arm, s in found.items() if not s]:
         yield f"None for {listed(none)}: it takes {MINIMUM_RATES} finished trials at positive learning rates."
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %" if share else NOTHING
+
+
+def _share(found: Estimate) -> str:
+    mean = f"{100 * found.mean:+.1f} %"
+    return mean if found.half_width is None else f"{mean} +- {100 * found.half_width:.1f}"
 
 
 def _signed(value: float | None) -> str:

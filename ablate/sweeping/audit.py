@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ablate.config import Experiment
     from ablate.sweeping.spec import Sweep
 
-PLACEMENT, LAYER, INIT = "norm", "norm.layer", "init"  # what a sweep of normalisation compares, if it does not say
+PLACEMENT, LAYER, INIT, START = "norm", "norm.layer", "init", "warm_start"  # what is compared, if nothing says it
 _ABSENT = "(none)"
 
 
@@ -37,8 +37,9 @@ class Confound:
 
 
 def factor(sweep: Sweep) -> tuple[str, ...]:
-    """What is compared: what the file names, or the placement, the norm layer or the initialisation, the first of these
-    in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm makes no experiment."""
+    """What is compared: what the file names, or the placement, the norm layer, the initialisation or the warm start,
+    the first of these in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm
+    makes no experiment."""
     return _factor(sweep, _differing(sweep))
 
 
@@ -82,7 +83,8 @@ def _wiring(experiment: Experiment) -> str:
 def _factor(sweep: Sweep, differing: Iterable[str]) -> tuple[str, ...]:
     if sweep.factor:
         return sweep.factor
-    return next(((part,) for part in (PLACEMENT, LAYER, INIT) if any(_is_of(path, part) for path in differing)), ())
+    known = (PLACEMENT, LAYER, INIT, START)
+    return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
 
 
 def problems(sweep: Sweep) -> Iterator[Problem]:
@@ -95,7 +97,7 @@ def problems(sweep: Sweep) -> Iterator[Problem]:
                 parts = known | {path.partition(".")[0] for path in known}
                 yield Problem(field, f"no arm has such a setting.{did_you_mean(name, sorted(parts))}", name)
     compared = factor(sweep)
-    told = listed(compared) or "no placement, norm layer or initialisation"
+    told = listed(compared) or "no placement, norm layer, initialisation or warm start"
     for confound in (c for c in confounds(sweep) if not c.declared):
         part = confound.path.partition(".")[0]
         ways = [f"declare it with confounds: [{confound.path}]"] if compared else []
@@ -105,7 +107,7 @@ def problems(sweep: Sweep) -> Iterator[Problem]:
 
 
 def _is_of(path: str, part: str) -> bool:
-    """Whether `path` belongs to one of the three factors: that of the placement leaves the norm layer out."""
+    """Whether `path` belongs to one of the factors: that of the placement leaves the norm layer out."""
     return _among(path, [part]) and not (part == PLACEMENT and _among(path, [LAYER]))
 
 

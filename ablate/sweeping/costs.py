@@ -51,19 +51,22 @@ def vocabulary_of(experiment: Experiment) -> int:
 
 def work(experiment: Experiment) -> Work:
     """Of one trial: 6 operations for each weight of the layers and of the head and each token (a look-up in the
-    embedding is free), and 12 L d T for the attention of a token to T others, half of it where that is causal. Both as
-    `ablate plan` counts them, and at the utilisation that it assumes. Validation is left out.
+    embedding is free; a frozen head has no gradient of its own, and hands one on: 4), and 12 L d T for the attention of
+    a token to T others, half of it where that is causal. All as `ablate plan` counts them, and at the utilisation that
+    it assumes. Validation is left out.
 
     An image is the tokens of its patches and one more; its patch embedding and head are left out.
     """
     model, data = experiment.model, experiment.data
-    weights, tokens = model.layer_parameters(), getattr(data, "seq_len", None)
+    weights, tokens = float(model.layer_parameters()), getattr(data, "seq_len", None)
     if tokens is None:
         side = getattr(data, "image_size", 8) // getattr(model, "patch_size", 1)
         tokens = per_item = 1 + side * side
         attention = 12
     else:
-        weights, per_item = weights + vocabulary_of(experiment) * model.hidden, 1
+        frozen = experiment.warm_start is not None and "head" in experiment.warm_start.freeze
+        head = (4 if frozen else 6) / 6 * vocabulary_of(experiment) * model.hidden
+        weights, per_item = weights + head, 1
         attention = 6
     items = items_of(experiment)
     flops = float(items * per_item * (6 * weights + attention * model.layers * model.hidden * tokens))

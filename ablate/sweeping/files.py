@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ablate.errors import AblateError, SweepError
+from ablate.reading import read_yaml
 from ablate.sweeping.scale import scaled
 from ablate.sweeping.spec import Sweep
+from ablate.sweeping.stages import earlier
 from ablate.sweeping.trees import load_trees, overridden, source_of
+from ablate.words import listed
 
 
 def load_sweeps(
@@ -32,6 +36,45 @@ def load_sweeps(
             tree = scaled(Sweep.from_tree(tree, source), factor, model).to_tree()
         sweeps.append(Sweep.from_tree(overridden(Sweep, tree, overrides or {}, source), source))
     return sorted(sweeps, key=_parameters) if len(sweeps) > 1 else sweeps
+
+
+def with_earlier(
+    file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
+) -> list[Sweep]:
+    """`specs`, each after the sweeps that its arms start from, which are looked for by their names in the files beside
+    `file`. Scale and `overrides` hold for those as well, but for the name."""
+    shared = {key: value for key, value in overrides.items() if key != "name"}
+    suffix = f"-scale{factor:g}{'-model' if model else ''}" if factor != 1 else ""
+    ordered: dict[str, Sweep] = {}
+
+    def add(spec: Sweep, waiting: tuple[str, ...]) -> None:
+        for name in earlier(spec):
+            if name in waiting:
+                raise SweepError(f"The sweeps {listed(waiting)} would wait for each other.")
+            if name not in ordered and (found := _beside(Path(file), name.removesuffix(suffix))):
+                where, size = found
+                (before,) = load_sweeps(where, shared, size=size, factor=factor, model=model)
+                add(before, (*waiting, name))
+        ordered[spec.name] = spec
+
+    for spec in specs:
+        add(spec, (spec.name,))
+    return list(ordered.values())
+
+
+def _beside(file: Path, name: str) -> tuple[Path, str | None] | None:
+    """The file of the same folder that has the sweep `name`, and of a file with sizes which."""
+    for path in sorted(file.parent.glob("*.yaml")):
+        try:
+            tree = read_yaml(path)
+        except AblateError:  # which is no matter of this sweep
+            continue
+        sizes = tree.get("sizes") or {}
+        if tree.get("name") == name and not sizes:
+            return path, None
+        if size := next((size for size in sizes if f"{tree.get('name')}-{size}" == name), None):
+            return path, size
+    return None
 
 
 def _parameters(spec: Sweep) -> int:

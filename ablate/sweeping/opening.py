@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
+from ablate.sweeping import stages
 from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
@@ -24,6 +25,7 @@ from ablate.sweeping.study import (
     study_names,
 )
 from ablate.sweeping.trials import ArmTrials, Confirmation
+from ablate.training.warm_start import check_freeze, pinned
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -57,6 +59,7 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
+        check_freeze(base, corpora[base.data].classes, corpora[base.data].shape)
     return corpora
 
 
@@ -75,6 +78,7 @@ def open_sweep(
         generation = generation_of(spec, storage, fresh)
         with exclusive(storage):
             arms = open_arms(spec, storage, generation, corpora)
+            check_donors(arms, corpora)
             chosen = threads_for(arms, threads) if threads else 0
     return storage, title_of(spec.name, generation), arms, chosen
 
@@ -144,6 +148,15 @@ def open_arms(
     return arms
 
 
+def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) -> None:
+    """Finds what arms start from, as far as it is trained already. Raises SweepError where it is not, ConfigError where
+    it does not fit."""
+    for arm in arms:
+        if arm.waits_for is None:
+            base = stages.started(arm.spec.base(arm.arm), arm.study)
+            pinned(base, corpora[base.data].classes, corpora[base.data].shape)
+
+
 def trial_items(base: Experiment, corpus: Corpus) -> int:
     """Tokens or images of one whole trial."""
     return base.trainer.max_steps * base.trainer.batch_size * corpus.items_per_sample
@@ -156,6 +169,7 @@ def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | No
     if best is None or not arm.spec.confirm.seeds:
         return None
     study = create(storage, confirmation_name(arm.study.study_name, best), arm.spec)
+    stages.inherit(study, arm.study)
     return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
 
 

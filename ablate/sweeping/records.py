@@ -10,6 +10,12 @@ from typing import Any
 from ablate.sweeping.spec import Sweep
 
 STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
+COSTS = {  # of a trial -> the fact of its run
+    "flops_per_update": "ablate.flops_per_update",
+    "flops_before": "ablate.flops_before",
+    "state_bytes": "ablate.state_bytes",
+    "peak_memory_bytes": "ablate.peak_memory_bytes",
+}
 FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
 UNLIMITED = 1_000_000  # trials
 
@@ -43,6 +49,8 @@ class TrialRecord:
     """Tokens or images of one update."""
     facts: dict[str, str] = field(default_factory=dict)
     """Where and how it was trained: corpus, hardware, precision, versions; those of the last process."""
+    costs: dict[str, float] = field(default_factory=dict)
+    """Operations and bytes by formula, and bytes as measured on a GPU: keys of COSTS."""
 
     @property
     def items(self) -> int:

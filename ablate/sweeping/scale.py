@@ -11,6 +11,7 @@ from ablate.errors import ConfigError, Problem
 from ablate.sweeping.costs import items_of, unit_of
 from ablate.sweeping.parts import Arm, Scale
 from ablate.sweeping.spec import Sweep
+from ablate.sweeping.stages import renamed
 from ablate.words import count
 
 Changes = Callable[[Experiment], Mapping[str, Any]]
@@ -43,6 +44,9 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         spec,
         lambda full: {**at_length(full, factor * full.trainer.max_steps), **(_narrower(full, factor) if model else {})},
     )
+    suffix = f"-scale{factor:g}{'-model' if model else ''}"
+    for arm in spec.all_arms:
+        _follow(made, spec, arm, suffix)
     budget, pruner = dict(made.get("budget", {})), dict(made["pruner"])
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
@@ -60,9 +64,23 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         items=items_of(first),
         parameters=first.model.layer_parameters(),
     )
-    name = f"{spec.name}-scale{factor:g}{'-model' if model else ''}"
-    tree = {**made, "name": name, "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
+    tree = {**made, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
+
+
+def _follow(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:
+    """Has an arm that starts from one of another sweep start from that sweep at the same scale."""
+    start = spec.base(arm).warm_start
+    new = renamed(start.donor, spec, suffix) if start else None
+    if new is None:
+        return
+    if arm not in made.get("arms", {}):
+        made["experiment"] = merge(Experiment, made["experiment"], {"warm_start.from": new})
+        return
+    beside = {key: value for key, value in made["arms"][arm].items() if key in Arm.beside}
+    settings = {key: value for key, value in made["arms"][arm].items() if key not in Arm.beside}
+    merged = merge(Experiment, merge(Experiment, {}, settings), {"warm_start.from": new})
+    made["arms"][arm] = {**merged, **beside}
 
 
 def told(spec: Sweep) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from ablate.errors import SweepError
 from ablate.sweeping.study import exclusive
 from ablate.sweeping.trials import ArmTrials, Confirmation
 
@@ -50,10 +51,33 @@ class Schedule:
 
     def _next(self) -> ArmTrials | None:
         """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
-        turn = self._furthest_behind(self.arms)
+        ready = [arm for arm in self.arms if self._is_ready(arm)]
+        turn = self._furthest_behind(ready)
         if turn is None and not any(arm.tally().running for arm in self.arms):  # what is best is known now
+            self._refuse_stuck([arm for arm in self.arms if arm not in ready])
             turn = self._furthest_behind(self._opened())
         return turn
+
+    def _is_ready(self, arm: ArmTrials) -> bool:
+        """Whether the search of the arm that it starts from, if there is one, has ended with a completed trial."""
+        donor = self._donor(arm)
+        if donor is None:
+            return True
+        tally = donor.tally()
+        return not tally.open and not tally.running and donor.best() is not None
+
+    def _donor(self, arm: ArmTrials) -> ArmTrials | None:
+        return next((other for other in self.arms if other.arm == arm.waits_for), None)
+
+    def _refuse_stuck(self, waiting: Sequence[ArmTrials]) -> None:
+        """Raises SweepError where an arm waits for one that has ended without a completed trial."""
+        for arm in waiting:
+            donor = self._donor(arm)
+            if donor is not None and donor.best() is None and not donor.tally().open:
+                raise SweepError(
+                    f"{arm.arm} starts from the best trial of {donor.arm}, and none of that arm is completed. The same "
+                    "command tries failed trials again; a larger budget.trials tries further ones."
+                )
 
     @staticmethod
     def _furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:

@@ -16,7 +16,7 @@ from ablate import plugins
 from ablate.config import Experiment, Tree, leaves, load_plugins, problems_of
 from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.registry import Config, Names
-from ablate.sweeping import audit
+from ablate.sweeping import audit, stages
 from ablate.sweeping.methods import PrunerConfig, SamplerConfig, pruners, samplers
 from ablate.sweeping.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size
 from ablate.sweeping.search import Choice, Entry, Range, Space, cells, contains, shown
@@ -57,7 +57,7 @@ class Sweep(Config):
     """The arm that the others are compared with once they are confirmed. None: the first."""
     factor: Names = ()
     """What is compared: the paths, or the parts that they begin with, in which arms are meant to differ. None given:
-    the placement, the norm layer or the initialisation, whichever the arms differ in."""
+    the placement, the norm layer, the initialisation or the warm start: the first of these in which arms differ."""
     confounds: Names = ()
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
     published: list[Published] = []
@@ -105,7 +105,7 @@ class Sweep(Config):
         except ValidationError as error:
             problems = problems_of(cls, dict(tree), error)
             raise ConfigError([*problems, *cls._further(tree, problems)], source) from None
-        if problems := list(dict.fromkeys(sweep._problems())) or list(audit.problems(sweep)):
+        if problems := list(dict.fromkeys(sweep._problems())) or [*stages.problems(sweep), *audit.problems(sweep)]:
             raise ConfigError(problems, source)
         return sweep
 

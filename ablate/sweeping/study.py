@@ -111,9 +111,12 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 
     Raises SweepError for an unknown one, with the names that there are.
     """
-    url = storage_url(url)
+    return read_from(existing_storage(storage_url(url)), title)
+
+
+def read_from(storage: BaseStorage | None, title: str) -> SweepRecord:
+    """`read_sweep` in a storage that is open; None: there is none yet."""
     name, _, wanted = title.partition("@")
-    storage = existing_storage(url)
     known = {} if storage is None else generations(storage)
     if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
         names = [title_of(n, g) for n, gs in known.items() for g in gs]
@@ -210,6 +213,7 @@ def record(trial: FrozenTrial, arm: str) -> TrialRecord:
         reason=notes.get("reason", ""),
         items_per_update=notes.get("items_per_update", 1),
         facts=notes.get("facts", {}),
+        costs=notes.get("costs", {}),
     )
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.provenance import COMPARED
+from ablate.sweeping import stages
 from ablate.sweeping.methods import NoPruner
-from ablate.sweeping.records import FINISHED, TrialRecord, best_of, left
+from ablate.sweeping.records import COSTS, FINISHED, TrialRecord, best_of, left
 from ablate.sweeping.search import Range, cells, distributions
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import attempts, beat, is_orphan, number_of, owner, record, records, stale, status
@@ -75,7 +76,12 @@ class ArmTrials:
 
     def experiment(self, trial: Trial) -> Experiment:
         """What a trial trains."""
-        return self.spec.at(self.arm, self.params(trial))
+        return stages.started(self.spec.at(self.arm, self.params(trial)), self.study)
+
+    @property
+    def waits_for(self) -> str | None:
+        """The arm of the same sweep whose best trial these start from, and whose search ends before they begin."""
+        return stages.own_donor(self.spec, self.arm)
 
     # ------------------------------------------------------------------ which comes next
 
@@ -196,6 +202,7 @@ class ArmTrials:
             "seconds": round(seconds, 3),
             "items_per_update": result.items_per_update,
             "facts": facts,
+            "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
         }
         self._tell(trial, state, result.status, result.reason, value, notes)
         self._drop_checkpoints()

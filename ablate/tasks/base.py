@@ -12,6 +12,7 @@ from ablate import ranks
 from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
 from ablate.models import Model
+from ablate.models.base import own_name
 
 Compiled = Literal["reduce-overhead"] | bool
 """Whether the loss is compiled, and with CUDA graphs."""
@@ -45,6 +46,8 @@ class Task(LightningModule):
         self.model = model or experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
         self.classes = corpus.classes
         self.per_item = corpus.items_per_sample  # units in one sequence or image
+        self.copied: frozenset[str] = frozenset()
+        """Parameters that a warm start has given their values, which no placement changes before the first update."""
         self.val_metrics: dict[str, float] = {}
         self._graphs = compiled == "reduce-overhead"
         mode = "reduce-overhead" if self._graphs else None
@@ -126,7 +129,12 @@ class Task(LightningModule):
     def on_train_start(self) -> None:
         """What the placement sets from the first batch; a run that goes on has it in its checkpoint."""
         if self.global_step == 0:
+            named = self.model.named_parameters()
+            copies = [(p, p.detach().clone()) for name, p in named if own_name(name) in self.copied]
             self.experiment.norm.prepare(self.model, self._first_inputs)
+            with torch.no_grad():
+                for parameter, value in copies:
+                    parameter.copy_(value)
             ranks.unify(self.model)  # a placement may have looked at one rank's part of the batch alone
 
     def _first_inputs(self) -> Tensor:

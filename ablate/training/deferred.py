@@ -70,6 +70,7 @@ class Recipes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._steps: list[_Step] = []
+        self._given: dict[int, Tensor] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -87,8 +88,14 @@ class Recipes(TorchDispatchMode):
         self._steps.append(_Step(func, args, kwargs, out, state))
         return out
 
+    def give(self, meta: Tensor, value: Tensor) -> None:
+        """From here on `meta` is `value`, whatever it would have been."""
+        self._given[id(meta)] = value
+
     def tensor(self, meta: Tensor) -> Tensor:
         """What `meta`, built within, would be on the CPU."""
+        if id(meta) in self._given:
+            return self._given[id(meta)]
         wanted, steps = {_key(meta)}, []
         later: dict[Key, list[tuple[int, int]]] = {}  # what is overwritten later: from, to
         for step in reversed(self._steps):

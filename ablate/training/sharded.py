@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ablate import ranks
+from ablate.models.base import own_name
 
 META = "meta.pt"
 _SUMS = re.compile(r"sums-(\d+)-of-(\d+)\.json")
-_WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
 _PIECE = 1 << 24  # bytes read at once
 
 
@@ -131,7 +131,7 @@ Change = Callable[[str, Tensor], Tensor]  # of a weight, or of what the optimize
 
 def parameter_names(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     """The names of the parameters of each of an optimizer's `groups`."""
-    known = {parameter: name.replace(_WRAPPED, "") for name, parameter in module.named_parameters()}
+    known = {parameter: own_name(name) for name, parameter in module.named_parameters()}
     return [[known[parameter] for parameter in group["params"]] for group in groups]
 
 

@@ -14,9 +14,11 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, did_you_mean
 from ablate.models import Model
+from ablate.reading import read_yaml
 from ablate.remote import fetched_checkpoint, is_url
 from ablate.training.checkpoints import CHECKPOINT, load
 
+EXPORTED = "model.safetensors"  # of an export
 PREFIX = "model."  # of the model in the state of a task
 
 
@@ -29,7 +31,7 @@ class Source:
     state: Mapping[str, Tensor]
     """The weights by the model's own names."""
     step: int
-    """Updates that it was trained for."""
+    """Updates that it was trained for; 0 where that is not known, of an export."""
 
     @property
     def inputs(self) -> tuple[int, tuple[int, ...]]:
@@ -50,8 +52,10 @@ class Source:
 
 
 def find(given: str, ema: bool = False) -> Source:
-    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), or a run's id; `ema`: with the
-    average of its weights. Raises AblateError."""
+    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder that
+    `ablate export --to safetensors` has written; `ema`: with the average of its weights. Raises AblateError."""
+    if (Path(given).expanduser() / EXPORTED).is_file():
+        return _exported(Path(given).expanduser())
     file = _file(given)
     try:
         content = load(file)
@@ -70,6 +74,22 @@ def find(given: str, ema: bool = False) -> Source:
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
     state = dict(average) if ema else own
     return Source(file, experiment, state, step)
+
+
+def _exported(folder: Path) -> Source:
+    """The model of an exported folder, which has one of the names of a tied matrix alone."""
+    from safetensors.torch import load_file
+
+    try:
+        experiment = Experiment.from_mapping(read_yaml(folder / "config.yaml"), source=str(folder / "config.yaml"))
+        state = load_file(folder / EXPORTED)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise AblateError(f"{folder} cannot be read as an export of Ablate: {error}") from None
+    if getattr(experiment.model, "tie_embeddings", False):
+        state.setdefault("lm_head.weight", state["embed_tokens.weight"])
+    return Source(folder / EXPORTED, experiment, state, 0)
 
 
 def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:

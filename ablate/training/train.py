@@ -19,6 +19,7 @@ import yaml
 from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError, DataError, OutOfMemory
+from ablate.training import accounting, warm_start
 from ablate.training.speed import Speed, choose_speed
 from ablate.training.trainer import HOW, build_trainer, check_ranks, what_needs_less
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from ablate.config import Tree
     from ablate.data import Corpus
+    from ablate.models import Model
     from ablate.tasks import Task
     from ablate.training.callbacks import Validations
     from ablate.training.checkpoints import Checkpoint, Earlier
@@ -102,6 +104,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     if experiment.trainer.copy_to:
         remote.check(experiment.trainer.copy_to)
     corpus = experiment.data.load(tracking.cache_folder())
+    if not place.run_id:
+        experiment = warm_start.pinned(experiment, corpus.classes, corpus.shape)
     speed = choose_speed(experiment, corpus)
     surroundings = _surroundings(experiment, corpus, speed)
     with contextlib.ExitStack() as held:
@@ -164,9 +168,21 @@ def copied(experiment: Experiment, run_id: str) -> str:
     return url
 
 
+_KEPT = "kept"  # beside a checkpoint that other runs start from
+
+
 def discard_checkpoint(run_id: str) -> None:
-    """Removes a run's checkpoints, if there are any."""
-    shutil.rmtree(tracking.store() / "runs" / run_id, ignore_errors=True)
+    """Removes a run's checkpoints, if there are any and no other run starts from them."""
+    folder = tracking.store() / "runs" / run_id
+    if not (folder / _KEPT).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_checkpoint(run_id: str) -> None:
+    """From here on a run's checkpoint stays: other runs start from it."""
+    folder = tracking.store() / "runs" / run_id
+    if folder.is_dir():
+        (folder / _KEPT).touch()
 
 
 def checkpoint_bytes(run_id: str) -> int:
@@ -266,17 +282,32 @@ def _run(
     checkpoint, before = newest(folder) or (None, Earlier())
     before.check(experiment)
     threads = torch.get_num_threads()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    costs = accounting.facts(_blank(experiment, corpus), experiment)
     with ranks.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with ranks.ready():
-            prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks)
-        parameters = prepared.task.model.parameter_count()
+            prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
+        parameters = sum(p.numel() for p in prepared.task.model.parameters())
         if hooks.started:
             epochs = _epochs(experiment, corpus)
-            text = f"{parameters:,} parameters; {corpus.description}; {epochs} epochs; {speed.why}"
+            still = costs.get("ablate.parameters.frozen", 0)
+            frozen = f", {still:,} of them frozen" if still else ""
+            text = f"{parameters:,} parameters{frozen}; {corpus.description}; {epochs} epochs; {speed.why}"
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
-    facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT)}
+    facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT), **costs}
+    if torch.cuda.is_available():  # of this process, since the run began
+        facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     return status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts
+
+
+def _blank(experiment: Experiment, corpus: Corpus) -> Model:
+    """The model without weights, with what is frozen."""
+    with torch.device("meta"):
+        model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+    warm_start.freeze(model, experiment.warm_start)
+    return model
 
 
 @dataclass(frozen=True)
@@ -291,8 +322,15 @@ class _Prepared:
 
 
 def _prepare(
-    experiment: Experiment, corpus: Corpus, speed: Speed, folder: Path, tracker: tracking.Tracker | None, hooks: Hooks
+    experiment: Experiment,
+    corpus: Corpus,
+    speed: Speed,
+    folder: Path,
+    tracker: tracking.Tracker | None,
+    hooks: Hooks,
+    begins: bool,
 ) -> _Prepared:
+    """`begins`: not from a checkpoint."""
     from ablate.tasks import tasks
     from ablate.training import parallel
     from ablate.training.callbacks import Curves, Interrupt, Validations
@@ -309,10 +347,12 @@ def _prepare(
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     model, recipes = parallel.built(experiment, corpus)
+    copied = warm_start.begin(model, experiment.warm_start, recipes, copies=begins)
     if experiment.trainer.activation_checkpointing:
         parallel.checkpoint_activations(model)
     strategy = parallel.strategy(experiment, speed, recipes)
     task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
+    task.copied = copied
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
@@ -360,7 +400,7 @@ def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None
     with ranks.ready():
         experiment = Experiment.from_mapping(tree)
         corpus = experiment.data.load(tracking.cache_folder())
-        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks())
+        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), checkpoint is None)
     _fit(prepared, checkpoint)
 
 

@@ -116,3 +116,14 @@ def test_a_language_models_loss_is_compiled_on_its_own_where_its_layers_are(tiny
     assert torch.equal(model(tokens, tokens), wanted)
     assert len(programs) == 1
     assert list(model.state_dict()) == names
+
+
+def test_a_frozen_head_hands_the_gradient_on(small_parts):
+    x, weight, targets = case()
+    expected = with_gradients(head.cross_entropy, x, weight, targets)
+    weight.requires_grad_(False)
+    loss = head.cross_entropy(x, weight, targets)
+    loss.backward()
+    assert weight.grad is None
+    assert torch.equal(loss, expected[0])
+    assert torch.equal(x.grad, expected[1])

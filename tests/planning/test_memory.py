@@ -12,18 +12,20 @@ from ablate.planning.memory import Meter
 from ablate.planning.setup import Setup
 from ablate.planning.skeleton import blocks, count, skeleton
 from ablate.planning.tracing import checkpointed, loss
+from ablate.training.warm_start import freeze
 
 SHAPE, CLASSES = (32,), 300
 
 
-def experiment_of(kind):
+def experiment_of(kind, **more):
     model = {"kind": "llama", "hidden": 64, "mlp": 172, "layers": 7, "heads": 4}
-    return Experiment.from_mapping({"model": model, "norm": kind})
+    return Experiment.from_mapping({"model": model, "norm": kind, **more})
 
 
 def train(experiment, setup):
     """Two updates, in the order of Lightning: gradients go before the first backward pass of an update."""
     model = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
+    freeze(model, experiment.warm_start)
     optimizer = experiment.optimizer.build(model)
     with checkpointed(list(blocks(model))) if setup.checkpointing else contextlib.nullcontext():
         for _ in range(2):
@@ -42,8 +44,25 @@ def train(experiment, setup):
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
 @pytest.mark.parametrize(("kind", "precision"), [("mix", "32-true"), ("peri", "bf16-mixed")])
 def test_the_peak_of_training_is_that_of_the_allocator(kind, precision, checkpointing, accumulate, batch):
-    experiment = experiment_of(kind)
-    setup = Setup("one", 1, precision, batch, accumulate, checkpointing, False)
+    compare(experiment_of(kind), Setup("one", 1, precision, batch, accumulate, checkpointing, False))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize("frozen", [["embedding", "head"], ["embedding", "layers.0", "layers.1.attn"], ["layers.6"]])
+@pytest.mark.parametrize("batch", [2, 24], ids=["states-weigh-most", "activations-weigh-most"])
+def test_so_it_is_with_frozen_parts(frozen, checkpointing, batch):
+    setup = Setup("one", 1, "32-true", batch, 1, checkpointing, False)
+    compare(experiment_of("pre", warm_start={"freeze": frozen}), setup)
+
+
+@pytest.mark.parametrize("fields", [{"model.layers": 0}, {"model.sublayers": "attn"}])
+def test_so_it_is_for_the_models_of_a_first_stage(fields):
+    setup = Setup("one", 1, "32-true", 8, 1, False, False)
+    compare(experiment_of("pre", **fields), setup)
+
+
+def compare(experiment, setup):
+    """The plan's peak with the allocator's."""
     train(experiment, setup)  # what is made once for all
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         train(experiment, setup)

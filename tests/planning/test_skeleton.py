@@ -70,3 +70,18 @@ def test_flops_are_those_that_torch_counts(settings, shape):
     if language:  # torch counts all pairs of tokens, of which a causal model needs half
         total = total / shape[0] - 2 * experiment.model.layers * experiment.model.hidden * shape[0]
     assert counts.forward_flops == total
+
+
+def test_a_frozen_head_hands_its_gradient_on_and_has_none_itself():
+    model = {"kind": "llama", "hidden": 8, "layers": 2, "heads": 2, "mlp": 12}
+    _, _, free = counted({"model": model}, 50, (16,))
+    _, _, counts = counted({"model": model, "warm_start": {"freeze": ["embedding", "head"]}}, 50, (16,))
+    assert (counts.total, counts.frozen) == (free.total, 2 * 50 * 8)
+    assert counts.training_flops == free.training_flops - 2 * 50 * 8
+
+
+def test_a_model_without_layers_is_counted():
+    for kind, classes, shape in (("llama", 50, (16,)), ("vit", 10, (1, 8, 8))):
+        _, _, counts = counted({"model": {"kind": kind, "layers": 0}}, classes, shape)
+        assert counts.block == 0
+        assert counts.training_flops > 0

@@ -1,0 +1,211 @@
+"""Word similarity of the embedding and of the head of language models: how well cosines of word vectors agree with what
+people say (Spearman's correlation), and how many nearest neighbours two models share. Rules of Lee et al."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate import tracking
+from ablate.data.tokenizers import Tokenizer
+from ablate.errors import AblateError, DataError
+from ablate.training.source import Source, find
+
+LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
+"""What is measured -> the matrix, one row for each token."""
+BLOCK = 1024
+"""Tokens whose cosines with all others are there at once: 200 MB for 50,000 tokens."""
+_SCORES = ("SimLex999", "Human (mean)")  # how the original files call the column
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two words and how similar people find them."""
+
+    first: str
+    second: str
+    score: float
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """One layer of one model on one file."""
+
+    model: str
+    layer: str
+    pairs: str
+    """The file."""
+    correlation: float | None
+    """Spearman's, of cosines and scores; None where fewer than three pairs are used, or all are alike."""
+    used: int
+    """Pairs of which both words are tokens."""
+    dropped: int
+    """Pairs of which one is not."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Two models' nearest neighbours by cosine."""
+
+    models: tuple[str, str]
+    layer: str
+    neighbours: int
+    """How many of each token are compared."""
+    shared: float
+    """The mean share of them that both models have."""
+
+
+def read_pairs(file: str | Path) -> list[Pair]:
+    """The pairs of a file in one of the original formats: SimLex-999.txt, WordSim-353's combined.csv and its parts for
+    similarity and relatedness, or any table of word, word, score, with tabs, commas or blanks between them.
+
+    Raises DataError, which names file and line.
+    """
+    path = Path(file).expanduser()
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"The word pairs {path} cannot be read: {error}") from None
+    kept = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
+    if not kept:
+        raise DataError(f"{path} has no word pairs.")
+    mark = next((mark for mark in "\t,;" if mark in kept[0][1]), None)
+    rows = [(i, line.split() if mark is None else next(csv.reader([line], delimiter=mark))) for i, line in kept]
+    column = 2
+    if len(rows[0][1]) > 2 and not _is_number(rows[0][1][2]):  # a header
+        names = [name.strip() for name in rows.pop(0)[1]]
+        column = next((names.index(name) for name in _SCORES if name in names), 2)
+    found = []
+    for i, row in rows:
+        if len(row) <= column or not _is_number(row[column]):
+            raise DataError(f"{path}, line {i}: expected two words and a score, found {' '.join(row)!r}")
+        found.append(Pair(row[0].strip(), row[1].strip(), float(row[column])))
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def token_of(word: str, tokenizer: Tokenizer) -> int | None:
+    """The token that is a word: with a leading space where there is one, else without; None where it takes several."""
+    spaced, plain = tokenizer.encode([f" {word}", word])
+    return next((int(ids[0]) for ids in (spaced, plain) if len(ids) == 1), None)
+
+
+def similarity(vectors: Tensor, pairs: Sequence[Pair], tokens: Callable[[str], int | None]) -> tuple[float | None, int]:
+    """(Spearman's correlation of cosines and scores, pairs used): pairs with a word that `tokens` knows none for are
+    left out.
+
+    Args:
+        vectors: [vocabulary, d].
+        pairs: with their scores.
+        tokens: word -> row.
+    """
+    from scipy import stats
+
+    known = [(tokens(pair.first), tokens(pair.second), pair.score) for pair in pairs]
+    used = [(first, second, score) for first, second, score in known if first is not None and second is not None]
+    if not used:
+        return None, 0
+    left, right, scores = zip(*used, strict=True)
+    cosines = F.cosine_similarity(vectors[list(left)].double(), vectors[list(right)].double(), dim=-1)
+    if len(used) < 3 or len(set(scores)) == 1 or bool((cosines == cosines[0]).all()):
+        return None, len(used)
+    return float(stats.spearmanr(cosines.numpy(), scores).statistic), len(used)
+
+
+def overlap(first: Tensor, second: Tensor, neighbours: int = 100, block: int = BLOCK) -> float:
+    """The mean, over all tokens, of the share of the `neighbours` tokens nearest by cosine that two models have in
+    common. A token is no neighbour of its own. Cosines are made for `block` tokens at a time.
+
+    Args:
+        first, second: [vocabulary, d1] and [vocabulary, d2], of the same vocabulary.
+    """
+    if len(first) != len(second):
+        raise AblateError(f"the vocabularies differ: {len(first):,} and {len(second):,} tokens")
+    if len(first) <= neighbours:
+        raise AblateError(f"{neighbours} neighbours need more than {neighbours} tokens, there are {len(first)}")
+    shared = 0
+    for own, other in zip(_nearest(first, neighbours, block), _nearest(second, neighbours, block), strict=True):
+        mask = torch.zeros(len(own), len(first), dtype=torch.bool)
+        mask.scatter_(1, own, value=True)
+        shared += int(mask.gather(1, other).sum())
+    return shared / (neighbours * len(first))
+
+
+def _nearest(vectors: Tensor, neighbours: int, block: int) -> Iterator[Tensor]:
+    """The rows nearest to each row, [rows of a block, neighbours], block by block."""
+    units = F.normalize(vectors.float(), dim=-1)
+    for start in range(0, len(units), block):
+        cosines = units[start : start + block] @ units.T
+        rows = torch.arange(len(cosines))
+        cosines[rows, start + rows] = -torch.inf
+        yield cosines.topk(neighbours, dim=1).indices
+
+
+# ---------------------------------------------------------------------------------------------------- models
+
+
+def wordsim(
+    given: Sequence[str], files: Sequence[str | Path], neighbours: int = 100
+) -> tuple[list[Similarity], list[Overlap]]:
+    """The similarities of each model (a run's id, a checkpoint or an exported folder) on each file, for embedding and
+    head, and the neighbours that the first model shares with each other of the same vocabulary.
+
+    Raises AblateError where a model is no language model, or no word of a file is a token of its tokenizer.
+    """
+    tables = {str(file): read_pairs(file) for file in files}
+    sources = {name: find(name) for name in given}
+    similarities: list[Similarity] = []
+    for name, source in sources.items():
+        similarities += _of_model(name, source, tables)
+    overlaps = []
+    first, *others = sources
+    for other in others:
+        for layer, weight in LAYERS.items():
+            pair = [sources[name].state[weight] for name in (first, other)]
+            if len(pair[0]) == len(pair[1]) > neighbours:
+                overlaps.append(Overlap((first, other), layer, neighbours, overlap(*pair, neighbours)))
+    return similarities, overlaps
+
+
+def _of_model(name: str, source: Source, tables: dict[str, list[Pair]]) -> list[Similarity]:
+    if any(weight not in source.state for weight in LAYERS.values()):
+        raise AblateError(f"{name} is a {source.experiment.model.kind}: word vectors are those of a language model.")
+    data: Any = source.experiment.data
+    tokenizer = data.own_tokenizer(tracking.cache_folder())
+    known: dict[str, int | None] = {}
+
+    def tokens(word: str) -> int | None:
+        if word not in known:
+            known[word] = token_of(word, tokenizer)
+        return known[word]
+
+    found = []
+    for file, pairs in tables.items():
+        for layer, weight in LAYERS.items():
+            correlation, used = similarity(source.state[weight], pairs, tokens)
+            if not used:
+                raise AblateError(
+                    f"No pair of {file} has two words that are one token each of {name}'s tokenizer "
+                    f"({getattr(data, 'tokenizer', 'bytes')}). Take a model with a tokenizer of words or their parts."
+                )
+            found.append(Similarity(name, layer, Path(file).name, correlation, used, len(pairs) - used))
+    return found
+
+
+def to_dict(similarities: Sequence[Similarity], overlaps: Sequence[Overlap]) -> dict[str, Any]:
+    """Plain values, for JSON."""
+    return {"similarities": [asdict(s) for s in similarities], "overlaps": [asdict(o) for o in overlaps]}

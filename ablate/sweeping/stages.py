@@ -1,0 +1,128 @@
+"""Sweeps in stages: arms that start from the best trial of another arm, of this sweep or of an earlier one.
+
+`warm_start.from: sweep:NAME/ARM` names an arm of the sweep NAME; `sweep:/ARM` one of the same sweep, whatever it is
+called. What is started from is found when the arm's first trial begins, and noted in the arm's study with the SHA-256
+of its weights: all trials of an arm start from the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ablate.errors import Problem, SweepError, did_you_mean
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import BaseStorage
+
+    from ablate.config import Experiment
+    from ablate.sweeping.spec import Sweep
+
+PREFIX = "sweep:"
+_NOTE = "donors"  # of a study: what was named -> run and SHA-256
+
+
+def parsed(given: str | None) -> tuple[str, str] | None:
+    """(sweep, arm) of `sweep:NAME/ARM`; None of anything else."""
+    if given is None or not given.startswith(PREFIX):
+        return None
+    title, _, arm = given.removeprefix(PREFIX).partition("/")
+    return title, arm
+
+
+def donor_of(spec: Sweep, arm: str) -> tuple[str, str] | None:
+    """(sweep, arm) that the trials of `arm` start from; the sweep is "" where it is `spec` itself."""
+    start = spec.base(arm).warm_start
+    found = parsed(start.donor) if start else None
+    return ("", found[1]) if found and found[0] == spec.name else found
+
+
+def own_donor(spec: Sweep, arm: str) -> str | None:
+    """The arm of the same sweep that the trials of `arm` start from."""
+    title, donor = donor_of(spec, arm) or (None, None)
+    return donor if title == "" else None
+
+
+def earlier(spec: Sweep) -> list[str]:
+    """The names of the sweeps that arms of `spec` start from, each once; a generation is left as it is."""
+    titles = [found[0] for arm in spec.all_arms if (found := donor_of(spec, arm)) and found[0]]
+    return [title for title in dict.fromkeys(titles) if "@" not in title]
+
+
+def problems(spec: Sweep) -> Iterator[Problem]:
+    """Arms of the same sweep that there are not, or that wait for each other."""
+    own = {arm: donor for arm in spec.all_arms if (donor := own_donor(spec, arm)) is not None}
+    for arm, donor in own.items():
+        place = f"arms.{arm}.warm_start.from"
+        if donor not in spec.all_arms:
+            accepted = ", ".join(other for other in spec.all_arms if other != arm)
+            text = f"the sweep has no arm {donor}. Accepted: {accepted}.{did_you_mean(donor, spec.all_arms)}"
+            yield Problem(place, text)
+            continue
+        before, seen = donor, {arm}
+        while before in own and before not in seen:
+            seen.add(before)
+            before = own[before]
+        if before in seen:
+            yield Problem(place, f"the arms {', '.join(sorted(seen))} would wait for each other")
+
+
+def renamed(given: str | None, spec: Sweep, suffix: str) -> str | None:
+    """What `sweep:NAME/ARM` becomes where every sweep is called NAME and `suffix`; None of what stays."""
+    found = parsed(given)
+    if found is None or not found[0] or "@" in found[0]:
+        return None
+    return f"{PREFIX}/{found[1]}" if found[0] == spec.name else f"{PREFIX}{found[0]}{suffix}/{found[1]}"
+
+
+def started(experiment: Experiment, study: Study) -> Experiment:
+    """`experiment` with the run that it starts from, in the place of `sweep:NAME/ARM`, and the hash of its weights:
+    what is noted in the arm's `study`, or from now on is noted there. Its checkpoint is kept.
+
+    Raises SweepError where nothing can be started from yet.
+    """
+    from ablate.config import Experiment
+
+    start = experiment.warm_start
+    found = parsed(start.donor) if start else None
+    if start is None or start.donor is None or found is None:
+        return experiment
+    noted: dict[str, Any] = dict(study.user_attrs.get(_NOTE, {}))
+    if start.donor not in noted:
+        title = study.study_name.partition("/")[0]  # the sweep with its generation
+        ours = found[0] in ("", title.rpartition("@")[0])
+        noted[start.donor] = _look_up(title if ours else found[0], found[1], study._storage)
+        study.set_user_attr(_NOTE, noted)
+    return Experiment.from_mapping(
+        experiment.to_tree(), {f"warm_start.{key}": value for key, value in noted[start.donor].items()}
+    )
+
+
+def _look_up(title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
+    """Run and facts of the best trial of an arm."""
+    from ablate.sweeping.records import FINISHED
+    from ablate.sweeping.references import best_run
+    from ablate.sweeping.study import read_from
+    from ablate.training.source import find
+    from ablate.training.train import keep_checkpoint
+    from ablate.training.warm_start import facts_of
+
+    given = f"{PREFIX}{title}/{arm}"
+    try:
+        sweep = read_from(storage, title)
+        run = best_run(given, sweep, arm)
+    except SweepError as error:
+        raise SweepError(f"Trials start from {given}, which is not there yet. {error}") from None
+    counts = sweep.counts(arm)
+    missing = sweep.target(arm) - sum(counts[status] for status in (*FINISHED, "failed"))
+    if missing > 0 or counts["running"]:
+        raise SweepError(f"Trials start from {given}, whose search is not done: run that sweep first.")
+    keep_checkpoint(run)
+    return {"from": run, **facts_of(find(run))}
+
+
+def inherit(study: Study, arm: Study) -> None:
+    """The confirmation `study` of an arm starts from what the arm's trials started from."""
+    if noted := arm.user_attrs.get(_NOTE):
+        study.set_user_attr(_NOTE, noted)

@@ -1,0 +1,207 @@
+"""Warm starts: parts of another run's weights (the donor's) at the beginning of this one, and parts that stay as they
+are.
+
+A part is a name of `Model.parts`: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ...; of a ViT
+embedding.patch and so on. A name stands for all parts that begin with it: layers.0 is both of its sublayers, layers is
+all of them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from ablate.errors import ConfigError, Problem, did_you_mean
+from ablate.models.base import Model, matching, tensors_of
+from ablate.registry import Config, Names
+
+if TYPE_CHECKING:
+    from ablate.config import Experiment
+    from ablate.training.deferred import Recipes
+    from ablate.training.source import Source
+
+
+class WarmStart(Config):
+    """Weights to start from, and weights that are not trained."""
+
+    donor: str | None = Field(None, alias="from")
+    """Whose weights are copied: a run's id, the path of a checkpoint, a folder that `ablate export --to safetensors`
+    has written, or sweep:NAME/ARM, the best trial of an arm. None: nothing is copied."""
+    copied: Names = Field((), alias="copy")
+    """Parts that start as the donor's: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ..., layers.0 or
+    layers for several. A sublayer comes with the norms and learned factors of its residual connection."""
+    freeze: Names = ()
+    """Parts that are not trained: no gradient, no moments, no weight decay."""
+    sha256: str | None = None
+    """Of the donor's weights. A run writes down what it found, and with this given takes no others."""
+    flops: float | None = Field(None, ge=0)
+    """Floating-point operations that the donor has taken, with those of its own donors. A run writes them down."""
+
+    @model_validator(mode="after")
+    def _something(self) -> WarmStart:
+        if self.copied and self.donor is None:
+            raise ValueError("copy needs from: the run or the checkpoint to copy from")
+        if self.donor is not None and not self.copied:
+            raise ValueError("from without copy would copy nothing: name parts, such as copy: [embedding, head]")
+        if not self.copied and not self.freeze:
+            raise ValueError("neither copies nor freezes anything: leave it out, or name parts")
+        return self
+
+
+def pinned(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
+    """`experiment` with the SHA-256 of its donor's weights.
+
+    Raises ConfigError where parts are unknown or do not fit, and where the weights are not those that it names;
+    AblateError where there is no donor.
+    """
+    start, model = experiment.warm_start, check_freeze(experiment, classes, shape)
+    if start is None or model is None or start.donor is None:
+        return experiment
+    from ablate.config import Experiment
+
+    source = _donor(model, start)
+    return Experiment.from_mapping(experiment.to_tree(), {f"warm_start.{k}": v for k, v in facts_of(source).items()})
+
+
+def check_freeze(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model | None:
+    """The model without its weights; None where there is no warm start. Raises ConfigError where parts that are to be
+    frozen are unknown."""
+    if (start := experiment.warm_start) is None:
+        return None
+    with torch.device("meta"):
+        model = experiment.model.build(experiment.norm, experiment.init, classes, shape)
+    if problems := _frozen_problems(model, start):
+        raise ConfigError(problems)
+    return model
+
+
+def begin(model: Model, start: WarmStart | None, recipes: Recipes | None, copies: bool) -> frozenset[str]:
+    """Freezes what `start` says and, where `copies` (a run that goes on has its weights), gives `model` what it copies:
+    at once, or where it is on the meta device by `recipes`. The names of the parameters that are copied."""
+    if start is None:
+        return frozenset()
+    freeze(model, start)
+    if not copies or start.donor is None:
+        return frozenset()
+    state = _donor(model, start).state
+    values = {name: state[name].clone() for name in _names(model, start.copied)}
+    if recipes is None:
+        model.load_state_dict(values, strict=False)
+    else:
+        for name, tensor in model.state_dict(keep_vars=True).items():
+            if name in values:
+                recipes.give(tensor, values[name])
+    return frozenset(values)
+
+
+def freeze(model: Model, start: WarmStart | None) -> None:
+    """From here on the parts that `start` says take no gradient."""
+    frozen = _names(model, start.freeze) if start else set()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name in frozen:
+            parameter.requires_grad_(False)
+
+
+def _names(model: Model, wanted: Iterable[str]) -> set[str]:
+    return {name for part in wanted for name in tensors_of(model, part)}
+
+
+def _donor(model: Model, start: WarmStart) -> Source:
+    """What `model` starts from. Raises ConfigError where it does not fit, or is not what it was."""
+    from ablate.training.source import find
+
+    assert start.donor is not None
+    source = find(start.donor)
+    if problems := [*_copy_problems(model, start, source)]:
+        raise ConfigError(problems)
+    if start.sha256 not in (None, digest := sha256_of(source.state)):
+        text = f"the weights of {start.donor} are others now ({digest}). Leave it out to start from these"
+        raise ConfigError([Problem("warm_start.sha256", text, start.sha256)])
+    return source
+
+
+def facts_of(source: Source) -> dict[str, Any]:
+    """What a run that starts from `source` writes down of it: fields of `WarmStart`."""
+    from ablate.training.accounting import spent
+
+    return {"sha256": sha256_of(source.state), "flops": spent(source)}
+
+
+def sha256_of(state: Mapping[str, Tensor]) -> str:
+    """Of weights: their names, types, shapes and bytes, however they are stored."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------- what is wrong
+
+
+def _frozen_problems(model: Model, start: WarmStart) -> list[Problem]:
+    """What is wrong with the names under `freeze`."""
+    found = [*_unknown(model, start.freeze, "warm_start.freeze", "the model")]
+    frozen = _names(model, start.freeze)
+    if not found and not {name for name, _ in model.named_parameters()} - frozen:
+        found.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
+    return found + _tied(model, start.freeze, "warm_start.freeze")
+
+
+def _copy_problems(model: Model, start: WarmStart, source: Source) -> Iterable[Problem]:
+    """What is wrong with the names under `copy`, and each tensor of theirs that does not fit."""
+    donor, who = source.model(), f"the donor {start.donor}"
+    found = [*_unknown(model, start.copied, "warm_start.copy", "the model")]
+    found += _unknown(donor, start.copied, "warm_start.copy", who)
+    found += _tied(model, start.copied, "warm_start.copy")
+    yield from found
+    if found:
+        return
+    ours, theirs = model.state_dict(), source.state
+    for part in start.copied:
+        mine, given = tensors_of(model, part), tensors_of(donor, part)
+        for name in sorted(mine | given):
+            there = list(theirs[name].shape) if name in given else "missing"
+            here = list(ours[name].shape) if name in mine else "missing"
+            if here != there:
+                yield Problem("warm_start.copy", f"{part} does not fit: {name} is {here} here, {there} in {who}")
+    tied = [names for names in _shared(model) if names <= _names(model, start.copied)]
+    for first, *others in map(sorted, tied):
+        if any(not torch.equal(theirs[first], theirs[other]) for other in others):
+            text = f"{first} and {', '.join(others)} are one matrix in the model and two in {who}"
+            yield Problem("warm_start.copy", f"{text}. Set model.tie_embeddings=false")
+
+
+def _unknown(model: Model, wanted: Iterable[str], path: str, who: str) -> Iterable[Problem]:
+    known = [part for part in model.parts() if tensors_of(model, part)]
+    for part in wanted:
+        if not matching(known, part):
+            text = f"{who} has no such part. Accepted: {', '.join(_shown(known))}.{did_you_mean(part, known)}"
+            yield Problem(path, text, part)
+
+
+def _shown(parts: list[str]) -> list[str]:
+    """`parts`, with a deep model's layers cut short."""
+    layers = [part for part in parts if part.startswith("layers.")]
+    return [p for p in parts if p not in layers[2:-1]] if len(layers) > 6 else parts
+
+
+def _tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
+    """A matrix that two parts share, of which one alone is named."""
+    names = _names(model, wanted)
+    text = "model.tie_embeddings makes one matrix of embedding and head: name both, or neither"
+    return [Problem(path, text, list(wanted)) for shared in _shared(model) if names & shared and not shared <= names]
+
+
+def _shared(model: Model) -> list[set[str]]:
+    """The names of each tensor that the model has under several."""
+    by_tensor: dict[int, set[str]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        by_tensor.setdefault(id(tensor), set()).add(name)
+    return [names for names in by_tensor.values() if len(names) > 1]
