@@ -39,17 +39,23 @@ def heat_maps(title: str, results: Mapping[str, Result], label: str, column: str
     figure, axes = panels(title, list(matrices))
     image = None
     for panel, (name, matrix) in zip(axes, matrices.items(), strict=True):
-        size = len(matrix)
-        image = panel.imshow(
-            matrix, origin="lower", cmap=MAP, vmin=0, vmax=top, extent=(0.5, size + 0.5, 0.5, size + 0.5), aspect="auto"
-        )
+        image = _map(panel, matrix, top)
         panel.set_title(name, fontsize=10, loc="left")
-        panel.set_xlabel("layer l")
-        panel.set_ylabel("distance n (layers)")
-        _whole(panel, both=True)
     assert image is not None
     figure.colorbar(image, ax=axes, label=label, shrink=0.9, pad=0.015)
     return figure
+
+
+def _map(panel: Axes, matrix: Any, top: float) -> Any:
+    """Distances [distance, layer] in one panel, coloured from 0 to `top`."""
+    edge = len(matrix) + 0.5
+    image = panel.imshow(
+        matrix, origin="lower", cmap=MAP, vmin=0, vmax=top, extent=(0.5, edge, 0.5, edge), aspect="auto"
+    )
+    panel.set_xlabel("layer l")
+    panel.set_ylabel("distance n (layers)")
+    _whole(panel, both=True)
+    return image
 
 
 def _matrix(result: Result, column: str) -> Any:
@@ -108,34 +114,46 @@ def lines(title: str, results: Mapping[str, Result], columns: Mapping[str, str],
 def courses(title: str, histories: Mapping[str, Mapping[int, Sequence[float]]], label: str, unit: str) -> Figure:
     """How a number of each layer changes in training, one map for each run on one colour scale, logarithmic where all
     numbers are above zero: tokens or images seen across, the layer upwards."""
-    from matplotlib.colors import LogNorm, Normalize
-    from matplotlib.ticker import EngFormatter
-
-    values = [v for course in histories.values() for row in course.values() for v in row if math.isfinite(v)]
-    low, high = min(values), max(values)
-    scale = LogNorm(low, high) if low > 0 and high > low else Normalize(low, high)
+    scale = _norm([row for course in histories.values() for row in course.values()])
     figure, axes = panels(title, list(histories))
     mesh = None
     for panel, (name, course) in zip(axes, histories.items(), strict=True):
-        seen = sorted(course)
-        matrix = np.array([course[step] for step in seen], dtype=float).T
-        mesh = panel.pcolormesh(_edges(seen), np.arange(len(matrix) + 1) + 0.5, matrix, norm=scale, cmap=MAP)
+        mesh = _course(panel, course, scale, unit)
         panel.set_title(name, fontsize=10, loc="left")
-        panel.set_xlabel(f"{unit} seen")
-        panel.set_ylabel("layer l")
-        panel.xaxis.set_major_formatter(EngFormatter(sep=" "))
-        panel.xaxis.set_major_locator(_ticker().MaxNLocator(4))
-        panel.yaxis.set_major_locator(_ticker().MaxNLocator(integer=True))
     assert mesh is not None
     figure.colorbar(mesh, ax=axes, label=_folded(label), shrink=0.9, pad=0.015)
     return figure
+
+
+def _norm(rows: Sequence[Sequence[float]]) -> Any:
+    """The colour scale of all numbers in `rows`."""
+    from matplotlib.colors import LogNorm, Normalize
+
+    values = [value for row in rows for value in row if math.isfinite(value)] or [0.0]
+    low, high = min(values), max(values)
+    return LogNorm(low, high) if 0 < low < high else Normalize(low, high)
+
+
+def _course(panel: Axes, course: Mapping[int, Sequence[float]], scale: Any, unit: str) -> Any:
+    """One number of the layers in one panel: tokens or images seen across, the layer upwards."""
+    from matplotlib.ticker import EngFormatter
+
+    seen = sorted(course)
+    matrix = np.array([course[step] for step in seen], dtype=float).T
+    mesh = panel.pcolormesh(_edges(seen), np.arange(len(matrix) + 1) + 0.5, matrix, norm=scale, cmap=MAP)
+    panel.set_xlabel(f"{unit} seen")
+    panel.set_ylabel("layer l")
+    panel.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    panel.xaxis.set_major_locator(_ticker().MaxNLocator(4))
+    panel.yaxis.set_major_locator(_ticker().MaxNLocator(integer=True))
+    return mesh
 
 
 def _edges(seen: Sequence[int]) -> Any:
     """The borders of cells around the moments `seen`."""
     x = np.array(seen, dtype=float)
     if len(x) == 1:
-        return np.array([x[0] * 0.5, x[0] * 1.5])
+        return np.array([x[0] * 0.5, x[0] * 1.5 + 1])
     middle = (x[1:] + x[:-1]) / 2
     return np.concatenate([[x[0] - (middle[0] - x[0])], middle, [x[-1] + (x[-1] - middle[-1])]])
 
@@ -180,8 +198,26 @@ def _ticker() -> Any:
     return ticker
 
 
-def _folded(label: str) -> str:
-    """A label of an axis in lines that fit beside a panel."""
+def _folded(label: str, width: int = 34) -> str:
+    """A label in lines that fit beside a panel."""
     import textwrap
 
-    return "\n".join(textwrap.wrap(label, 34))
+    return "\n".join(textwrap.wrap(label, width))
+
+
+def overview(results: Mapping[str, Result], history: Mapping[str, Mapping[int, Sequence[float]]], unit: str) -> Figure:
+    """One run: what each number of the layers did in training, a map each, and the angular distances at the end."""
+    from ablate.diagnostics.measurement import measurements
+
+    labels = {column: label for kind in measurements.values() for column, label in kind.columns.items()}
+    maps = {name: result for name, result in results.items() if any("distance" in row for row in result.rows)}
+    figure, axes = panels("The layers in training", [*history, *maps], across=3)
+    for panel, (column, course) in zip(axes, history.items(), strict=False):
+        mesh = _course(panel, course, _norm(list(course.values())), unit)
+        figure.colorbar(mesh, ax=panel, shrink=0.9, pad=0.02)
+        panel.set_title(_folded(labels.get(column, column), 44), fontsize=8.5, loc="left")
+    for panel, result in zip(axes[len(history) :], maps.values(), strict=True):
+        matrix = _matrix(result, "angular_distance")
+        figure.colorbar(_map(panel, matrix, float(np.nanmax(matrix)) or 1.0), ax=panel, shrink=0.9, pad=0.02)
+        panel.set_title("angular distance at the end (share of pi)", fontsize=8.5, loc="left")
+    return figure
