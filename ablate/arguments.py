@@ -14,6 +14,7 @@ examples:
   ablate ladder sweeps/demo-ladder.yaml --workers 2
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
+  ablate diagnose sweep:demo/pre sweep:demo/post
   ablate ui
 
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
@@ -37,6 +38,20 @@ ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
   ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 _EXPORT = "ablate export RUN_ID --to hf --output exported"
+_DIAGNOSE = """\
+ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
+  ablate diagnose RUN_ID init:RUN_ID --what gradients,variance
+  ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
+  ablate diagnose timm:vit_small_patch16_224 --data image_folder root=images"""
+_MODELS = (
+    "a run's id, the path of a checkpoint, sweep:NAME/ARM, init: before one of these for its first weights, hf:PATH or "
+    "timm:NAME (a folder or a name on the hub); LABEL= before it names it in the figures"
+)
+_WHAT = "angular, pruning, gradients, jacobian, variance, with commas between (default: all)"
+_DATA = (
+    "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
+    "(default: the validation data of the model's own experiment)"
+)
 _FORMS = "consolidated (torch), safetensors, or hf (a folder for transformers)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
@@ -119,6 +134,19 @@ def parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
+
+    layers = verb("diagnose", "measure the layers of models: angular distance, layer removal and more", _DIAGNOSE)
+    layers.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
+    layers.add_argument("--what", type=_names, default=[], metavar="A,B,...", help=_WHAT)
+    layers.add_argument("--tokens", type=_positive, default=256_000, metavar="N", help="or images (default: 256000)")
+    layers.add_argument("--data", nargs="+", default=[], metavar="FILE_OR_KEY=VALUE", help=_DATA)
+    layers.add_argument("--output", metavar="FOLDER", help="for figures and numbers (default: below mlruns/diagnostics)")
+    layers.add_argument("--positions", default="all", metavar="all|last", help="tokens of the angular distance")
+    layers.add_argument("--batch-tokens", type=_positive, default=2048, metavar="N", help="at once (default: 2048)")
+    layers.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU where there is one)")
+    layers.add_argument("--dtype", default="float32", metavar="float32|bfloat16", help="of the weights")
+    layers.add_argument("--trust-remote-code", action="store_true", help="run code that comes with an hf: model")
+    layers.add_argument("--json", action="store_true", help="print as JSON")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
     ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
