@@ -140,7 +140,9 @@ def parser() -> argparse.ArgumentParser:
     layers.add_argument("--what", type=_names, default=[], metavar="A,B,...", help=_WHAT)
     layers.add_argument("--tokens", type=_positive, default=256_000, metavar="N", help="or images (default: 256000)")
     layers.add_argument("--data", nargs="+", default=[], metavar="FILE_OR_KEY=VALUE", help=_DATA)
-    layers.add_argument("--output", metavar="FOLDER", help="for figures and numbers (default: below mlruns/diagnostics)")
+    layers.add_argument(
+        "--output", metavar="FOLDER", help="for figures and numbers (default: below mlruns/diagnostics)"
+    )
     layers.add_argument("--positions", default="all", metavar="all|last", help="tokens of the angular distance")
     layers.add_argument("--batch-tokens", type=_positive, default=2048, metavar="N", help="at once (default: 2048)")
     layers.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU where there is one)")

@@ -117,9 +117,7 @@ def _tokenizer(name: str) -> str | None:
     return str(file)
 
 
-def _check(
-    name: str, config: Any, corpus: Corpus, used: str | None, own: str | None, words: Sequence[str]
-) -> None:
+def _check(name: str, config: Any, corpus: Corpus, used: str | None, own: str | None, words: Sequence[str]) -> None:
     """Raises DataError where the data does not fit the model."""
     told = any("tokenizer=" in word for word in words)
     if used is None or (own is None and not told):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ablate.diagnostics.measurement import Measurement, Options, Result, register
+from ablate.diagnostics.measurement import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.subject import Batch, Subject, positions
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Angular(Measurement):
     title = "Angular distance between the inputs of layers l and l + n"
     columns = {"angular_distance": "angular distance of a layer's input and output (share of pi)"}
 
-    def __init__(self, subject: Subject, options: Options = Options()) -> None:
+    def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         super().__init__(subject, options)
         self.sums = {"distance": torch.zeros((len(subject.layers) + 1,) * 2, dtype=torch.float64)}
 

@@ -48,17 +48,15 @@ class Layers:
 
     @contextmanager
     def states(self, change: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Tensor]]:
-        """A list that holds after a pass the input of each layer and the output of the last: L + 1 hidden states.
+        """A list that holds after one pass the input of each layer and the output of the last: L + 1 hidden states.
         `change` makes of the input of the first layer what that one, and the list, are given."""
         found: list[Tensor] = []
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
             x = hidden_state(args, kwargs)
-            if module is self.blocks[0]:
-                found.clear()
-                if change:
-                    x = change(x)
-                    args, kwargs = _with_hidden_state(x, args, kwargs)
+            if change and module is self.blocks[0]:
+                x = change(x)
+                args, kwargs = _with_hidden_state(x, args, kwargs)
             found.append(x)
             return args, kwargs
 
@@ -70,8 +68,8 @@ class Layers:
             yield found
         if len(found) not in (0, len(self) + 1):
             raise AblateError(
-                f"{type(self.model).__name__} ran {len(found) - 1} layers where {len(self)} were found: models "
-                "that use a layer twice, or leave some out, cannot be measured."
+                f"{type(self.model).__name__} does not run its {len(self)} layers once each: a model that uses a layer "
+                "twice, or leaves one out, cannot be measured."
             )
 
     @contextmanager

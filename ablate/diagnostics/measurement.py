@@ -32,6 +32,9 @@ class Options:
     """Benchmarks that layer removal measures besides the loss, by name."""
 
 
+DEFAULT = Options()
+
+
 @dataclass(frozen=True)
 class Result:
     """The numbers of one measurement on one model."""
@@ -65,7 +68,7 @@ class Measurement(ABC):
     needs_targets: ClassVar[bool] = False
     """Whether it needs the right answers."""
 
-    def __init__(self, subject: Subject, options: Options = Options()) -> None:
+    def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         self.subject, self.options = subject, options
         self.sums: dict[str, Tensor] = {}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ablate.diagnostics.measurement import Measurement, Options, Result, register
+from ablate.diagnostics.measurement import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.subject import Batch, Subject
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Pruning(Measurement):
     }
     needs_targets = True
 
-    def __init__(self, subject: Subject, options: Options = Options()) -> None:
+    def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         super().__init__(subject, options)
         size = len(subject.layers) + 1  # the whole model, then without each layer
         self.sums = {name: torch.zeros(size, dtype=torch.float64) for name in ("loss", "right")}

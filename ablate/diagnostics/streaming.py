@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ablate.data.progress import progress
-from ablate.diagnostics.measurement import Measurement, Options, Result
+from ablate.diagnostics.measurement import DEFAULT, Measurement, Options, Result
 from ablate.diagnostics.subject import Subject
 
 SAVED_EVERY = 20.0
@@ -22,7 +22,7 @@ SAVED_EVERY = 20.0
 def measure(
     subject: Subject,
     kinds: Sequence[type[Measurement]],
-    options: Options = Options(),
+    options: Options = DEFAULT,
     *,
     tokens: int | None = None,
     batch_tokens: int = 2048,

@@ -105,7 +105,7 @@ class LayerDiagnostics(Callback):
     def _keep(self, trainer: Trainer, module: LightningModule, found: Measurement) -> None:
         result = found.result()
         self.last[found.name] = result
-        values = {}
+        values: dict[str, float] = {}
         for column, numbers in found.per_layer(result).items():
             self.history.setdefault(column, {})[seen(trainer, module)] = numbers
             values |= {f"layers/{column}/{layer:02d}": number for layer, number in enumerate(numbers, 1)}
