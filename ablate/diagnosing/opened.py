@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,8 +16,8 @@ class Opening:
     """How models are opened."""
 
     data: Sequence[str] = ()
-    """`--data` words. None: the validation data of the model's own experiment."""
-    device: torch.device = torch.device("cpu")
+    """`--data` words. Empty: the validation data of the model's own experiment."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     dtype: torch.dtype = torch.float32
     trust_remote_code: bool = False
     """Whether code that comes with a model may be run."""

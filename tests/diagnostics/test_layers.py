@@ -110,7 +110,7 @@ def test_timms():
 
 def test_a_layer_that_is_skipped_keeps_the_scales_of_the_others(tiny):
     """LNS without its second layer: the third still divides by the root of three."""
-    experiment, model, inputs = tiny("llama", {"norm": "lns"})
+    _, model, inputs = tiny("llama", {"norm": "lns"})
     layers, own = Layers(model.eval()), list(model.layers)
     with torch.no_grad(), layers.skipped(1):
         found = model(inputs)
