@@ -29,9 +29,9 @@ class DiagnoseConfig(Config):
     interval: int | None = Field(None, gt=0)
     """Updates between two measurements. None: for each as many as its share of `share` allows, at most fifty in a run;
     at the start, at the end and between, or at the end alone."""
-    share: float = Field(0.02, gt=0, le=1)
+    share: float = Field(0.01, gt=0, le=1)
     """The part of the time of training that is meant to go into it, where `interval` is None."""
-    tokens: int = Field(1024, gt=0)
+    tokens: int = Field(512, gt=0)
     """Tokens or images of each measurement: the first of the validation set. Gradients are those of the update."""
 
     @property

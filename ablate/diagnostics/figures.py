@@ -28,6 +28,7 @@ def save(figure: Figure, file: Path) -> list[Path]:
     paths = [file.with_suffix(suffix) for suffix in (".png", ".svg")]
     with rc_context({"svg.hashsalt": file.stem}):
         figure.savefig(paths[0], metadata={"Software": None})
+        figure.set_layout_engine("none")  # it has its layout, which takes most of the time
         figure.savefig(paths[1], metadata={"Date": None})
     return paths
 

@@ -55,19 +55,22 @@ def _found(record: SweepRecord) -> Iterator[tuple[str, dict[str, Any]]]:
         if best is None or best.run_id is None:
             continue
         content: dict[str, Any] = {"last": {}, "history": {}}
-        with (
-            contextlib.suppress(MlflowException, StoreError, OSError, ValueError),
-            tempfile.TemporaryDirectory() as folder,
-        ):
-            client = tracking.client()
-            there = {Path(item.path).name for item in client.list_artifacts(best.run_id, FOLDER)}
-            for name in (TRAINING, MEASURED):
-                if name in there:
-                    text = Path(client.download_artifacts(best.run_id, f"{FOLDER}/{name}", folder)).read_text("utf-8")
-                    new = json.loads(text)
-                    content |= {**new, "last": {**content["last"], **new["last"]}}
+        with contextlib.suppress(MlflowException, StoreError, OSError, ValueError):
+            for new in _stored(best.run_id):
+                content |= {**new, "last": {**content["last"], **new["last"]}}
         if content["last"]:
             yield arm, content
+
+
+def _stored(run_id: str) -> Iterator[dict[str, Any]]:
+    """What training, and then `ablate diagnose`, left in a run."""
+    client = tracking.client()
+    there = {Path(item.path).name for item in client.list_artifacts(run_id, FOLDER)}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in (TRAINING, MEASURED):
+            if name in there:
+                file = Path(client.download_artifacts(run_id, f"{FOLDER}/{name}", folder))
+                yield json.loads(file.read_text(encoding="utf-8"))
 
 
 def _result(content: Any) -> Result:
