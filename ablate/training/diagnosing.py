@@ -113,7 +113,7 @@ class LayerDiagnostics(Callback):
 
     def publish(self, folder: Path, tracker: Tracker) -> None:
         """Writes the numbers, as JSON and CSV, and a figure of them, into `folder` and the run."""
-        from ablate.diagnostics.figures import overview, save
+        from ablate.diagnostics.figures import overview
 
         if not self.history:
             return
@@ -124,9 +124,9 @@ class LayerDiagnostics(Callback):
             writer = csv.writer(file)
             writer.writerow(["column", self.unit, "layer", "value"])
             writer.writerows(_flat(self.history))
-        files = [folder / NUMBERS, folder / "training.csv"]
-        files += save(overview(self.last, self.history, self.unit), folder / "training.png")
-        for path in files:
+        # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
+        overview(self.last, self.history, self.unit).savefig(folder / "training.png", metadata={"Software": None})
+        for path in (folder / name for name in (NUMBERS, "training.csv", "training.png")):
             tracker.file(path, FOLDER)
 
     def to_dict(self) -> dict[str, Any]:
