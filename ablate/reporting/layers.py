@@ -39,9 +39,7 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
                 unit = next(iter(found.values())).get("unit", "tokens")
                 figure = courses(f"{kind.title}, in training", histories, label, unit)
                 path, _ = save(figure, folder / f"layers-{name}-{column}.png")
-                made[path] = (
-                    f"{label[0].upper()}{label[1:]}, of each layer through training: the best trial of each arm."
-                )
+                made[path] = f"In training, of each layer: {label}. The best trial of each arm."
     return made
 
 
