@@ -16,6 +16,8 @@ _torchvision.install()
 
 if TYPE_CHECKING:
     from ablate.config import Experiment as Experiment
+    from ablate.diagnosing.diagnose import Diagnosis as Diagnosis
+    from ablate.diagnosing.diagnose import diagnose as diagnose
     from ablate.errors import AblateError as AblateError
     from ablate.reporting.report import Report as Report
     from ablate.reporting.report import report as report
@@ -28,10 +30,12 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AblateError": "ablate.errors",
+    "Diagnosis": "ablate.diagnosing.diagnose",
     "Experiment": "ablate.config",
     "Report": "ablate.reporting.report",
     "Result": "ablate.training.train",
     "Sweep": "ablate.sweeping.spec",
+    "diagnose": "ablate.diagnosing.diagnose",
     "report": "ablate.reporting.report",
     "sweep": "ablate.sweeping.run",
     "train": "ablate.training.train",

@@ -15,6 +15,7 @@ examples:
   ablate ladder sweeps/demo-ladder.yaml --workers 2
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
+  ablate diagnose sweep:demo/pre sweep:demo/post
   ablate wordsim RUN_ID --pairs SimLex-999.txt
   ablate ui
 
@@ -45,6 +46,20 @@ _FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or 
 _WORDSIM = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt combined.csv"
 _PAIRS = "word pairs with scores: SimLex-999 and WordSim-353 in their original formats, or word, word, score"
 _NEIGHBOURS = "nearest tokens of each token that are compared with the first model's (default: 100)"
+_DIAGNOSE = """\
+ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
+  ablate diagnose RUN_ID init:RUN_ID --what gradients,variance
+  ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
+  ablate diagnose timm:vit_small_patch16_224 --data image_folder root=images"""
+_MODELS = (
+    "a run's id, the path of a checkpoint, sweep:NAME/ARM, init: before one of these for its first weights, hf:PATH or "
+    "timm:NAME (a folder or a name on the hub); LABEL= before it names it in the figures"
+)
+_WHAT = "angular, pruning, gradients, jacobian, variance, with commas between (default: all)"
+_DATA = (
+    "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
+    "(default: the validation data of the model's own experiment)"
+)
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -128,6 +143,21 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     out.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
+
+    layers = verb("diagnose", "measure the layers of models: angular distance, layer removal and more", _DIAGNOSE)
+    layers.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
+    layers.add_argument("--what", type=_names, default=[], metavar="A,B,...", help=_WHAT)
+    layers.add_argument("--tokens", type=_positive, default=256_000, metavar="N", help="or images (default: 256000)")
+    layers.add_argument("--data", nargs="+", default=[], metavar="FILE_OR_KEY=VALUE", help=_DATA)
+    layers.add_argument(
+        "--output", metavar="FOLDER", help="for figures and numbers (default: below mlruns/diagnostics)"
+    )
+    layers.add_argument("--positions", default="all", metavar="all|last", help="tokens of the angular distance")
+    layers.add_argument("--batch-tokens", type=_positive, default=2048, metavar="N", help="at once (default: 2048)")
+    layers.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU where there is one)")
+    layers.add_argument("--dtype", default="float32", metavar="float32|bfloat16", help="of the weights")
+    layers.add_argument("--trust-remote-code", action="store_true", help="run code that comes with an hf: model")
+    layers.add_argument("--json", action="store_true", help="print as JSON")
 
     like = verb("wordsim", "word similarity of embedding and head, against what people say", _WORDSIM)
     like.add_argument("sources", nargs="+", metavar="CHECKPOINT_OR_RUN", help="as for export; several are compared")

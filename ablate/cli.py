@@ -322,6 +322,30 @@ def _wordsim(given: argparse.Namespace) -> int:
     return 0
 
 
+def _diagnose(given: argparse.Namespace) -> int:
+    from ablate.diagnosing.diagnose import diagnose
+
+    found = diagnose(
+        given.models,
+        given.what,
+        tokens=given.tokens,
+        data=given.data,
+        output=given.output,
+        positions=given.positions,
+        batch_tokens=given.batch_tokens,
+        device=given.device,
+        dtype=given.dtype,
+        trust_remote_code=given.trust_remote_code,
+    )
+    if given.json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        from ablate.diagnosing.tables import render
+
+        render(found, _console())
+    return 0
+
+
 def _ui(given: argparse.Namespace) -> int:
     from ablate.ui import serve
 

@@ -16,6 +16,7 @@ from ablate.reporting import confirmation, fairness, findings, page, tables
 from ablate.reporting.contents import Contents
 from ablate.reporting.figures import draw
 from ablate.reporting.importance import finished, importance
+from ablate.reporting.layers import draw_layers
 from ablate.reporting.publish import place_of, publish, report_run
 from ablate.sweeping.records import SweepRecord, TrialRecord
 from ablate.sweeping.study import read_sweep
@@ -98,7 +99,7 @@ def report(title: str, *, storage: str | None = None, log: bool = True, folder: 
 
 def assembled(record: SweepRecord, folder: Path) -> Report:
     """The report of `record`, with its figures in `folder`."""
-    figures = draw(record, folder)
+    figures = {**draw(record, folder), **draw_layers(record, folder)}
     return Report(
         record,
         list(figures),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ablate.tasks import Task
     from ablate.training.callbacks import Validations
     from ablate.training.checkpoints import Checkpoint, Earlier
+    from ablate.training.diagnosing import LayerDiagnostics
     from ablate.training.loaders import Loaders
 
 
@@ -296,6 +297,8 @@ def _run(
             text = f"{parameters:,} parameters{frozen}; {corpus.description}; {epochs} epochs; {speed.why}"
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
+    if prepared.diagnostics and status != "interrupted":
+        prepared.diagnostics.publish(folder, tracker)
     facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT), **costs}
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
@@ -319,6 +322,7 @@ class _Prepared:
     loaders: Loaders
     validations: Validations
     checkpoint: Checkpoint
+    diagnostics: LayerDiagnostics | None = None
 
 
 def _prepare(
@@ -361,10 +365,15 @@ def _prepare(
         from ablate.training.averaging import WeightAverage
 
         callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
+    diagnostics = None
+    if experiment.trainer.diagnose.names:
+        from ablate.training.diagnosing import LayerDiagnostics
+
+        callbacks.insert(callbacks.index(validations), diagnostics := LayerDiagnostics(task, corpus, curves))
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder, strategy)
-    return _Prepared(trainer, task, Loaders(experiment, corpus), validations, checkpoint)
+    return _Prepared(trainer, task, Loaders(experiment, corpus), validations, checkpoint, diagnostics)
 
 
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:

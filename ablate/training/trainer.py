@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 
 from ablate import ranks
+from ablate.diagnostics.config import DiagnoseConfig
 from ablate.errors import ConfigError, Problem
 from ablate.registry import Config
 
@@ -65,6 +66,8 @@ class TrainerConfig(Config):
     run's id; of a sweep that of each arm's best trial. None: it stays in the store alone."""
     num_workers: int = Field(0, ge=0)
     """Processes that load the data. 0: the training process itself."""
+    diagnose: DiagnoseConfig = DiagnoseConfig()
+    """What is measured on the layers in training."""
 
     def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
         """What is wrong between these fields: (path, message, given)."""
@@ -80,7 +83,8 @@ class TrainerConfig(Config):
             found += [((name,), "needs trainer.strategy=fsdp", value) for name, value in given.items()]
         elif self.ema_decay is not None:
             found.append((("ema_decay",), "needs whole weights on each device: trainer.strategy=ddp", self.ema_decay))
-        return found
+        asked = self.diagnose.problems(fsdp=self.strategy == "fsdp")
+        return found + [(("diagnose", *path), text, given) for path, text, given in asked]
 
     @property
     def validation_interval(self) -> int:

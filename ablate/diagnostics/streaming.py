@@ -1,0 +1,83 @@
+"""Measurements over many tokens: a batch at a time, with a bar, and from where it was where it was stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.data.progress import progress
+from ablate.diagnostics.measurement import DEFAULT, Measurement, Options, Result
+from ablate.diagnostics.subject import Subject
+
+SAVED_EVERY = 20.0
+"""Seconds between two writings of what has been measured so far."""
+
+
+def measure(
+    subject: Subject,
+    kinds: Sequence[type[Measurement]],
+    options: Options = DEFAULT,
+    *,
+    tokens: int | None = None,
+    batch_tokens: int = 2048,
+    folder: Path | None = None,
+) -> dict[str, Result]:
+    """Name of each of `kinds` -> its numbers, over `tokens` tokens or images (None: all there are; never more).
+
+    `batch_tokens` at a time are in memory. Where `folder` is given, what has been measured is written there now and
+    then, and a measurement that was stopped goes on from it, to the same numbers.
+    """
+    items = min(subject.items, max(1, -(-(tokens or subject.items * subject.per_item) // subject.per_item)))
+    size = max(1, batch_tokens // subject.per_item)
+    active = [kind(subject, options) for kind in kinds]
+    key = _key(subject, active, options, items, size)
+    state = folder / f".state-{key}.pt" if folder else None
+    done = _resume(state, active)
+    saved = time.monotonic()
+    with progress(subject.label, items * subject.per_item, subject.unit) as advance:
+        for number in range(done, -(-items // size)):
+            batch = subject.batch(number * size, min(items, (number + 1) * size))
+            for one in active:
+                one.update(batch, number)
+            advance(min(items, (number + 1) * size) * subject.per_item)
+            if state and time.monotonic() - saved > SAVED_EVERY:
+                _save(state, active, number + 1)
+                saved = time.monotonic()
+    facts: dict[str, Any] = {subject.unit: items * subject.per_item, "batch": size * subject.per_item}
+    found = {one.name: one.result() for one in active}
+    if state:
+        state.unlink(missing_ok=True)
+    return {name: Result(result.rows, {**facts, **result.facts}) for name, result in found.items()}
+
+
+def _key(subject: Subject, active: Sequence[Measurement], options: Options, items: int, size: int) -> str:
+    names = [one.name for one in active]
+    words = (subject.identity, names, options.positions, options.seed, sorted(options.metrics), items, size)
+    return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+
+
+def _save(state: Path, active: Sequence[Measurement], done: int) -> None:
+    state.parent.mkdir(parents=True, exist_ok=True)
+    part = state.with_suffix(".part")
+    torch.save({"done": done, "sums": {one.name: one.sums for one in active}}, part)
+    os.replace(part, state)
+
+
+def _resume(state: Path | None, active: Sequence[Measurement]) -> int:
+    """The batches that are in `active` now; a state that cannot be read is none."""
+    if state is None or not state.exists():
+        return 0
+    try:
+        content = torch.load(state, weights_only=True)
+        sums = [content["sums"][one.name] for one in active]
+    except Exception:  # whatever zip, pickle and disk raise: it is measured anew
+        return 0
+    for one, found in zip(active, sums, strict=True):
+        one.sums = found
+    return int(content["done"])

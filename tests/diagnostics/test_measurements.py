@@ -1,0 +1,170 @@
+"""Each measurement against what is known of the stack that it measures."""
+
+import math
+
+import pytest
+import torch
+from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
+
+from ablate.diagnostics import Batch, Gradients, Jacobian, Layers, Options, Pruning, Subject, Variance, measure
+from ablate.errors import AblateError
+
+
+@pytest.fixture
+def inputs():
+    return torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def targets():
+    return torch.randint(11, (6, 5), generator=torch.Generator().manual_seed(2))
+
+
+def one(kind, subject, **options):
+    return measure(subject, [kind], **options)[kind.name]
+
+
+def test_a_layer_that_is_the_identity_is_not_missed_at_all(inputs, targets):
+    torch.manual_seed(0)
+    model = Network([Scaled(8, 1.0), Scaled(8, 0.0), Scaled(8, 1.0)], 11)
+    found = one(Pruning, subject_of(model, inputs, targets), batch_tokens=10)
+    first, second, third = found.column("loss_increase")
+    assert second == 0.0
+    assert first != 0.0
+    assert third != 0.0
+
+
+def test_the_loss_without_a_layer_is_that_of_the_model_built_without_it(inputs, targets):
+    torch.manual_seed(0)
+    layers = [Scaled(8, 1.0) for _ in range(3)]
+    found = one(Pruning, subject_of(Network(layers, 11), inputs, targets), batch_tokens=15)
+    model = Network(layers, 11)
+    model.head.load_state_dict((whole := Network(layers, 11)).head.state_dict())
+    found = one(Pruning, subject_of(whole, inputs, targets), batch_tokens=15)
+    before = loss_by_hand(whole, inputs, targets).item()
+    assert found.facts["whole"]["loss"] == pytest.approx(before, abs=1e-6)
+    for index, increase in enumerate(found.column("loss_increase")):
+        model.layers = torch.nn.ModuleList([layer for i, layer in enumerate(layers) if i != index])
+        assert increase == pytest.approx(loss_by_hand(model, inputs, targets).item() - before, abs=1e-6)
+
+
+def test_of_classifiers_the_accuracy_too_and_benchmarks_where_they_are_given():
+    torch.manual_seed(0)
+    images, classes = torch.randn(40, 8), torch.randint(3, (40,))
+    model = Network([Scaled(8, 1.0), Scaled(8, 0.0)], 3)
+    options = Options(metrics={"benchmark": lambda m: m(images[:1]).sum().item()})
+    subject = subject_of(model, images, classes, unit="images")
+    found = measure(subject, [Pruning], options, batch_tokens=7)["pruning"]
+    right = (model(images).argmax(-1) == classes).float().mean().item()
+    without = (model.head(model.layers[1](images)).argmax(-1) == classes).float().mean().item()
+    assert found.facts["whole"]["accuracy"] == pytest.approx(right)
+    assert found.column("accuracy_change") == pytest.approx([without - right, 0.0])
+    changed = (model.head(images[:1]) - model(images[:1])).sum().item()
+    assert found.column("benchmark_change") == pytest.approx([changed, 0.0], abs=1e-5)
+
+
+def test_gradient_norms_are_those_of_a_backward_pass(inputs, targets):
+    torch.manual_seed(0)
+    model = Network([Scaled(8, 1.0) for _ in range(3)], 11)
+    found = one(Gradients, subject_of(model, inputs, targets), batch_tokens=15)
+    expected = []
+    for part in (slice(0, 3), slice(3, 6)):
+        model.zero_grad()
+        loss_by_hand(model, inputs[part], targets[part]).backward()
+        expected.append([math.hypot(*(p.grad.norm().item() for p in layer.parameters())) for layer in model.layers])
+    a, b = expected
+    assert found.column("gradient_norm") == pytest.approx([(x + y) / 2 for x, y in zip(a, b, strict=True)], rel=1e-5)
+    errors = [abs(x - y) / 2 for x, y in zip(a, b, strict=True)]  # of a mean of two
+    assert found.column("gradient_norm_error") == pytest.approx(errors, rel=1e-3)
+    assert found.facts["batches"] == 2
+
+
+def test_measuring_leaves_no_gradient(inputs, targets):
+    model = Network([Scaled(8, 1.0)], 11)
+    measure(subject_of(model, inputs, targets), [Gradients, Jacobian])
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_the_variance_of_a_linear_stack_is_its_closed_form():
+    """Of independent standard normal inputs, y = W2 W1 x has the variance |W2 W1|^2 / d."""
+    torch.manual_seed(0)
+    weights = [torch.randn(16, 16) / 4 for _ in range(2)]
+    x = torch.randn(400, 64, 16)
+    found = one(Variance, subject_of(Network([Linear(w) for w in weights], 3), x), batch_tokens=640)
+    closed = [weights[0].square().sum().item() / 16, (weights[1] @ weights[0]).square().sum().item() / 16]
+    assert found.column("variance") == pytest.approx(closed, rel=0.02)
+    exact = (x @ weights[0].T).double().var(correction=0).item()
+    assert found.column("variance")[0] == pytest.approx(exact, rel=1e-6)
+
+
+def test_the_variance_of_large_means_is_not_lost_and_sublayers_have_theirs():
+    torch.manual_seed(0)
+    model, x = Network([Scaled(8, 1.0)], 3), 1000 + torch.randn(50, 4, 8)
+    found = one(Variance, subject_of(model, x), batch_tokens=12)
+    y = model.layers[0].mlp(x).double()
+    assert found.column("mlp_variance") == pytest.approx([y.var(correction=0).item()], rel=1e-4)
+    assert not found.has("attention_variance")
+
+
+def test_the_jacobian_of_a_linear_map_is_its_norm_within_the_standard_error():
+    torch.manual_seed(0)
+    weights = [torch.randn(8, 8) for _ in range(2)]
+    x = torch.randn(3000, 5, 8)
+    found = one(Jacobian, subject_of(Network([Linear(w) for w in weights], 3), x), batch_tokens=500)
+    exact = [((weights[1] @ weights[0]).norm() * 5**0.5).item(), (weights[1].norm() * 5**0.5).item()]
+    for value, error, norm in zip(
+        found.column("jacobian_norm"), found.column("jacobian_norm_error"), exact, strict=True
+    ):
+        assert 0 < error < 0.03 * norm
+        assert abs(value - norm) < 3 * error
+    gains = [norm / (5 * 8) ** 0.5 for norm in exact]
+    assert found.column("jacobian_gain") == pytest.approx(gains, rel=0.03)
+    assert found.facts["samples"] == 3000
+
+
+def test_the_gain_of_the_identity_is_one_also_where_there_is_padding():
+    there = torch.arange(6) < torch.randint(1, 7, (400, 1))
+    found = one(Jacobian, subject_of(Network([Linear(torch.eye(4))], 3), torch.randn(400, 6, 4), there=there))
+    (value,), (error,) = found.column("jacobian_gain"), found.column("jacobian_gain_error")
+    assert abs(value - 1) < 3 * error
+
+
+def test_how_it_is_batched_does_not_matter(inputs, targets):
+    torch.manual_seed(0)
+    model = Network([Scaled(8, 1.0) for _ in range(2)], 11)
+    kinds = [Pruning, Variance]
+    whole, parts = (measure(subject_of(model, inputs, targets), kinds, batch_tokens=n) for n in (1000, 5))
+    for name in whole:
+        for a, b in zip(whole[name].rows, parts[name].rows, strict=True):
+            assert a == pytest.approx(b, rel=1e-5, abs=1e-7)
+
+
+def test_no_more_tokens_than_asked_for(inputs):
+    seen = []
+    subject = subject_of(Network([Scaled(8, 1.0)], 11), inputs)
+    load = subject.load
+
+    def counted(first, last):
+        seen.append((first, last))
+        return load(first, last)
+
+    subject = Subject("m", subject.layers, subject.forward, 6, counted, 5, "tokens")
+    assert one(Variance, subject, tokens=18, batch_tokens=10).facts["tokens"] == 20  # whole sequences
+    assert seen == [(0, 2), (2, 4)]
+
+
+def test_a_model_that_uses_a_layer_twice_is_refused(inputs):
+    class Twice(Network):
+        def forward(self, x):
+            return super().forward(self.layers[0](x))
+
+    with pytest.raises(AblateError, match="uses a layer twice"):
+        one(Variance, subject_of(Twice([Scaled(8, 1.0), Scaled(8, 1.0)], 11), inputs))
+
+
+def test_a_batch_says_what_it_is_of(inputs):
+    batch = Batch(inputs, torch.zeros(6, 5, dtype=torch.long))
+    with Layers(model := Network([Scaled(8, 1.0)] * 1, 11)).states() as states:
+        model(batch.inputs)
+    assert torch.equal(states[0], inputs)
+    assert torch.equal(states[1], model.layers[0](inputs))
