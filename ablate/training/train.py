@@ -265,7 +265,13 @@ def _run(
             text = f"{parameters:,} parameters{frozen}; {corpus.description}; {epochs} epochs; {speed.why}"
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
-    facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT), **costs}
+    own = prepared.trainer.global_step * costs["ablate.flops_per_update"]
+    facts = {
+        "ablate.parameters": parameters,
+        "ablate.checkpoint": str(folder / CHECKPOINT),
+        **costs,
+        "ablate.flops": own + costs["ablate.flops_before"],  # of all stages
+    }
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     return status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts
