@@ -78,7 +78,7 @@ def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
 def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
     arms = {"small": {"model.hidden": 64}, "large": {"model.hidden": 128}}
     (message, *_) = refused(arms=arms)
-    assert "no placement, norm layer or initialisation" in message
+    assert "no placement, norm layer, initialisation or warm start" in message
     assert message.endswith("compare it with factor: model")
     assert audit.confounds(sweep(arms=arms, factor="model")) == []
 
@@ -93,3 +93,11 @@ def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
 def test_a_misspelt_name_is_refused(parts, message):
     arms = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
     assert any(text.startswith(message) for text in refused(arms=arms, **parts))
+
+
+def test_where_arms_start_from_is_what_is_compared_if_nothing_else_is():
+    reuse = {"warm_start": {"freeze": ["head"]}}
+    assert audit.factor(sweep(arms={"a": {}, "b": reuse})) == ("warm_start",)
+    assert audit.factor(sweep(arms={"a": {}, "b": {"norm": "post", **reuse}}, confounds=["warm_start"])) == ("norm",)
+    message = " ".join(refused(arms={"a": {}, "b": {"norm": "post", **reuse}}))
+    assert "confounds: [warm_start" in message
