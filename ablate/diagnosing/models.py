@@ -18,7 +18,8 @@ from ablate.diagnostics import Layers, Subject
 from ablate.diagnostics.sources import corpus_loader
 from ablate.errors import DataError
 from ablate.models import Model
-from ablate.sweeping.references import PREFIX, resolved
+from ablate.sweeping.references import resolved
+from ablate.sweeping.stages import PREFIX
 from ablate.tasks import tasks
 from ablate.training.source import Source, find
 

@@ -175,9 +175,9 @@ def wordsim(
     first, *others = sources
     for other in others:
         for layer, weight in LAYERS.items():
-            pair = [sources[name].state[weight] for name in (first, other)]
-            if len(pair[0]) == len(pair[1]) > neighbours:
-                overlaps.append(Overlap((first, other), layer, neighbours, overlap(*pair, neighbours)))
+            one, two = (sources[name].state[weight] for name in (first, other))
+            if len(one) == len(two) > neighbours:
+                overlaps.append(Overlap((first, other), layer, neighbours, overlap(one, two, neighbours)))
     return similarities, overlaps
 
 

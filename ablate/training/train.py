@@ -299,7 +299,13 @@ def _run(
         status, reason = _fit(prepared, checkpoint)
     if prepared.diagnostics and status != "interrupted":
         prepared.diagnostics.publish(folder, tracker)
-    facts = {"ablate.parameters": parameters, "ablate.checkpoint": str(folder / CHECKPOINT), **costs}
+    own = prepared.trainer.global_step * costs["ablate.flops_per_update"]
+    facts = {
+        "ablate.parameters": parameters,
+        "ablate.checkpoint": str(folder / CHECKPOINT),
+        **costs,
+        "ablate.flops": own + costs["ablate.flops_before"],  # of all stages
+    }
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
     return status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts

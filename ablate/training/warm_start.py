@@ -116,6 +116,9 @@ def _donor(model: Model, start: WarmStart) -> Source:
     from ablate.training.source import find
 
     assert start.donor is not None
+    if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
+        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeping.references.with_donor does"
+        raise ConfigError([Problem("warm_start.from", text, start.donor)])
     source = find(start.donor)
     if problems := [*_copy_problems(model, start, source)]:
         raise ConfigError(problems)

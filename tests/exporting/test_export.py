@@ -23,6 +23,8 @@ CASES = [
     ("pre", {"model.kv_heads": 2, "model.rope_base": 500.0, "norm.layer.eps": 1e-3}),
     ("pre", {"model.tie_embeddings": True}),
     ("pre", {"norm.final_norm": False}),
+    *((kind, {"model.layers": 0}) for kind in ("pre", "peri", "mix", "deepnorm")),
+    *((kind, {"model.sublayers": "attn"}) for kind in ("pre", "b2t", "hybrid", "lns")),
     ("mix", {"model.tie_embeddings": True, "model.kv_heads": 1, "norm.first": "deepnorm", "norm.second": "lns"}),
 ]
 
@@ -65,7 +67,7 @@ def test_transformers_gives_our_logits(kind, settings, tmp_path):
         torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=1e-5, atol=1e-5)
     count = sum(p.numel() for p in theirs.parameters())
     assert count == ours.parameter_count()
-    plain = kind == "pre" and not {"norm.layer", "norm.final_norm"} & set(settings)
+    plain = kind == "pre" and not {"norm.layer", "norm.final_norm", "model.layers", "model.sublayers"} & set(settings)
     assert type(theirs).__name__ == ("LlamaForCausalLM" if plain else "AblateForCausalLM")
     code = tmp_path / "out" / "modeling_ablate.py"
     assert code.exists() is not plain

@@ -78,7 +78,7 @@ def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
 def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
     arms = {"small": {"model.hidden": 64}, "large": {"model.hidden": 128}}
     (message, *_) = refused(arms=arms)
-    assert "no placement, norm layer or initialisation" in message
+    assert "no placement, norm layer, initialisation or warm start" in message
     assert message.endswith("compare it with factor: model")
     assert audit.confounds(sweep(arms=arms, factor="model")) == []
 
@@ -119,3 +119,11 @@ def test_arms_that_are_the_same_model_are_told():
     rates_alone = {"slow": {"optimizer.lr": 1e-4}, "fast": {"optimizer.lr": 1e-2}}
     spec = sweep(arms=rates_alone, search={"seed": [0, 1]}, factor="optimizer")
     assert list(audit.coinciding(spec, {"slow": [{}], "fast": [{}]})) == []
+
+
+def test_where_arms_start_from_is_what_is_compared_if_nothing_else_is():
+    reuse = {"warm_start": {"freeze": ["head"]}}
+    assert audit.factor(sweep(arms={"a": {}, "b": reuse})) == ("warm_start",)
+    assert audit.factor(sweep(arms={"a": {}, "b": {"norm": "post", **reuse}}, confounds=["warm_start"])) == ("norm",)
+    message = " ".join(refused(arms={"a": {}, "b": {"norm": "post", **reuse}}))
+    assert "confounds: [warm_start" in message

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 import torch
 
+from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError
 from ablate.tasks import Task
@@ -217,6 +218,23 @@ def test_every_tensor_that_does_not_fit_is_told(store, tiny_settings):
         train(started(tiny_settings, sandwich, "layers.0.attn"))
 
 
+def test_the_operations_of_all_stages_are_tags_of_the_run(store, tiny_settings):
+    """A chain of three: each counts those before it. Hand-computed: 16 wide, 256 bytes, norms and head at depth 0."""
+    first = train(experiment(tiny_settings, model__layers=0))
+    per_token = 6 * (16 + 16 * 256)
+    assert first.facts["ablate.flops"] == per_token * 12 * 4 * 32
+    second = train(started(tiny_settings, first.run_id, freeze=OUTSIDE))
+    layers = find(second.run_id).model().config.layer_parameters() + 2 * 2 * 16
+    own = (6 * (layers + 16) + 2 * 16 * 256) * 12 * 4 * 32
+    assert second.facts["ablate.flops_before"] == first.facts["ablate.flops"]
+    assert second.facts["ablate.flops"] == own + first.facts["ablate.flops"]
+    assert second.facts["ablate.state_bytes"] == 16 * (layers + 16) + 2 * 2 * 16 * 256
+    third = train(started(tiny_settings, second.run_id))
+    assert third.facts["ablate.flops_before"] == second.facts["ablate.flops"]
+    tags = tracking.client().get_run(second.run_id).data.tags
+    assert float(tags["ablate.flops"]) == second.facts["ablate.flops"]
+
+
 @pytest.mark.parametrize(
     ("start", "text"),
     [
@@ -229,6 +247,7 @@ def test_every_tensor_that_does_not_fit_is_told(store, tiny_settings):
         ({"freeze": ["embedding", "layers", "final_norm", "head"]}, "nothing is left to train"),
         ({"from": "nowhere", "copy": "head"}, "neither a checkpoint nor a run"),
         ({"form": "nowhere", "copy": "head"}, "Did you mean warm_start.from"),
+        ({"from": "sweep:demo/mix", "copy": "head"}, "ablate train and ablate sweep look it up"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_a_run_begins(store, tiny_settings, start, text):
