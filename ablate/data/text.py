@@ -136,9 +136,9 @@ class Text(DataConfig):
         return self
 
     def load(self, cache: Path) -> Corpus:
-        whole = origin(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
+        whole = self._origin(cache)
         train, val = self._sides(whole, cache)
-        tokenizer = self._tokenizer(train, cache)
+        tokenizer = self.load_tokenizer(cache, train)
         maker = Maker(tokenizer, self.seq_len, self.layout == "documents", cache)
         limit = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
         fingerprints = [whole.fingerprint]
@@ -194,9 +194,17 @@ class Text(DataConfig):
             return train, val
         return whole, None
 
-    def _tokenizer(self, train: Source, cache: Path) -> Tokenizer:
+    def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
+        """The tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""
         size = bpe_size(self.tokenizer)
-        return load_tokenizer(self.tokenizer) if size is None else trained_bpe(size, train, cache)
+        if size is None:
+            return load_tokenizer(self.tokenizer)
+        if train is None:
+            train, _ = self._sides(self._origin(cache), cache)
+        return trained_bpe(size, train, cache)
+
+    def _origin(self, cache: Path) -> Source:
+        return origin(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:
         """Raises DataError where `val`, from the field `where`, is also trained on."""

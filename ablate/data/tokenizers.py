@@ -103,6 +103,11 @@ class HuggingFace:
         self.identity = "tokenizer.json " + hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
         self.end_of_text: int | None = _end_of_text(tokenizer.get_vocab(with_added_tokens=True))
 
+    @property
+    def json(self) -> str:
+        """What a tokenizer.json of it holds."""
+        return str(self._tokenizer.to_str())
+
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
         used_threads()
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -147,6 +152,11 @@ class SentencePiece:
         self.identity = "sentencepiece " + hashlib.sha256(processor.serialized_model_proto()).hexdigest()
         eos = int(processor.eos_id())
         self.end_of_text: int | None = eos if eos >= 0 else None
+
+    @property
+    def model(self) -> bytes:
+        """What a *.model file of it holds."""
+        return bytes(self._processor.serialized_model_proto())
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
         threads = torch.get_num_threads()
