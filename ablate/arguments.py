@@ -14,6 +14,7 @@ examples:
   ablate ladder sweeps/demo-ladder.yaml --workers 2
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
+  ablate evaluate RUN_ID --tasks arc_easy,piqa
   ablate ui
 
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
@@ -37,6 +38,14 @@ ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
   ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 _EXPORT = "ablate export RUN_ID --to hf --output exported"
+_EVALUATE = """\
+ablate evaluate RUN_ID --tasks arc_easy,piqa
+  ablate evaluate sweep:demo --tasks arc_easy,boolq --task-data tasks --limit 200
+  ablate evaluate sweep:demo/pre hf:gpt2 --tasks lambada_openai --json"""
+_MODELS = (
+    "a run's id, the path of its last.ckpt, sweep:NAME/ARM, sweep:NAME for every arm, or hf: and a model of "
+    "transformers (the code in a local folder is run)"
+)
 _FORMS = "consolidated (torch), safetensors, or hf (a folder for transformers)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
@@ -120,6 +129,19 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
 
+    asked = verb("evaluate", "score trained language models on downstream tasks (needs ablate[eval])", _EVALUATE)
+    asked.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
+    asked.add_argument("--tasks", type=_names, required=True, metavar="A,B,...", help="of lm-evaluation-harness")
+    asked.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
+    asked.add_argument(
+        "--shots", type=_whole, metavar="N", help="solved examples before each question (default: the task's own)"
+    )
+    asked.add_argument("--limit", type=_positive, metavar="N", help="the first N questions of each task (default: all)")
+    asked.add_argument("--batch-size", type=_positive, default=16, metavar="N", help="answers at a time (default: 16)")
+    asked.add_argument("--output", metavar="FILE", help="write everything, question by question, as JSON")
+    asked.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    asked.add_argument("--json", action="store_true", help="print the scores as JSON")
+
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
     ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
     ui.add_argument("--host", default="127.0.0.1", help="address to bind to (default: 127.0.0.1, this machine only)")
@@ -142,6 +164,12 @@ def parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
+    return int(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, given {text}")
     return int(text)
 
 

@@ -187,6 +187,14 @@ def load_tokenizer(name: str) -> Tokenizer:
     return _from_hub(name)
 
 
+def tokenizer_of(data: Any, cache: Path) -> Tokenizer:
+    """The tokenizer of a corpus, from its configuration: bytes where that has none. Raises DataError."""
+    if hasattr(data, "load_tokenizer"):
+        found: Tokenizer = data.load_tokenizer(cache)
+        return found
+    return load_tokenizer(getattr(data, "tokenizer", "bytes"))
+
+
 def _from_json(path: Path) -> Tokenizer:
     _library("tokenizers")
     try:

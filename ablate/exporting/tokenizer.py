@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.config import Experiment
-from ablate.data.tokenizers import END_OF_TEXT, Bytes, HuggingFace, SentencePiece, Tokenizer, load_tokenizer
+from ablate.data.tokenizers import END_OF_TEXT, Bytes, HuggingFace, SentencePiece, Tokenizer, tokenizer_of
 from ablate.errors import AblateError, DataError
 
 if TYPE_CHECKING:
@@ -29,11 +29,7 @@ PROBES = (
 
 def of(experiment: Experiment) -> Tokenizer:
     """The tokenizer that a run was trained with. Raises DataError where it is not there any more."""
-    data: Any = experiment.data
-    if hasattr(data, "load_tokenizer"):
-        found: Tokenizer = data.load_tokenizer(tracking.cache_folder())
-        return found
-    return load_tokenizer(getattr(data, "tokenizer", "bytes"))
+    return tokenizer_of(experiment.data, tracking.cache_folder())
 
 
 def end_of_text(experiment: Experiment) -> int | None:
