@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ablate.registry import Config, Names
 
@@ -13,7 +13,7 @@ class EvaluationConfig(Config):
     """Downstream tasks that are scored during training; they change none of its numbers. Needs ablate[eval]."""
 
     tasks: Names = ()
-    """Tasks of lm-evaluation-harness, such as arc_easy, piqa. None: no evaluation."""
+    """Tasks of lm-evaluation-harness, such as arc_easy,piqa or a list. None: no evaluation."""
     every_n_steps: int | None = Field(None, gt=0)
     """Updates between two evaluations; there is always one after the last update. None: that alone."""
     task_data: str | None = None
@@ -24,6 +24,11 @@ class EvaluationConfig(Config):
     """The first so many questions of each task. None: all."""
     batch_size: int = Field(16, gt=0)
     """Answers that are scored at a time."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
 
     def problems(self, task: str, strategy: str) -> list[tuple[tuple[str, ...], str, Any]]:
         """What is wrong in an experiment of such a task, trained by such a strategy: (path, message, given)."""

@@ -33,6 +33,8 @@ def log(run_id: str, scores: Mapping[str, Score], step: int) -> None:
 def read(experiment: str) -> dict[str, dict[str, Score]]:
     """Run -> task -> score, of all runs in an MLflow experiment that have any. Raises StoreError."""
     found: dict[str, dict[str, Score]] = {}
+    if not tracking.exists():
+        return found
     with tracking.patience(tracking.tracking_uri()):
         client = tracking.client()
         there = client.get_experiment_by_name(experiment)

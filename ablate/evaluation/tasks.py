@@ -40,11 +40,11 @@ def load(names: Sequence[str], task_data: str | Path | None = None, shots: int |
         paths = sorted({folder / FOLDERS[name] for name in names}) if known else None
         manager = harness.TaskManager(include_path=paths, include_defaults=not known)
         if unknown := [name for name in names if name not in manager.all_tasks]:
-            guess = did_you_mean(unknown[0], manager.all_tasks if not known else FOLDERS)
+            guess = did_you_mean(unknown[0], FOLDERS) or did_you_mean(unknown[0], manager.all_tasks)
             raise AblateError(
                 f"unknown task {unknown[0]!r}.{guess} Usual: {', '.join(FOLDERS)}; lm_eval ls tasks has all."
             )
-        asked = [name if task_data is None else _local(name, Path(task_data).expanduser()) for name in names]
+        asked = [name if task_data is None else _local(name, Path(task_data).expanduser(), shots) for name in names]
         try:
             loaded = manager.load(list(names) if task_data is None else {"group": "local", "task": asked})
         except OSError as error:  # and what datasets makes of a network that is away
@@ -62,15 +62,21 @@ def load(names: Sequence[str], task_data: str | Path | None = None, shots: int |
     return dict(loaded)
 
 
-def _local(name: str, folder: Path) -> dict[str, Any]:
+def _local(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
     """A task with its data under `folder`."""
     splits = find(name, folder)
-    parts = {f"{part}_split": split if split in splits else None for part, split in _PARTS}
+    asked = next(split for split in ("test", "validation") if split in splits)
     examples = next(split for split in ("train", "validation", "test") if split in splits)
-    return {"task": name, "custom_dataset": lambda **_: splits, "fewshot_split": examples, **parts}
-
-
-_PARTS = (("training", "train"), ("validation", "validation"), ("test", "test"))
+    if (shots or 0) >= len(splits[examples]):
+        raise DataError(f"The {examples} questions of {name} under {folder} are too few for --shots {shots}.")
+    return {
+        "task": name,
+        "custom_dataset": lambda **_: splits,
+        "training_split": "train" if "train" in splits else None,
+        "validation_split": "validation" if "validation" in splits else None,
+        "test_split": asked,  # only by this the harness knows that an example may be the question itself
+        "fewshot_split": examples,
+    }
 
 
 @contextlib.contextmanager

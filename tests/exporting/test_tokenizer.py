@@ -11,7 +11,7 @@ from ablate.exporting.tokenizer import PROBES
 
 transformers = pytest.importorskip("transformers")
 
-TEXTS = [*PROBES, "Āryabhaṭa (476–550)", "x" * 300, "\x01\x7f\x80\xa0\xad end"]
+TEXTS = [*PROBES, "Āryabhaṭa (476\u2013550)", "x" * 300, "\x01\x7f\x80\xa0\xad end"]
 PROSE = "The first text of all is short. Another one, with a comma; and 42 numbers! What follows? Nothing.\n"
 
 
