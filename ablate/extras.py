@@ -9,12 +9,12 @@ from ablate.errors import AblateError
 
 
 def library(name: str, extra: str) -> ModuleType:
-    """The library `name`, imported. Raises AblateError with the command that installs it."""
+    """The module `name`, imported. Raises AblateError with the command that installs its library."""
+    root = name.partition(".")[0]
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != name.partition(".")[0]:
+        if (error.name or "").partition(".")[0] != root:
             raise
-        raise AblateError(
-            f"This needs the library {name}, which is not installed: pip install 'ablate[{extra}]'"
-        ) from None
+        text = f"This needs the library {root}, which is not installed: pip install 'ablate[{extra}]'"
+        raise AblateError(text) from None

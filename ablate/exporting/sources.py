@@ -71,8 +71,8 @@ class Sources:
             whole = value.__name__
             self._imports[name] = f"import {whole}" if whole == name else f"import {whole} as {name}"
         elif inspect.isfunction(value) and _ours(value):
+            self._needs(value)  # its default values have to stand before it
             self._texts[name] = inspect.getsource(value).rstrip()
-            self._needs(value)
         elif inspect.isclass(value) and _ours(value) and issubclass(value, nn.Module):
             self._texts[name] = self._class(value)
         elif inspect.isclass(value) and _ours(value):  # such as a function with a gradient of its own

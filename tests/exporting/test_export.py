@@ -121,7 +121,7 @@ def test_a_plugin_is_exported_with_its_code(tmp_path, registries):
     (tmp_path / "mine.py").write_text(
         "import math\nfrom typing import Literal\nfrom torch import nn\n"
         "from ablate.norms import Placement, placements\n"
-        "ROOT = 0.25\n\n\ndef damp(x):\n    return x * math.sqrt(ROOT)\n\n\n"
+        "ROOT, POWER = 0.25, 2\n\n\ndef damp(x, power=POWER):\n    return x * math.sqrt(ROOT) * power / 2\n\n\n"
         "class MineResidual(nn.Module):\n    plus = 0.5\n\n"
         "    def __init__(self, site):\n        super().__init__()\n        self.norm = site.norm()\n"
         "        self.by = {'factor': 1.5}\n\n"
@@ -134,6 +134,21 @@ def test_a_plugin_is_exported_with_its_code(tmp_path, registries):
     export(str(file), "hf", tmp_path / "out")
     tokens = torch.arange(SEQ)[None]
     torch.testing.assert_close(loaded(tmp_path / "out")(tokens).logits, ours(tokens))
+
+
+def test_a_name_that_the_file_has_already_is_refused(tmp_path, registries):
+    (tmp_path / "mine.py").write_text(
+        "from typing import Literal\nfrom torch import nn\nfrom ablate.norms import Placement, placements\n"
+        "def step(x):\n    return x\n"
+        "class MineResidual(nn.Module):\n"
+        "    def __init__(self, site):\n        super().__init__()\n"
+        "    def forward(self, x, f, *args):\n        return x + step(f(x, *args))\n"
+        "@placements.register\nclass Mine(Placement):\n    kind: Literal['mine'] = 'mine'\n"
+        "    def residual(self, site):\n        return MineResidual(site)\n"
+    )
+    file, _ = checkpoint(tmp_path, {"plugins": str(tmp_path / "mine.py"), "norm": "mine"})
+    with pytest.raises(AblateError, match="Two different things are called step"):
+        export(str(file), "hf", tmp_path / "out")
 
 
 def test_what_cannot_be_written_down_is_refused(tmp_path, registries):
