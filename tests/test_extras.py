@@ -1,7 +1,5 @@
 """A library that is not installed is told with the command that installs it."""
 
-import sys
-
 import pytest
 
 from ablate.errors import AblateError
@@ -16,8 +14,3 @@ def test_what_is_missing_is_told(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="another_thing"):
         library("broken_thing", "hf")
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    from ablate.exporting.memory import to_hf
-
-    with pytest.raises(AblateError, match=r"pip install 'ablate\[hf\]'"):
-        to_hf(None)

@@ -22,9 +22,9 @@ class Row:
     shots: int
     metric: str
     n: int
-    """Questions of the baseline, or of the first arm that has it."""
+    """Questions that every run of every arm was asked."""
     means: dict[str, float]
-    """Arm -> the mean over its runs."""
+    """Arm -> the mean over its runs, on those questions."""
     differences: dict[str, Difference]
     """Arm -> how much above the baseline, paired by question."""
 
@@ -71,16 +71,20 @@ def _rows(runs: Mapping[str, list[Mapping[str, Score]]], baseline: str) -> list[
             if all(task in s and s[task].shots == shots and metric in s[task].metrics for s in found)
         }
         paired = {arm: by_question(scores, metric) for arm, scores in of.items()}
-        means = {arm: sum(s.metrics[metric] for s in scores) / len(scores) for arm, scores in of.items()}
         is_mean = all(metric in s.stderr for scores in of.values() for s in scores)
+        common = set.intersection(*(set(values) for values in paired.values())) if of else set()
+        if is_mean and common:  # some may have been asked less than others
+            paired = {arm: {q: v for q, v in values.items() if q in common} for arm, values in paired.items()}
+            means = {arm: sum(values.values()) / len(values) for arm, values in paired.items()}
+        else:
+            means = {arm: sum(s.metrics[metric] for s in scores) / len(scores) for arm, scores in of.items()}
         compared = {
             arm: found
             for arm in of
             if is_mean and arm != baseline and baseline in of and (found := difference(paired[arm], paired[baseline]))
         }
         if of:
-            n = len(of.get(baseline, next(iter(of.values())))[0].questions)
-            rows.append(Row(task, shots, metric, n, means, compared))
+            rows.append(Row(task, shots, metric, len(common), means, compared))
     return rows
 
 

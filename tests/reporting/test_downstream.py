@@ -1,5 +1,7 @@
 """Downstream scores in the report of a sweep."""
 
+from dataclasses import replace
+
 import pytest
 
 from ablate.evaluation import results
@@ -37,6 +39,15 @@ def test_runs_of_the_arms_are_paired_by_question(confirmed, tmp_path, monkeypatc
     assert "Downstream tasks" in demo.page()
     assert "Downstream tasks" in demo.table()
     assert demo.to_dict()["downstream"]["rows"][0]["differences"]["mix"]["n"] == 40
+
+
+def test_means_are_over_the_questions_that_all_were_asked(confirmed, monkeypatch):
+    known = {confirmed.best("pre").run_id: {"piqa": score([1.0, 0.0, 1.0, 1.0])}}
+    known[confirmed.best("post").run_id] = {"piqa": score([0.0, 1.0])}
+    monkeypatch.setattr(results, "read", lambda experiment: known)
+    (row,) = downstream(replace(confirmed, confirmed={})).rows
+    assert (row.n, row.means) == (2, {"pre": 0.5, "post": 0.5})
+    assert row.differences["post"].mean == 0.0
 
 
 def test_nothing_is_said_where_nothing_was_evaluated(made):
