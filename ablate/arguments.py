@@ -17,6 +17,7 @@ examples:
   ablate export RUN_ID --to hf --output exported
   ablate diagnose sweep:demo/pre sweep:demo/post
   ablate wordsim RUN_ID --pairs SimLex-999.txt
+  ablate evaluate RUN_ID --tasks arc_easy,piqa
   ablate ui
 
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
@@ -59,6 +60,14 @@ _WHAT = "angular, pruning, gradients, jacobian, variance, with commas between (d
 _DATA = (
     "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
     "(default: the validation data of the model's own experiment)"
+)
+_EVALUATE = """\
+ablate evaluate RUN_ID --tasks arc_easy,piqa
+  ablate evaluate sweep:demo --tasks arc_easy,boolq --task-data tasks --limit 200
+  ablate evaluate sweep:demo/pre hf:gpt2 --tasks lambada_openai --json"""
+_SCORED = (
+    "a run's id, the path of its last.ckpt, sweep:NAME/ARM, sweep:NAME for every arm, or hf: and a model of "
+    "transformers (the code in a local folder is run)"
 )
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
@@ -164,6 +173,18 @@ def parser() -> argparse.ArgumentParser:
     like.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)
     like.add_argument("--neighbours", type=_positive, default=100, metavar="N", help=_NEIGHBOURS)
     like.add_argument("--json", action="store_true", help="print as JSON")
+    asked = verb("evaluate", "score trained language models on downstream tasks (needs ablate[eval])", _EVALUATE)
+    asked.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
+    asked.add_argument("--tasks", type=_names, required=True, metavar="A,B,...", help="of lm-evaluation-harness")
+    asked.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
+    asked.add_argument(
+        "--shots", type=_whole, metavar="N", help="solved examples before each question (default: the task's own)"
+    )
+    asked.add_argument("--limit", type=_positive, metavar="N", help="the first N questions of each task (default: all)")
+    asked.add_argument("--batch-size", type=_positive, default=16, metavar="N", help="answers at a time (default: 16)")
+    asked.add_argument("--output", metavar="FILE", help="write everything, question by question, as JSON")
+    asked.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    asked.add_argument("--json", action="store_true", help="print the scores as JSON")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
     ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")
@@ -192,6 +213,12 @@ def _positive(text: str) -> int:
 
 def _positive_or_auto(text: str) -> int | Literal["auto"]:
     return "auto" if text == "auto" else _positive(text)
+
+
+def _whole(text: str) -> int:
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, given {text}")
+    return int(text)
 
 
 def _names(text: str) -> list[str]:

@@ -346,6 +346,20 @@ def _diagnose(given: argparse.Namespace) -> int:
     return 0
 
 
+def _evaluate(given: argparse.Namespace) -> int:
+    from ablate.recipes.evaluate import How, evaluate, render, to_dict, write
+
+    how = How(given.tasks, given.task_data, given.shots, given.limit, given.batch_size)
+    found = evaluate(given.models, how, given.storage)
+    if given.output:
+        write(found, given.output)
+    if given.json:
+        print(json.dumps(to_dict(found), indent=2))
+    else:
+        render(found, _console())
+    return 0
+
+
 def _ui(given: argparse.Namespace) -> int:
     from ablate.ui import serve
 

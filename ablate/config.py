@@ -16,6 +16,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from ablate import plugins
 from ablate.data import DataConfig, data_kinds
 from ablate.errors import ConfigError, Problem, did_you_mean
+from ablate.evaluation.config import EvaluationConfig
 from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.reading import read_yaml
@@ -46,6 +47,8 @@ class Experiment(Config):
     """How long, in what batches, in what precision."""
     warm_start: WarmStart | None = None
     """Weights of another run to start from, and weights that are not trained. None: all start by `init` and learn."""
+    evaluation: EvaluationConfig = EvaluationConfig()
+    """Downstream tasks that are scored during training."""
     seed: int = Field(0, ge=0)
     """What the initial weights, the order of the data and any random depth depend on. Not the validation split."""
     plugins: Names = ()
@@ -76,6 +79,8 @@ class Experiment(Config):
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
             found.append((("schedule", field), text, getattr(self.schedule, field)))
         found += [(("trainer", *path), text, given) for path, text, given in trainer.problems()]
+        problems = self.evaluation.problems(self.model.task, trainer.strategy)
+        found += [(("evaluation", *path), text, given) for path, text, given in problems]
         batch = trainer.batch_size // trainer.accumulate
         found += [(("data", *path), text, given) for path, text, given in self.data.problems(batch)]
         if found:

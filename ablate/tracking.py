@@ -111,6 +111,11 @@ def client() -> MlflowClient:
     return found
 
 
+def exists() -> bool:
+    """Whether there is a store to read from: a server, or a database that has been made."""
+    return remote() or not (file := sqlite_file(tracking_uri())) or Path(file).exists()
+
+
 def remote() -> bool:
     """Whether the store is a server, which may be away and come back."""
     return tracking_uri().startswith("http")

@@ -36,10 +36,6 @@ class Topics(DataConfig):
     seq_len: int = Field(128, ge=1)
     """Bytes of one training example. A window takes one byte more, which is the target of the last."""
 
-    def own_tokenizer(self, cache: Path) -> Tokenizer:
-        """Bytes."""
-        return load_tokenizer("bytes")
-
     def load(self, cache: Path) -> Corpus:
         try:
             topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
@@ -142,7 +138,7 @@ class Text(DataConfig):
     def load(self, cache: Path) -> Corpus:
         whole = self._whole(cache)
         train, val = self._sides(whole, cache)
-        tokenizer = self._tokenizer(train, cache)
+        tokenizer = self.load_tokenizer(cache, train)
         maker = Maker(tokenizer, self.seq_len, self.layout == "documents", cache)
         limit = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
         fingerprints = [whole.fingerprint]
@@ -202,16 +198,14 @@ class Text(DataConfig):
             return train, val
         return whole, None
 
-    def own_tokenizer(self, cache: Path) -> Tokenizer:
-        """The tokenizer that the text is read with; bpe-N is trained on the training text if it is not in `cache`."""
-        if bpe_size(self.tokenizer) is None:
-            return load_tokenizer(self.tokenizer)
-        whole = self._whole(cache)
-        return self._tokenizer(self._sides(whole, cache)[0], cache)
-
-    def _tokenizer(self, train: Source, cache: Path) -> Tokenizer:
+    def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
+        """The tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""
         size = bpe_size(self.tokenizer)
-        return load_tokenizer(self.tokenizer) if size is None else trained_bpe(size, train, cache)
+        if size is None:
+            return load_tokenizer(self.tokenizer)
+        if train is None:
+            train, _ = self._sides(self._whole(cache), cache)
+        return trained_bpe(size, train, cache)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:
         """Raises DataError where `val`, from the field `where`, is also trained on."""

@@ -103,6 +103,11 @@ class HuggingFace:
         self.identity = "tokenizer.json " + hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
         self.end_of_text: int | None = _end_of_text(tokenizer.get_vocab(with_added_tokens=True))
 
+    @property
+    def json(self) -> str:
+        """What a tokenizer.json of it holds."""
+        return str(self._tokenizer.to_str())
+
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
         used_threads()
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
@@ -148,6 +153,11 @@ class SentencePiece:
         eos = int(processor.eos_id())
         self.end_of_text: int | None = eos if eos >= 0 else None
 
+    @property
+    def model(self) -> bytes:
+        """What a *.model file of it holds."""
+        return bytes(self._processor.serialized_model_proto())
+
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
         threads = torch.get_num_threads()
         return [np.asarray(ids, np.uint32) for ids in self._processor.encode(texts, out_type=int, num_threads=threads)]
@@ -175,6 +185,14 @@ def load_tokenizer(name: str) -> Tokenizer:
     if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
         raise DataError(f"There is no tokenizer {path}.{suggestion(path)} {ACCEPTED}")
     return _from_hub(name)
+
+
+def tokenizer_of(data: Any, cache: Path) -> Tokenizer:
+    """The tokenizer of a corpus, from its configuration: bytes where that has none. Raises DataError."""
+    if hasattr(data, "load_tokenizer"):
+        found: Tokenizer = data.load_tokenizer(cache)
+        return found
+    return load_tokenizer(getattr(data, "tokenizer", "bytes"))
 
 
 def _from_json(path: Path) -> Tokenizer:

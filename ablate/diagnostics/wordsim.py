@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate import tracking
-from ablate.data.tokenizers import Tokenizer
+from ablate.data.tokenizers import Tokenizer, tokenizer_of
 from ablate.errors import AblateError, DataError
 from ablate.training.source import Source, find
 
@@ -185,7 +185,7 @@ def _of_model(name: str, source: Source, tables: dict[str, list[Pair]]) -> list[
     if any(weight not in source.state for weight in LAYERS.values()):
         raise AblateError(f"{name} is a {source.experiment.model.kind}: word vectors are those of a language model.")
     data: Any = source.experiment.data
-    tokenizer = data.own_tokenizer(tracking.cache_folder())
+    tokenizer = tokenizer_of(data, tracking.cache_folder())
     known: dict[str, int | None] = {}
 
     def tokens(word: str) -> int | None:

@@ -57,12 +57,7 @@ def _safetensors(source: Source, folder: Path) -> str:
 
 
 def _hub(source: Source, folder: Path) -> str:
-    if source.experiment.model.kind != "llama":
-        kind = source.experiment.model.kind
-        raise AblateError(
-            f"hf is for language models, this is a {kind}. Accepted for it: timm, consolidated, safetensors."
-        )
-    files = hub.plain(source) if hub.is_plain(source.experiment) else hub.own(source)
+    files = hub.files(source)
     save(files.weights, folder, {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(files.config, indent=2) + "\n", encoding="utf-8")
     for name, text in files.texts.items():

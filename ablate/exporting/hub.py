@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,11 +11,24 @@ from typing import Any
 from torch import Tensor
 
 from ablate.config import Experiment
+from ablate.errors import AblateError
+from ablate.exporting import tokenizer
 from ablate.exporting.sources import Sources, blueprint
 from ablate.training.source import Source
 
 TEMPLATE = Path(__file__).with_name("modeling_template.py")
-MARK, TABLE = "# (the trained model's classes)", "CLASSES: dict[str, type[nn.Module]] = {}"
+CODE, HEAD = "modeling_ablate.py", "lm_head.weight"
+MARK = """\
+LlamaModel: Any = nn.Module  # the code of the trained model takes the place of these two
+causal: Any = None
+"""
+TABLE = "CLASSES: dict[str, type[nn.Module]] = {}"
+AUTO = {
+    "AutoConfig": "AblateConfig",
+    "AutoModel": "AblateModel",
+    "AutoModelForCausalLM": "AblateForCausalLM",
+    "AutoModelForSequenceClassification": "AblateForSequenceClassification",
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +40,15 @@ class Files:
     words: str
     texts: Mapping[str, str] = field(default_factory=dict)
     """File name -> content."""
+
+
+def files(source: Source) -> Files:
+    """Whatever suits. Raises AblateError for what is no language model, or cannot be written down."""
+    if (kind := source.experiment.model.kind) != "llama":
+        raise AblateError(
+            f"hf is for language models, this is a {kind}. Accepted for it: timm, consolidated, safetensors."
+        )
+    return plain(source) if is_plain(source.experiment) else own(source)
 
 
 def is_plain(experiment: Experiment) -> bool:
@@ -43,7 +66,7 @@ def plain(source: Source) -> Files:
     width = model.hidden // heads
     weights: dict[str, Tensor] = {}
     for name, value in source.state.items():
-        if name == "lm_head.weight":
+        if name == HEAD:
             if not model.tie_embeddings:
                 weights[name] = value
         elif name.endswith("attn.qkv_proj.weight"):
@@ -76,24 +99,28 @@ def _layer(name: str, ours: str, theirs: str) -> str:
 
 def own(source: Source) -> Files:
     """With a file of code: the classes of its modules, and in the configuration how they are put together."""
-    sources = Sources()
-    tree = blueprint(source.model(), sources)
-    table = sources.table()
-    text = TEMPLATE.read_text(encoding="utf-8").replace(MARK, sources.text().strip() + "\n").replace(TABLE, table)
-    names = {"AutoConfig": "AblateConfig", "AutoModelForCausalLM": "AblateForCausalLM"}
+    template = TEMPLATE.read_text(encoding="utf-8")
+    sources = Sources(_names(template))
+    tree = blueprint(source.model(), sources, "hidden_state")
+    del tree["children"]["lm_head"], tree["class"]
+    text = template.replace(MARK, sources.text().strip() + "\n").replace(TABLE, sources.table())
     config = {
         "architectures": ["AblateForCausalLM"],
         "model_type": "ablate",
-        "auto_map": {auto: f"modeling_ablate.{name}" for auto, name in names.items()},
+        "auto_map": {auto: f"{Path(CODE).stem}.{name}" for auto, name in AUTO.items()},
         **_common(source),
-        "use_cache": False,
         "norm": source.experiment.norm.model_dump(mode="json"),
         "modules": tree,
     }
-    weights = {f"model.{name}": value for name, value in source.state.items()}
-    if source.experiment.model.model_dump().get("tie_embeddings"):
-        del weights["model.lm_head.weight"]
-    return Files(config, weights, "with its own code: trust_remote_code=True", {"modeling_ablate.py": text})
+    weights = {name if name == HEAD else f"model.{name}": value for name, value in source.state.items()}
+    if config["tie_word_embeddings"]:
+        del weights[HEAD]
+    return Files(config, weights, "with its own code: trust_remote_code=True", {CODE: text})
+
+
+def _names(code: str) -> set[str]:
+    """What a file defines."""
+    return {part.name for part in ast.parse(code).body if isinstance(part, (ast.FunctionDef, ast.ClassDef))}
 
 
 def _common(source: Source) -> dict[str, Any]:
@@ -107,5 +134,9 @@ def _common(source: Source) -> dict[str, Any]:
         "num_attention_heads": model.heads,
         "max_position_embeddings": length,
         "tie_word_embeddings": model.tie_embeddings,
-        "torch_dtype": "float32",
+        "torch_dtype": str(next(iter(source.state.values())).dtype).removeprefix("torch."),
+        # transformers' LLaMA has others of its own, where nothing is said
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.end_of_text(source.experiment),
+        "pad_token_id": None,
     }

@@ -6,15 +6,23 @@ constructors: which of them is where, and with which factors, is in `config.json
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import transformers
 from torch import Tensor, nn
-from transformers import GenerationMixin, PretrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import CausalLMOutput
+from transformers import DynamicCache, GenerationMixin, PretrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPast,
+    CausalLMOutputWithPast,
+    SequenceClassifierOutputWithPast,
+)
 
-# (the trained model's classes)
+LlamaModel: Any = nn.Module  # the code of the trained model takes the place of these two
+causal: Any = None
 
 CLASSES: dict[str, type[nn.Module]] = {}
 
@@ -24,12 +32,17 @@ def build(tree: dict[str, Any]) -> nn.Module:
     kind = CLASSES[tree["class"]]
     module = kind.__new__(kind)
     nn.Module.__init__(module)
+    return fill(module, tree)
+
+
+def fill(module: nn.Module, tree: dict[str, Any]) -> nn.Module:
+    """Gives `module` the attributes, parameters, buffers and children of `tree`."""
     for name, value in tree.get("attributes", {}).items():
         setattr(module, name, value)
     for name, shape in tree.get("parameters", {}).items():
-        module.register_parameter(name, None if shape is None else nn.Parameter(torch.empty(shape)))
+        module.register_parameter(name, None if shape is None else nn.Parameter(torch.ones(shape)))
     for name, (shape, dtype) in tree.get("buffers", {}).items():
-        module.register_buffer(name, torch.empty(shape, dtype=getattr(torch, dtype)))
+        module.register_buffer(name, torch.ones(shape, dtype=getattr(torch, dtype)))
     for name, child in tree.get("children", {}).items():
         module.add_module(name, build(child))
     return module
@@ -39,52 +52,226 @@ class AblateConfig(PretrainedConfig):
     """`modules` describes the tree of modules; the other fields are what others ask of a language model."""
 
     model_type = "ablate"
+    keys_to_ignore_at_inference = ["past_key_values"]
 
-    def __init__(self, modules: dict[str, Any] | None = None, **fields: Any) -> None:
-        self.modules = modules
+    def __init__(self, modules: dict[str, Any] | None = None, use_cache: bool = True, **fields: Any) -> None:
+        self.modules, self.use_cache = modules, use_cache
         super().__init__(**fields)
 
 
-class AblateForCausalLM(PreTrainedModel, GenerationMixin):
-    """Token ids to logits. Without a cache of keys and values; padding must stand on the right."""
+class AblatePreTrainedModel(PreTrainedModel):
+    """What the models below have in common. Their embedding keeps the size that it was trained with."""
 
     config_class = AblateConfig
     base_model_prefix = "model"
-    _tied = {"model.lm_head.weight": "model.embed_tokens.weight"}
-    _tied_weights_keys = _tied if int(transformers.__version__.split(".")[0]) >= 5 else list(_tied)
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _no_split_modules = ["Block"]
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """Of what a checkpoint does not have, such as a new head."""
+        if isinstance(module, (nn.Linear, nn.Embedding)):
+            nn.init.normal_(module.weight, std=0.02)
+
+    def resize_token_embeddings(self, new_num_tokens: int | None = None, *args: Any, **given: Any) -> nn.Module:
+        if new_num_tokens not in (None, self.config.vocab_size):
+            raise ValueError(
+                f"The vocabulary of this model has {self.config.vocab_size} tokens, and its embedding cannot be "
+                f"resized (to {new_num_tokens}). Use a token that it has, such as eos_token as pad_token."
+            )
+        return self.get_input_embeddings()
+
+
+class AblateModel(AblatePreTrainedModel, LlamaModel):
+    """Token ids to the hidden state after the final norm, with a cache of keys and values, padded on either side."""
+
+    _keys_to_ignore_on_load_unexpected = [r"lm_head\.", r"score\."]
 
     def __init__(self, config: AblateConfig) -> None:
         super().__init__(config)
         assert config.modules is not None
-        self.model: Any = build(config.modules)
+        fill(self, config.modules)
+        self.gradient_checkpointing = False
         self.post_init()
 
-    def _init_weights(self, module: nn.Module) -> None:
-        pass  # they are loaded
+    def get_input_embeddings(self) -> nn.Module:
+        return self.embed_tokens
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **ignored: Any,
+    ) -> BaseModelOutputWithPast:
+        """`last_hidden_state` [batch, seq, hidden]. `attention_mask`: [batch, past + seq], 0 for padding, or
+        [batch, 1, seq, keys] as attention takes it. `position_ids` count from the first token that is no padding."""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give either input_ids or inputs_embeds")
+        x = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        recompute = self.gradient_checkpointing and self.training
+        cache = past_key_values
+        if cache is None and (self.config.use_cache if use_cache is None else use_cache) and not recompute:
+            cache = DynamicCache()
+        past = 0 if cache is None else int(cache.get_seq_length())
+        position, mask = positions(attention_mask, past, x)
+
+        states: list[Tensor] | None = [] if output_hidden_states else None
+        layers = [
+            partial(step, layer, partial(attend, cache, index, mask), states) for index, layer in enumerate(self.layers)
+        ]
+        if recompute:
+            layers = [partial(self._gradient_checkpointing_func, layer) for layer in layers]
+        x = self.hidden_state(x, position if position_ids is None else position_ids, layers)
+        return BaseModelOutputWithPast(
+            last_hidden_state=x,
+            past_key_values=cache,
+            hidden_states=None if states is None else (*states, x),
+        )
+
+
+def positions(given: Tensor | None, past: int, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """(position of each token, which keys it sees), the latter None where these are all up to itself. `given` is the
+    mask over `past` cached tokens and those of `x`."""
+    seq, device = x.shape[1], x.device
+    position = torch.arange(past, past + seq, device=device)
+    if given is not None and given.ndim == 4:
+        return position, given
+    padded = given is not None and not bool(given.all())
+    if not padded and past == 0:
+        return position, None
+    query, key = position.unsqueeze(1), torch.arange(past + seq, device=device)
+    seen = (key <= query)[None, None]  # [1, 1, seq, past + seq]
+    if padded:
+        assert given is not None
+        if given.shape[-1] != past + seq:
+            raise ValueError(f"attention_mask is over {given.shape[-1]} tokens, and there are {past} + {seq}")
+        # padding sees itself: of nothing at all there would be no average
+        seen = seen & given.bool()[:, None, None] | (key == query)
+        position = (given.long().cumsum(-1) - 1).clamp(min=0)[:, past:]
+    return position, seen
+
+
+def attend(cache: Any, index: int, mask: Tensor | None, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """The attention of layer `index`, whose keys and values are kept in the `cache`, if there is one."""
+    if cache is not None:
+        k, v = cache.update(k, v, index)
+    if mask is None:
+        return causal(q, k, v)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=k.shape[1] != q.shape[1])
+
+
+def step(layer: nn.Module, how: Callable[..., Tensor], states: list[Tensor] | None, x: Tensor, table: Tensor) -> Tensor:
+    """One layer, attending as `how` says. Its input is kept in `states`, if that is asked for."""
+    if states is not None:
+        states.append(x)
+    return layer(x, table, how)
+
+
+class AblateForCausalLM(AblatePreTrainedModel, GenerationMixin):
+    """Token ids to logits."""
+
+    _tied = {"lm_head.weight": "model.embed_tokens.weight"}
+    _tied_weights_keys = _tied if int(transformers.__version__.split(".")[0]) >= 5 else list(_tied)
+
+    def __init__(self, config: AblateConfig) -> None:
+        super().__init__(config)
+        self.model = AblateModel(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
         return self.model.embed_tokens
 
     def get_output_embeddings(self) -> nn.Module:
-        return self.model.lm_head
-
-    def prepare_inputs_for_generation(self, input_ids: Tensor, **given: Any) -> dict[str, Any]:
-        return {"input_ids": input_ids, "attention_mask": given.get("attention_mask")}
+        return self.lm_head
 
     def forward(
         self,
-        input_ids: Tensor,
+        input_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
         labels: Tensor | None = None,
-        **ignored: Any,
-    ) -> CausalLMOutput:
-        """Logits [batch, seq, vocabulary], and with `labels` the mean loss of predicting each from those before it."""
-        if attention_mask is not None and attention_mask.shape[-1] > 1:
-            mask = attention_mask.bool()
-            if bool((mask[:, 1:] & ~mask[:, :-1]).any()):
-                raise ValueError("padding must stand on the right: tokenizer.padding_side = 'right'")
-        logits = self.model(input_ids)
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        output_hidden_states: bool | None = None,
+        **given: Any,
+    ) -> CausalLMOutputWithPast:
+        """Logits [batch, seq, vocabulary], of the last `logits_to_keep` positions if that is not 0; with `labels`, of
+        which -100 does not count, the mean loss of predicting each from those before it."""
+        out = self.model(
+            input_ids,
+            attention_mask,
+            position_ids,
+            past_key_values,
+            inputs_embeds,
+            use_cache,
+            output_hidden_states,
+        )
+        kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
+        logits = self.lm_head(out.last_hidden_state[:, kept])
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(logits[:, :-1].float().flatten(0, 1), labels[:, 1:].flatten())
-        return CausalLMOutput(loss=loss, logits=logits)
+            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **given)
+        return CausalLMOutputWithPast(
+            loss=loss, logits=logits, past_key_values=out.past_key_values, hidden_states=out.hidden_states
+        )
+
+
+class AblateForSequenceClassification(AblatePreTrainedModel):
+    """Token ids to one score for each of `num_labels`, from the last token that is no padding."""
+
+    def __init__(self, config: AblateConfig) -> None:
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.model = AblateModel(config)
+        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.model.embed_tokens
+
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Any = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        output_hidden_states: bool | None = None,
+        **ignored: Any,
+    ) -> SequenceClassifierOutputWithPast:
+        """Scores [batch, num_labels]. Without `attention_mask`, padding is what `config.pad_token_id` says."""
+        out = self.model(
+            input_ids,
+            attention_mask,
+            position_ids,
+            past_key_values,
+            inputs_embeds,
+            use_cache,
+            output_hidden_states,
+        )
+        logits = self.score(out.last_hidden_state)
+        seq = torch.arange(logits.shape[1], device=logits.device)
+        if attention_mask is not None:
+            there = attention_mask[:, -len(seq) :] != 0
+        elif input_ids is not None and self.config.pad_token_id is not None:
+            there = input_ids != self.config.pad_token_id
+        else:
+            there = torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+        last = (seq * there).argmax(-1)
+        scores = logits[torch.arange(len(logits), device=logits.device), last]
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(logits=logits, labels=labels, pooled_logits=scores, config=self.config)
+        return SequenceClassifierOutputWithPast(
+            loss=loss, logits=scores, past_key_values=out.past_key_values, hidden_states=out.hidden_states
+        )

@@ -3,6 +3,7 @@ constructors."""
 
 from __future__ import annotations
 
+import ast
 import dis
 import inspect
 import textwrap
@@ -20,21 +21,25 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class Sources:
-    """Collects the code of module classes and of what they use. The file has `torch` and `nn` already."""
+    """Collects the code of module classes and of what they use. The file has `torch` and `nn` already, and whatever is
+    called one of `taken`."""
 
-    def __init__(self) -> None:
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.taken = set(taken)
         self.classes: dict[str, type[nn.Module]] = {}  # as the blueprint names them
         self.used: dict[type[nn.Module], set[str]] = {}  # attributes that the methods of a class look at
         self._texts: dict[str, str] = {}  # global name -> code
         self._imports: dict[str, str] = {}
         self._owners: dict[str, Any] = {}
+        self._entries: dict[type[nn.Module], str] = {}
 
-    def add(self, cls: type[nn.Module]) -> str:
-        """The name of a module class in the blueprint; its code is collected."""
+    def add(self, cls: type[nn.Module], entry: str = "forward") -> str:
+        """The name of a module class in the blueprint; its code is collected, from the method `entry` on."""
         if not _ours(cls):
             name = f"{cls.__module__}.{cls.__qualname__}"
             self.classes[name] = cls
             return name
+        self._entries[cls] = entry
         self._global(cls.__name__, cls)
         self.classes[cls.__name__] = cls
         return cls.__name__
@@ -55,9 +60,9 @@ class Sources:
 
     def _global(self, name: str, value: Any) -> None:
         """Collects what a method finds under a global name. Raises AblateError where that cannot be written down."""
+        if name in self.taken or self._owners.get(name, value) is not value:
+            raise AblateError(f"Two different things are called {name} in the model's code; rename one of them.")
         if name in self._owners:
-            if self._owners[name] is not value:
-                raise AblateError(f"Two different things are called {name} in the model's code; rename one of them.")
             return
         self._owners[name] = value
         if value in (torch, nn):
@@ -66,14 +71,14 @@ class Sources:
             whole = value.__name__
             self._imports[name] = f"import {whole}" if whole == name else f"import {whole} as {name}"
         elif inspect.isfunction(value) and _ours(value):
+            self._needs(value)  # its default values have to stand before it
             self._texts[name] = inspect.getsource(value).rstrip()
-            self._needs(value.__code__, value.__globals__)
         elif inspect.isclass(value) and _ours(value) and issubclass(value, nn.Module):
             self._texts[name] = self._class(value)
         elif inspect.isclass(value) and _ours(value):  # such as a function with a gradient of its own
             self._texts[name] = inspect.getsource(value).rstrip()
             for function in filter(None, map(_function, vars(value).values())):
-                self._needs(function.__code__, function.__globals__)
+                self._needs(function)
         elif isinstance(value, PLAIN):
             self._texts[name] = f"{name} = {value!r}"
         elif getattr(value, "__module__", None) and not _ours(value):
@@ -82,10 +87,10 @@ class Sources:
             raise AblateError(f"The model's code uses {name} ({type(value).__name__}), which an export cannot hold.")
 
     def _class(self, cls: type[nn.Module]) -> str:
-        """The class with its `forward` and the methods that it calls."""
+        """The class with the method that it is entered by and those that this calls."""
         used = self.used[cls] = set()
         parts: list[str] = []
-        todo, done = ["forward"], set()
+        todo, done = [self._entries.get(cls, "forward")], set()
         while todo:
             method = todo.pop()
             done.add(method)
@@ -93,16 +98,19 @@ class Sources:
             if function is None:
                 continue
             parts.append(textwrap.indent(textwrap.dedent(inspect.getsource(function)).rstrip(), "    "))
-            attributes = self._needs(function.__code__, function.__globals__)
+            attributes = self._needs(function)
             used |= attributes
             todo += sorted(attributes - done - set(todo))
         document = inspect.cleandoc(cls.__doc__ or cls.__name__)
         document = textwrap.indent(f'"""{document}{chr(10) * (chr(10) in document)}"""', "    ")
         return "\n\n".join([f"class {cls.__name__}(nn.Module):\n{document}", *parts])
 
-    def _needs(self, code: types.CodeType, names: dict[str, Any]) -> set[str]:
+    def _needs(self, function: types.FunctionType) -> set[str]:
         """Collects the globals of a function; the attributes that it looks at."""
-        attributes = set()
+        code, names, attributes = function.__code__, function.__globals__, set()
+        for name in _default_names(function):
+            if name in names:
+                self._global(name, names[name])
         for part in _nested(code):
             for step in dis.get_instructions(part):
                 if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in names:
@@ -114,11 +122,11 @@ class Sources:
         return attributes
 
 
-def blueprint(module: nn.Module, sources: Sources) -> dict[str, Any]:
+def blueprint(module: nn.Module, sources: Sources, entry: str = "forward") -> dict[str, Any]:
     """A module as plain values: class, attributes, shapes of parameters and buffers, children. Raises AblateError for
-    an attribute that `forward` looks at and that is no plain value."""
+    an attribute that the method `entry` looks at and that is no plain value."""
     cls = type(module)
-    tree: dict[str, Any] = {"class": sources.add(cls)}
+    tree: dict[str, Any] = {"class": sources.add(cls, entry)}
     used = sources.used.get(cls, set())
     kept = {name: value for name, value in vars(module).items() if name not in _EVERY}
     for name in used - set(kept):  # attributes of the class, but for methods, which are in its code
@@ -169,6 +177,16 @@ def _function(found: Any) -> types.FunctionType | None:
         found = found.fget
     found = getattr(found, "__func__", found)
     return found if inspect.isfunction(found) and _ours(found) else None
+
+
+def _default_names(function: types.FunctionType) -> list[str]:
+    """The names in the default values of a function's arguments, which its code does not show."""
+    if not (function.__defaults__ or function.__kwdefaults__):
+        return []
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+    assert isinstance(tree, ast.FunctionDef)
+    defaults = [*tree.args.defaults, *filter(None, tree.args.kw_defaults)]
+    return [part.id for value in defaults for part in ast.walk(value) if isinstance(part, ast.Name)]
 
 
 def _nested(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -5,7 +5,7 @@ Names follow `transformers`; query, key and value are one matrix, and so are gat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -76,18 +76,18 @@ class Llama(ModelConfig):
 
 
 class Rotary(nn.Module):
-    """The rotary embedding's table: [2, seq, 1, head_dim], cosines and signed sines, computed in float32."""
+    """The rotary embedding's table for positions [seq] or [batch, seq]: [2, ..., seq, 1, head_dim], cosines and signed
+    sines, computed in float32."""
 
     def __init__(self, head_dim: int, base: float) -> None:
         super().__init__()
         self.head_dim, self.base = head_dim, base
 
-    def forward(self, length: int, device: torch.device) -> Tensor:
-        half = torch.arange(0, self.head_dim, 2, device=device, dtype=torch.float32)
-        position = torch.arange(length, device=device, dtype=torch.float32)
-        angle = torch.outer(position, self.base ** (-half / self.head_dim))  # [seq, head_dim / 2]
+    def forward(self, position: Tensor) -> Tensor:
+        half = torch.arange(0, self.head_dim, 2, device=position.device, dtype=torch.float32)
+        angle = position.float().unsqueeze(-1) * self.base ** (-half / self.head_dim)  # [seq, head_dim / 2]
         cos, sin = angle.cos(), angle.sin()
-        return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)]).unsqueeze(2)
+        return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)]).unsqueeze(-2)
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
@@ -97,8 +97,17 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     return torch.addcmul(x * cos, torch.cat([second, first], -1), sin)
 
 
+Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""Queries [batch, heads, seq, head_dim], keys and values [batch, kv_heads, seq, head_dim] -> as the queries."""
+
+
+def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What training attends with. Generation has a cache of keys and values instead, and padding (see `exporting`)."""
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
+
+
 class Attention(nn.Module):
-    """Causal self-attention. [batch, seq, hidden] -> the same."""
+    """Self-attention, causal unless `attend` is another. [batch, seq, hidden] -> the same."""
 
     def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
         super().__init__()
@@ -109,18 +118,12 @@ class Attention(nn.Module):
         self.norm = norm.layer.build(config.hidden) if placed.inner_norm else nn.Identity()
         self.o_proj = Linear(config.hidden, config.hidden)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
+    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
         batch, seq, _ = x.shape
         qkv = self.qkv_norm(self.qkv_proj(x).view(batch, seq, -1, self.head_dim))
         qk, v = qkv.split([self.heads + self.kv_heads, self.kv_heads], dim=2)
         q, k = rotate(qk, table).split([self.heads, self.kv_heads], dim=2)
-        y = F.scaled_dot_product_attention(
-            q.transpose(1, 2),
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            is_causal=True,
-            enable_gqa=self.kv_heads != self.heads,
-        )  # [batch, heads, seq, head_dim]
+        y = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))  # [batch, heads, seq, head_dim]
         return self.o_proj(self.norm(y.transpose(1, 2).flatten(2)))
 
 
@@ -164,14 +167,17 @@ class Block(nn.Module):
         self.attn = Attention(config, norm, placed)
         self.mlp = MLP(config, norm, placed)
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        x = self.attn_residual(x, self.attn, table)
+    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
+        x = self.attn_residual(x, self.attn, table, attend)
         x = self.mlp_residual(x, self.mlp)
         return x
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
 """By the sublayers of a layer."""
+
+Layer = Callable[[Tensor, Tensor], Tensor]
+"""A block, or what stands for one: hidden state and rotary table -> hidden state."""
 
 
 class EmbeddingScale(nn.Module):
@@ -207,12 +213,17 @@ class LlamaModel(Model):
         initialize(self.projections(), init, norm, config.stack())
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
-        x = self.embed_norm(self.embed_scale(self.embed_tokens(tokens)))
-        table = self.rotary(tokens.shape[1], tokens.device)
-        for layer in self.layers:
-            x = layer(x, table)
-        x = self.norm(x)
+        position = torch.arange(tokens.shape[1], device=tokens.device)
+        x = self.hidden_state(self.embed_tokens(tokens), position, self.layers)
         return self.lm_head(x) if targets is None else self.criterion(x, self.lm_head.weight, targets)
+
+    def hidden_state(self, x: Tensor, position: Tensor, layers: Iterable[Layer]) -> Tensor:
+        """What the head sees of embedded tokens [batch, seq, hidden] at positions [seq] or [batch, seq]."""
+        x = self.embed_norm(self.embed_scale(x))
+        table = self.rotary(position)
+        for layer in layers:
+            x = layer(x, table)
+        return self.norm(x)
 
     def blocks(self) -> Iterable[nn.Module]:
         return self.layers

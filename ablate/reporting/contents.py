@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.reporting import confirmation, cost, fairness, findings, literature, savings
+from ablate.reporting.downstream import Downstream, downstream
 from ablate.reporting.sensitivity import Sensitivity, sensitivity
 from ablate.sweeping.records import SweepRecord
 from ablate.sweeping.scale import told
@@ -68,6 +69,11 @@ class Contents:
     def published(self) -> list[literature.Source]:
         """The figures of papers beside ours."""
         return literature.published(self.record)
+
+    @cached_property
+    def downstream(self) -> Downstream:
+        """The scores on downstream tasks."""
+        return downstream(self.record)
 
     @cached_property
     def confounds(self) -> fairness.Confounds | None:

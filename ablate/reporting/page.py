@@ -19,8 +19,9 @@ def html(report: Contents) -> str:
     text = resources.files("ablate.reporting").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     record = report.record
-    before = [*sections.confirmed(report), *sections.published(report), *sections.search(report)]
-    before += [*sections.savings(report), *sections.costs(report), *sections.sensitivities(report)]
+    before = [*sections.confirmed(report), *sections.downstream(report), *sections.published(report)]
+    before += [*sections.search(report), *sections.savings(report), *sections.costs(report)]
+    before += sections.sensitivities(report)
     after = [*sections.importances(report), *sections.comparability(report), *sections.trials(report)]
     return environment.from_string(text).render(
         title=record.title,

@@ -47,6 +47,7 @@ class Report(Contents):
             "baseline": record.spec.compared_with,
             "items": self.measure.noun,
             "arms": {arm: self._arm(arm) for arm in record.trials},
+            "downstream": asdict(self.downstream),
             "published": [asdict(source) for source in self.published],
             "confounds": asdict(self.confounds) if self.confounds else None,
             "surroundings": {s.key: s.runs for s in self.surroundings},

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from ablate.reporting import confirmation, cost, fairness, findings
 from ablate.reporting.cells import COUNTS, NOTHING, SETTINGS, Cells, Column, Section
 from ablate.reporting.contents import Contents
+from ablate.reporting.downstream import section
 from ablate.reporting.importance import MINIMUM, finished
 from ablate.reporting.sensitivity import MINIMUM as MINIMUM_RATES
 from ablate.reporting.sensitivity import Sensitivity
@@ -69,6 +70,11 @@ def published(report: Contents) -> list[Section]:
         sections[-1].said.append("Other data, sizes or budgets may be behind these: they enter no comparison of ours.")
         sections[-1].said.extend([report.scale] if report.scale else [])
     return sections
+
+
+def downstream(report: Contents) -> list[Section]:
+    """The scores on downstream tasks; nothing where no run was evaluated."""
+    return section(report.downstream, report.record.spec.compared_with)
 
 
 def search(report: Contents) -> list[Section]:

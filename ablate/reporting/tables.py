@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _COLOURS = {"completed": "green", "running": "cyan", "diverged": "red", "failed": "red", "pruned": "yellow"}
 _ORDER = (
-    sections.confirmed, sections.published, sections.search, sections.savings, sections.costs, sections.sensitivities,
-    sections.trials, sections.importances, sections.comparability,
+    sections.confirmed, sections.downstream, sections.published, sections.search, sections.savings, sections.costs,
+    sections.sensitivities, sections.trials, sections.importances, sections.comparability,
 )  # fmt: skip
 
 

@@ -376,6 +376,10 @@ def _prepare(
         from ablate.training.diagnosing import LayerDiagnostics
 
         callbacks.insert(callbacks.index(validations), diagnostics := LayerDiagnostics(task, corpus, curves))
+    if experiment.evaluation.tasks:
+        from ablate.training.downstream import Downstream
+
+        callbacks.append(Downstream(experiment, curves))
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder, strategy)

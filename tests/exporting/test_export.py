@@ -9,44 +9,16 @@ from ablate.cli import main
 from ablate.config import Experiment
 from ablate.errors import AblateError
 from ablate.exporting.export import export
-from ablate.norms import norm_layers, placements
 
 transformers = pytest.importorskip("transformers")
+from exporting.cases import CASES, LLAMA, SEQ, VOCAB, checkpoint  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
-
-VOCAB, SEQ = 53, 21
-LLAMA = {"model": {"kind": "llama", "hidden": 32, "mlp": 44, "layers": 4, "heads": 4}, "data.seq_len": SEQ}
-WITHOUT_RMSNORM = [layer for layer in norm_layers if layer not in ("rmsnorm", "batchnorm")]
-CASES = [
-    *((kind, {}) for kind in placements),
-    *(("pre", {"norm.layer": layer}) for layer in WITHOUT_RMSNORM),
-    ("pre", {"model.kv_heads": 2, "model.rope_base": 500.0, "norm.layer.eps": 1e-3}),
-    ("pre", {"model.tie_embeddings": True}),
-    ("pre", {"norm.final_norm": False}),
-    *((kind, {"model.layers": 0}) for kind in ("pre", "peri", "mix", "deepnorm")),
-    *((kind, {"model.sublayers": "attn"}) for kind in ("pre", "b2t", "hybrid", "lns")),
-    ("mix", {"model.tie_embeddings": True, "model.kv_heads": 1, "norm.first": "deepnorm", "norm.second": "lns"}),
-]
 
 
 @pytest.fixture(autouse=True)
 def _own_modules_cache(tmp_path, monkeypatch):
     """transformers copies the code of a folder into its cache."""
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
-
-
-def checkpoint(folder, settings, sizes=LLAMA, classes=VOCAB, shape=(SEQ,)):
-    """(path of a checkpoint, its model), with every parameter away from its initial value."""
-    experiment = Experiment.from_mapping(sizes, settings)
-    torch.manual_seed(1)
-    model = experiment.model.build(experiment.norm, experiment.init, classes, shape).eval()
-    with torch.no_grad():
-        for p in model.parameters():
-            p.add_(0.1 * torch.randn_like(p))
-    file = folder / "last.ckpt"
-    state = {f"model.{name}": value for name, value in model.state_dict().items()}
-    torch.save({"state_dict": state, "experiment": experiment.to_tree(), "global_step": 3}, file)
-    return file, model
 
 
 def loaded(folder):
@@ -76,7 +48,7 @@ def test_transformers_gives_our_logits(kind, settings, tmp_path):
         assert "from ablate" not in code.read_text()
 
 
-def test_the_code_generates_saves_again_and_refuses_left_padding(tmp_path):
+def test_the_code_generates_and_saves_again(tmp_path):
     file, _ = checkpoint(tmp_path, {"norm": "sandwich"})
     export(str(file), "hf", tmp_path / "out")
     model = loaded(tmp_path / "out")
@@ -86,8 +58,6 @@ def test_the_code_generates_saves_again_and_refuses_left_padding(tmp_path):
     assert made.shape == (1, 7)
     model.save_pretrained(tmp_path / "again")
     torch.testing.assert_close(loaded(tmp_path / "again")(tokens).logits, model(tokens).logits)
-    with pytest.raises(ValueError, match="padding must stand on the right"):
-        model(tokens, attention_mask=torch.tensor([[0, 1, 1]]))
 
 
 @pytest.mark.parametrize("form", ["consolidated", "safetensors"])
@@ -151,7 +121,7 @@ def test_a_plugin_is_exported_with_its_code(tmp_path, registries):
     (tmp_path / "mine.py").write_text(
         "import math\nfrom typing import Literal\nfrom torch import nn\n"
         "from ablate.norms import Placement, placements\n"
-        "ROOT = 0.25\n\n\ndef damp(x):\n    return x * math.sqrt(ROOT)\n\n\n"
+        "ROOT, POWER = 0.25, 2\n\n\ndef damp(x, power=POWER):\n    return x * math.sqrt(ROOT) * power / 2\n\n\n"
         "class MineResidual(nn.Module):\n    plus = 0.5\n\n"
         "    def __init__(self, site):\n        super().__init__()\n        self.norm = site.norm()\n"
         "        self.by = {'factor': 1.5}\n\n"
@@ -164,6 +134,21 @@ def test_a_plugin_is_exported_with_its_code(tmp_path, registries):
     export(str(file), "hf", tmp_path / "out")
     tokens = torch.arange(SEQ)[None]
     torch.testing.assert_close(loaded(tmp_path / "out")(tokens).logits, ours(tokens))
+
+
+def test_a_name_that_the_file_has_already_is_refused(tmp_path, registries):
+    (tmp_path / "mine.py").write_text(
+        "from typing import Literal\nfrom torch import nn\nfrom ablate.norms import Placement, placements\n"
+        "def step(x):\n    return x\n"
+        "class MineResidual(nn.Module):\n"
+        "    def __init__(self, site):\n        super().__init__()\n"
+        "    def forward(self, x, f, *args):\n        return x + step(f(x, *args))\n"
+        "@placements.register\nclass Mine(Placement):\n    kind: Literal['mine'] = 'mine'\n"
+        "    def residual(self, site):\n        return MineResidual(site)\n"
+    )
+    file, _ = checkpoint(tmp_path, {"plugins": str(tmp_path / "mine.py"), "norm": "mine"})
+    with pytest.raises(AblateError, match="Two different things are called step"):
+        export(str(file), "hf", tmp_path / "out")
 
 
 def test_what_cannot_be_written_down_is_refused(tmp_path, registries):

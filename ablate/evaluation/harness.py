@@ -1,0 +1,95 @@
+"""The harness's own Hugging Face model around any model of token ids to logits: how answers are cut into tokens,
+ordered by length, batched and scored is its code. Imports lm_eval."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from lm_eval.models.huggingface import HFLM
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from torch import Tensor, nn
+
+from ablate.data.tokenizers import Tokenizer
+from ablate.errors import AblateError
+
+Request = tuple[Any, list[int], list[int]]
+"""(texts, or None of a part of a long text; tokens of the context; tokens of the answer)."""
+
+
+class Counting(HFLM):
+    """Tells what did not fit into the context, as (task, number of the question): `cut`, whose question lost its
+    beginning, and `long`, of which an answer is longer than the context and was scored part by part instead."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.cut: set[tuple[str, int]] = set()
+        self.long: set[tuple[str, int]] = set()
+        self._asked: list[tuple[str, int]] = []
+
+    def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+        self._asked = [(request.task_name, request.doc_id) for request in requests]
+        found: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm)
+        self._asked = []
+        return found
+
+    def _loglikelihood_tokens(self, requests: Sequence[Request], *given: Any, **options: Any) -> list[Any]:
+        parts: list[Request] = []
+        sizes = []
+        for number, request in enumerate(requests):
+            _, context, answer = request
+            asked = self._asked[number : number + 1]  # nothing of the windows of a long text, which all fit
+            if len(answer) <= self.max_length:
+                pieces = [request]
+                if len(context) + len(answer) > self.max_length + 1:
+                    self.cut.update(asked)
+            else:
+                windows = get_rolling_token_windows(answer, context[-1], self.max_length, 1)
+                pieces = [(None, *make_disjoint_window(window)) for window in windows]
+                self.long.update(asked)
+            parts += pieces
+            sizes.append(len(pieces))
+        found = iter(super()._loglikelihood_tokens(parts, *given, **options))
+        scored = [[next(found) for _ in range(size)] for size in sizes]
+        return [(sum(value for value, _ in part), all(greedy for _, greedy in part)) for part in scored]
+
+
+class Ours(Counting):
+    """A model of ours: `model` [batch, seq] -> logits, its `tokenizer`, and the `length` that it was trained on."""
+
+    def __init__(self, model: nn.Module, tokenizer: Tokenizer, length: int, batch_size: int) -> None:
+        device = next(model.parameters()).device
+        whole = SimpleNamespace(device=device, config=SimpleNamespace(), forward=model)
+        super().__init__(whole, backend="causal", tokenizer=tokenizer, max_length=length, batch_size=batch_size)
+
+    def _create_tokenizer(self, pretrained: Any, tokenizer: Any, **_: Any) -> None:
+        self.text = tokenizer
+        self.tokenizer = SimpleNamespace(
+            pad_token="padding",
+            vocab_size=tokenizer.vocab_size,
+            bos_token_id=None,
+            eos_token_id=tokenizer.end_of_text,
+        )
+
+    def tok_encode(self, string: str, *_: Any, left_truncate_len: int | None = None, **__: Any) -> list[int]:
+        (ids,) = self.text.encode([string])
+        found: list[int] = ids.tolist()
+        return found[-left_truncate_len:] if left_truncate_len else found
+
+    @property
+    def prefix_token_id(self) -> int:
+        if self.text.end_of_text is None:
+            raise AblateError("A text without a context needs an end of text before it, and the tokenizer has none.")
+        return int(self.text.end_of_text)
+
+    def _model_call(self, inps: Tensor, attn_mask: Any = None, labels: Any = None) -> Tensor:
+        with torch.no_grad():
+            return self.model.forward(inps).float()
+
+    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
+        raise AblateError(
+            "A task in which text is generated takes a model of transformers: export it with --to hf and evaluate "
+            "hf:FOLDER."
+        )

@@ -1,0 +1,194 @@
+"""Scores of models on tasks, question by question."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ablate.errors import AblateError
+from ablate.evaluation.tasks import load, quiet
+from ablate.extras import library
+
+if TYPE_CHECKING:
+    from ablate.data.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a model gave to one question."""
+
+    id: str
+    """A hash of the question; the same for all models."""
+    values: dict[str, float]
+    """Metric -> value, such as acc -> 1.0."""
+    loglikelihoods: list[float]
+    """Of each answer, in nats."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model did on one task."""
+
+    task: str
+    metrics: dict[str, float]
+    """Such as acc and acc_norm (the answer with the highest log-likelihood for each of its characters)."""
+    stderr: dict[str, float]
+    """Standard errors of those metrics that are means over questions."""
+    questions: list[Question] = field(default_factory=list)
+    shots: int = 0
+    """Solved examples before each question."""
+    cut: int = 0
+    """Questions that lost their beginning, since it did not fit into the context with the answer."""
+    long: int = 0
+    """Questions of which an answer is longer than the context, and was scored part by part."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Score:
+        """What `to_dict` gave."""
+        return cls(**{**content, "questions": [Question(**question) for question in content["questions"]]})
+
+
+def score(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    tasks: Sequence[str] | Mapping[str, Any],
+    *,
+    length: int,
+    task_data: str | Path | None = None,
+    shots: int | None = None,
+    limit: int | None = None,
+    batch_size: int = 16,
+    progress: bool = False,
+) -> dict[str, Score]:
+    """Task -> how `model` did, where it is and as it is, in evaluation mode.
+
+    No random state and no mode of the model is another afterwards, so that training may go on.
+
+    Args:
+        model: token ids [batch, seq] -> logits [batch, seq, vocabulary]; padding stands on the right.
+        tokenizer: of the run (`ablate.exporting.tokenizer.of`).
+        tasks: names, such as arc_easy; or what `ablate.evaluation.tasks.load` gave of them, to load them once.
+        length: tokens of the context, `data.seq_len`.
+        task_data: a folder with the data of the tasks; None: the hub.
+        shots: solved examples before each question; None: as the task has it, mostly 0.
+        limit: the first so many questions of each task; None: all.
+        batch_size: answers that are scored at a time.
+        progress: whether bars are drawn on the error output.
+
+    Raises AblateError for an unknown task and without the extra `eval`, DataError where data is missing.
+    """
+    library("lm_eval", "eval")
+    with _unchanged(model), quiet(progress):
+        loaded = tasks if isinstance(tasks, Mapping) else load(tasks, task_data, shots)
+        from ablate.evaluation.harness import Ours
+
+        return _scores(Ours(model, tokenizer, length, batch_size), loaded, limit)
+
+
+def score_hf(
+    path: str,
+    tasks: Sequence[str] | Mapping[str, Any],
+    *,
+    task_data: str | Path | None = None,
+    shots: int | None = None,
+    limit: int | None = None,
+    batch_size: int = 16,
+    progress: bool = False,
+) -> dict[str, Score]:
+    """As `score`, of a model of `transformers`: a folder, whose code is run if it brings any, or a name of the hub."""
+    library("lm_eval", "eval")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    with quiet(progress):
+        loaded = tasks if isinstance(tasks, Mapping) else load(tasks, task_data, shots)
+        from ablate.evaluation.harness import Counting
+
+        local = Path(path).expanduser().is_dir()
+        name = str(Path(path).expanduser()) if local else path
+        try:
+            found = Counting(name, device=device, batch_size=batch_size, trust_remote_code=local)
+        except (OSError, ValueError) as error:
+            text = " ".join(str(error).split())
+            raise AblateError(f"{path} is no model of transformers that can be loaded: {text}") from error
+        return _scores(found, loaded, limit)
+
+
+def _scores(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str, Score]:
+    """Each task and group as the harness scores it."""
+    from lm_eval.evaluator import evaluate
+
+    found = evaluate(lm, loaded, limit=limit, bootstrap_iters=0)
+    scores: dict[str, Score] = {}
+    for task, samples in found["samples"].items():
+        means, questions = _metrics(found["results"][task]), [_question(sample) for sample in samples]
+        cut, long = (sum(name == task for name, _ in numbers) for numbers in (lm.cut, lm.long))
+        shots = int(loaded["tasks"][task].get_config("num_fewshot") or 0)
+        scores[task] = Score(task, means, _errors(questions, means), questions, shots, cut, long)
+    for group in loaded["groups"]:
+        if means := _metrics(found["groups"].get(group, {})):
+            parts = [scores[task] for task in _leaves(group, loaded["group_map"])]
+            questions = [question for part in parts for question in part.questions]
+            cut, long = sum(part.cut for part in parts), sum(part.long for part in parts)
+            scores[group] = Score(group, means, _errors(questions, means), questions, parts[0].shots, cut, long)
+    return scores
+
+
+def _leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for child in children[group]:
+        if child in children:
+            yield from _leaves(child, children)
+        else:
+            yield child
+
+
+def _metrics(result: Mapping[str, Any]) -> dict[str, float]:
+    """acc of "acc,none"."""
+    named = {key.partition(",")[0]: value for key, value in result.items() if "," in key}
+    return {key: float(v) for key, v in named.items() if isinstance(v, (int, float)) and not key.endswith("_stderr")}
+
+
+def _question(sample: Mapping[str, Any]) -> Question:
+    values = {name: float(v) for name in sample["metrics"] if isinstance(v := sample[name], (int, float, np.number))}
+    answers = [answer[0] if isinstance(answer, (tuple, list)) else answer for answer in sample["filtered_resps"]]
+    return Question(
+        sample["doc_hash"], values, [float(answer) for answer in answers if isinstance(answer, (int, float))]
+    )
+
+
+def _errors(questions: Sequence[Question], means: Mapping[str, float]) -> dict[str, float]:
+    """The standard error of the mean, of what is one."""
+    found = {}
+    for name, mean in means.items():
+        values = [q.values[name] for q in questions if name in q.values]
+        if len(values) > 1 and math.isclose(mean, math.fsum(values) / len(values), rel_tol=1e-9, abs_tol=1e-12):
+            found[name] = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return found
+
+
+@contextlib.contextmanager
+def _unchanged(model: nn.Module) -> Iterator[None]:
+    """The model in evaluation mode; its modes and all random states as they were afterwards."""
+    modes = {module: module.training for module in model.modules()}
+    states = random.getstate(), np.random.get_state()
+    devices = [p.device for p in model.parameters() if p.is_cuda][:1]
+    try:
+        with torch.random.fork_rng(devices):
+            model.eval()
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+        random.setstate(states[0])
+        np.random.set_state(states[1])

@@ -1,0 +1,95 @@
+"""Tasks of lm-evaluation-harness, with the data of the hub or of local files."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablate.errors import AblateError, DataError, did_you_mean
+from ablate.evaluation.local import KNOWN, find
+from ablate.extras import library
+
+SEED = 1234
+"""Of the choice of solved examples: the harness's own."""
+FOLDERS = {
+    "arc_easy": "arc", "arc_challenge": "arc", "boolq": "super_glue/boolq", "hellaswag": "hellaswag",
+    "lambada_openai": "lambada", "mmlu": "mmlu/default", "openbookqa": "openbookqa", "piqa": "piqa", "sciq": "sciq",
+    "social_iqa": "siqa", "wikitext": "wikitext", "winogrande": "winogrande",
+}  # fmt: skip
+"""Where the harness defines a task; of others all its folders are read, which takes ten seconds."""
+
+
+def load(names: Sequence[str], task_data: str | Path | None = None, shots: int | None = None) -> dict[str, Any]:
+    """What the harness's `evaluate` takes: the tasks and groups called `names`.
+
+    Args:
+        names: such as arc_easy, or mmlu.
+        task_data: a folder with their data; None: the hub.
+        shots: solved examples before each question; None: as the task has it.
+
+    Raises AblateError for an unknown task and without the extra, DataError where its data is missing.
+    """
+    harness: Any = library("lm_eval.tasks", "eval")
+    folder = Path(harness.__file__).parent
+    with quiet():
+        known = all(name in FOLDERS for name in names)
+        paths = sorted({folder / FOLDERS[name] for name in names}) if known else None
+        manager = harness.TaskManager(include_path=paths, include_defaults=not known)
+        if unknown := [name for name in names if name not in manager.all_tasks]:
+            guess = did_you_mean(unknown[0], FOLDERS) or did_you_mean(unknown[0], manager.all_tasks)
+            raise AblateError(
+                f"unknown task {unknown[0]!r}.{guess} Usual: {', '.join(FOLDERS)}; lm_eval ls tasks has all."
+            )
+        asked = [name if task_data is None else _local(name, Path(task_data).expanduser(), shots) for name in names]
+        try:
+            loaded = manager.load(list(names) if task_data is None else {"group": "local", "task": asked})
+        except OSError as error:  # and what datasets makes of a network that is away
+            text = " ".join(str(error).split())
+            raise DataError(f"The questions cannot be loaded: {text} Of local files: --task-data FOLDER.") from error
+    if task_data is not None:  # the group was for what it passes on to its tasks
+        loaded |= {"groups": {}, "group_map": {}}
+    for task in loaded["tasks"].values():
+        default = task.get_config("num_fewshot")
+        if shots is not None and default != 0:  # 0 in a task's own file means that it has none
+            task.set_config(key="num_fewshot", value=shots)
+        elif default is None:
+            task.set_config(key="num_fewshot", value=0)
+        task.set_fewshot_seed(seed=SEED)
+    return dict(loaded)
+
+
+def _local(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
+    """A task with its data under `folder`."""
+    splits = find(name, folder)
+    asked = next(split for split in ("test", "validation") if split in splits)
+    examples = next(split for split in ("train", "validation", "test") if split in splits)
+    if (shots or 0) >= len(splits[examples]):
+        raise DataError(f"The {examples} questions of {name} under {folder} are too few for --shots {shots}.")
+    return {
+        "task": name,
+        "custom_dataset": lambda **_: splits,
+        "training_split": "train" if "train" in splits else None,
+        "validation_split": "validation" if "validation" in splits else None,
+        "test_split": asked,  # only by this the harness knows that an example may be the question itself
+        "fewshot_split": examples,
+    }
+
+
+@contextlib.contextmanager
+def quiet(progress: bool = False) -> Iterator[None]:
+    """The harness without its remarks, and without bars unless there is to be `progress`."""
+    logger = logging.getLogger("lm_eval")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with contextlib.nullcontext() if progress else contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+__all__ = ["FOLDERS", "KNOWN", "load", "quiet"]
