@@ -87,7 +87,7 @@ def main() -> int:
     top.add_argument("--threads", type=positive, default=os.cpu_count() or 1)
     given = top.parse_args()
     torch.set_num_threads(given.threads)
-    diagnosing.LayerDiagnostics = Timed  # type: ignore[misc]
+    diagnosing.LayerDiagnostics = Timed  # type: ignore[misc, assignment]
     print(f"threads {given.threads}; {given.runs} runs; all measurements at the default interval")
     print(f"{'case':10}{'% of the steps':>16}  {'range':18}{'figure, s':>10}")
     with tempfile.TemporaryDirectory() as folder:
