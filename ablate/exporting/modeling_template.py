@@ -118,7 +118,7 @@ class AblateModel(AblatePreTrainedModel, LlamaModel):
         if cache is None and (self.config.use_cache if use_cache is None else use_cache) and not recompute:
             cache = DynamicCache()
         past = 0 if cache is None else int(cache.get_seq_length())
-        position, mask = positions(attention_mask, past, x)
+        position, mask = positions(attention_mask if len(self.layers) else None, past, x)  # without, nothing attends
 
         states: list[Tensor] | None = [] if output_hidden_states else None
         layers = [

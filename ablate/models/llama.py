@@ -149,8 +149,8 @@ class AttentionBlock(nn.Module):
         self.attn_residual = norm.wire_attn(site_of(norm, index, config.stack()))
         self.attn = Attention(config, norm, norm.at(index, config.layers))
 
-    def forward(self, x: Tensor, table: Tensor) -> Tensor:
-        return self.attn_residual(x, self.attn, table)
+    def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
+        return self.attn_residual(x, self.attn, table, attend)
 
 
 class Block(nn.Module):
