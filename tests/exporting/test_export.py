@@ -190,7 +190,7 @@ def test_mistakes_are_told(tmp_path, store, capsys):
     assert "is no checkpoint of Ablate" in said(str(file), "--to", "hf", "--output", out + "2")
     sizes = {"model": {"kind": "vit", "hidden": 16, "layers": 2, "heads": 2}}
     vit, _ = checkpoint(tmp_path, {}, sizes, 10, (1, 8, 8))
-    assert "Accepted for it: consolidated, safetensors" in said(str(vit), "--to", "hf", "--output", out + "2")
+    assert "Accepted for it: timm, consolidated, safetensors" in said(str(vit), "--to", "hf", "--output", out + "2")
     assert not (tmp_path / "out2").exists()
 
 
