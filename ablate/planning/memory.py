@@ -92,7 +92,8 @@ class Meter:
             "parameters": streams["casts"] * (self._cast if sharded else 1)
             + own
             - offloaded
-            + (0 if setup.offload else still),
+            + (0 if setup.offload else still)
+            + (4 * self.counts.total if setup.averaged else 0),
             "gradients": gradients * (0 if setup.offload else 1),
             "optimizer": np.full(len(change), 2 * (own - offloaded)),
             "activations": streams["activations"],

@@ -46,6 +46,8 @@ def test_states_are_sixteen_bytes_a_parameter_and_shared_by_fsdp():
     assert one["parameters"] == 4 * total
     assert one["optimizer"] == 8 * total
     assert found.memory(setup(accumulate=2)).parts["gradients"] >= 4 * total
+    averaged = found.memory(setup(precision="32-true", batch_size=1, averaged=True)).parts
+    assert averaged == {**one, "parameters": 8 * total}
     shared = found.memory(setup(strategy="fsdp", devices=8, precision="32-true")).parts
     assert shared["parameters"] == 4 * total / 8
     assert shared["optimizer"] == 8 * total / 8
