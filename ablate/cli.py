@@ -79,7 +79,7 @@ def _train(given: argparse.Namespace) -> int:
     if not given.resume and (before := slurm.remembered(tracking.store())):
         given.resume, file, overrides = before, None, {}
     if given.resume:
-        from ablate.training.train import stored_experiment
+        from ablate.training.runs import stored_experiment
 
         experiment = stored_experiment(given.resume, overrides if file is None else {"FILE.yaml": file})
     else:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import fully_shard
 from torch.profiler import ProfilerActivity, profile
 
 from ablate import Experiment
@@ -24,15 +24,17 @@ from ablate.planning.memory import Meter
 from ablate.planning.setup import Setup
 from ablate.planning.skeleton import blocks, count, skeleton
 from ablate.planning.tracing import checkpointed, loss
+from ablate.training.parallel import policies
 
 SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688, "layers": 8, "heads": 4}
 
 
-def update(model: Any, optimizer: torch.optim.Optimizer, batch: int, checkpointing: bool) -> None:
+def update(model: Any, optimizer: torch.optim.Optimizer, setup: Setup) -> None:
     """One update of random tokens, in the order of Lightning."""
-    with checkpointed(list(blocks(model))) if checkpointing else contextlib.nullcontext():
-        tokens, targets = (torch.randint(CLASSES, (batch, *SHAPE)) for _ in range(2))
-        value = loss(model, tokens, targets)
+    with checkpointed(list(blocks(model))) if setup.checkpointing else contextlib.nullcontext():
+        tokens, targets = (torch.randint(CLASSES, (setup.micro_batch, *SHAPE)) for _ in range(2))
+        with torch.autocast("cpu", torch.bfloat16, enabled=setup.precision == "bf16-mixed"):
+            value = loss(model, tokens, targets)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
@@ -41,17 +43,17 @@ def update(model: Any, optimizer: torch.optim.Optimizer, batch: int, checkpointi
 def measured(experiment: Experiment, setup: Setup) -> float:
     """Bytes of this rank at its peak."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    mixed = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    policy = mixed if setup.precision == "bf16-mixed" else MixedPrecisionPolicy()
+    of_block, of_rest = policies(setup.precision)
     model: Any = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
-    for layer in (*blocks(model), model):
-        fully_shard(layer, mesh=mesh, mp_policy=policy)
+    for layer in blocks(model):
+        fully_shard(layer, mesh=mesh, mp_policy=of_block)
+    fully_shard(model, mesh=mesh, mp_policy=of_rest)
     optimizer = experiment.optimizer.build(model)
     for _ in range(2):
-        update(model, optimizer, setup.micro_batch, setup.checkpointing)
+        update(model, optimizer, setup)
     shards = sum(p.to_local().numel() for p in model.parameters())
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
-        update(model, optimizer, setup.micro_batch, setup.checkpointing)
+        update(model, optimizer, setup)
     results: Any = seen.profiler
     events = [(e.start_ns(), e.nbytes()) for e in results.kineto_results.events() if e.name() == "[memory]"]
     return 16 * shards + float(np.cumsum([size for _, size in sorted(events)]).max())

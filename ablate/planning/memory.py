@@ -77,8 +77,7 @@ class Meter:
     def memory(self, setup: Setup) -> Memory:
         """The memory of one device, of the most loaded kind, in a steady state: after the first update."""
         sharded = setup.strategy == "fsdp"
-        computed = "bf16-true" if sharded and setup.precision == "bf16-mixed" else setup.precision
-        course = self._course(computed, setup.checkpointing, self._in_parts(setup.micro_batch))
+        course = self._course(setup.precision, setup.checkpointing, self._in_parts(setup.micro_batch))
         change = course.fixed + course.each * setup.micro_batch
         streams = {name: np.cumsum(np.where(course.label == i, change, 0)) for i, name in enumerate(LABELS)}
         own, still = self._own(setup), self._own(setup, frozen=True)
@@ -88,9 +87,13 @@ class Meter:
             gradients = gradients + own  # the buckets that are sent
         temporary = streams["temporary"] + (WORKSPACE if self.gpu else 0)
         if sharded:
-            temporary = temporary + self._gathered(computed)
+            temporary = temporary + self._gathered(setup.precision)
         courses = {
-            "parameters": streams["casts"] + own - offloaded + (0 if setup.offload else still),
+            "parameters": streams["casts"] * (self._cast if sharded else 1)
+            + own
+            - offloaded
+            + (0 if setup.offload else still)
+            + (4 * self.counts.total if setup.averaged else 0),
             "gradients": gradients * (0 if setup.offload else 1),
             "optimizer": np.full(len(change), 2 * (own - offloaded)),
             "activations": streams["activations"],
@@ -123,12 +126,18 @@ class Meter:
         courses[: course.backward] += own
         return courses
 
-    def _gathered(self, computed: str) -> float:
+    @property
+    def _cast(self) -> float:
+        """The share of autocast's copies that FSDP2 leaves: that of the head, for it gathers the layers in bfloat16."""
+        head = self.counts.head or self.counts.embedding
+        return head / (self.counts.rest + head)
+
+    def _gathered(self, precision: str) -> float:
         """What FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the next one, which is
         fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are being reduced;
         embedding and head, from the first to the last."""
-        width = 4 if computed == "32-true" else 2
-        return self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * width
+        width, rest = 4 if precision == "32-true" else 2, 2 if precision == "bf16-true" else 4
+        return self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * rest
 
     def _in_parts(self, batch: int) -> bool:
         """Whether the logits of so many sequences are made in parts."""

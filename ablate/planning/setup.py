@@ -26,6 +26,8 @@ class Setup:
     """Whether blocks are computed again in the backward pass."""
     offload: bool
     """Whether shards are in the host's memory."""
+    averaged: bool = False
+    """Whether there is an average of the weights (trainer.ema_decay), in float32 on each device."""
 
     @property
     def micro_batch(self) -> int:
@@ -85,5 +87,5 @@ def setup_of(experiment: Experiment, devices: int | None = None, nodes: int | No
     precision = "bf16-mixed" if trainer.precision == "auto" else str(trainer.precision)
     return Setup(
         strategy, world, precision, trainer.batch_size, trainer.accumulate,
-        trainer.activation_checkpointing, trainer.cpu_offload,
+        trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
     )  # fmt: skip

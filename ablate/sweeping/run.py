@@ -28,7 +28,8 @@ from ablate.sweeping.study import (
 )
 from ablate.sweeping.trials import ArmTrials, end_run
 from ablate.sweeping.worker import Here, Worker, devices, share, signals, start_server
-from ablate.training.train import Place, checkpoint_bytes, copied
+from ablate.training.runs import checkpoint_bytes, copied
+from ablate.training.train import Place
 from ablate.words import plural, setting
 
 if TYPE_CHECKING:

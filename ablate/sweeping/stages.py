@@ -104,8 +104,8 @@ def _look_up(title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
     from ablate.sweeping.records import FINISHED
     from ablate.sweeping.references import best_run
     from ablate.sweeping.study import read_from
+    from ablate.training.runs import keep_checkpoint
     from ablate.training.source import find
-    from ablate.training.train import keep_checkpoint
     from ablate.training.warm_start import facts_of
 
     given = f"{PREFIX}{title}/{arm}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.printing import table
 from ablate.sweeping.records import FINISHED, STATUSES, finished, title_of
 from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
-from ablate.training.train import checkpoint_bytes
+from ablate.training.runs import checkpoint_bytes
 from ablate.words import number, setting, size
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from ablate.sweeping.records import COSTS, FINISHED, TrialRecord, best_of, left
 from ablate.sweeping.search import Range, cells, distributions
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import attempts, beat, is_orphan, number_of, owner, record, records, stale, status
-from ablate.training.train import Result, discard_checkpoint
+from ablate.training.runs import discard_checkpoint
+from ablate.training.train import Result
 
 if TYPE_CHECKING:
     from optuna import Study, Trial

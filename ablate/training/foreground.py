@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import ranks, slurm, tracking
 from ablate.config import Experiment
-from ablate.training.train import Hooks, Place, Result, run_name, train
+from ablate.training.runs import run_name
+from ablate.training.train import Hooks, Place, Result, train
 
 if TYPE_CHECKING:
     from rich.console import Console

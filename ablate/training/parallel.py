@@ -25,6 +25,8 @@ from ablate.training import sharded
 from ablate.training.deferred import Recipes, deferred, materialize
 
 if TYPE_CHECKING:
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
     from ablate.config import Experiment
     from ablate.data import Corpus
     from ablate.tasks import Task
@@ -87,6 +89,21 @@ def mean_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
     return done.then(lambda future: narrow.copy_(future.value()[0]))
 
 
+def policies(precision: str) -> tuple[MixedPrecisionPolicy, MixedPrecisionPolicy]:
+    """In what FSDP2 gathers the weights of a layer, and those of embedding, final norm and head.
+
+    Under autocast (bf16-mixed) the layers come in bfloat16: of float32 ones autocast would keep a bfloat16 copy of all
+    layers until the backward pass, and there would be nothing left of sharding them. The hidden state stays in float32,
+    as without sharding.
+    """
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    rest = MixedPrecisionPolicy(reduce_dtype=torch.float32)
+    if precision != "bf16-mixed":
+        return rest, rest
+    return MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False), rest
+
+
 class Fsdp(ModelParallelStrategy):
     """Each rank has a shard of every weight, gradient and moment (torch's `fully_shard`, FSDP2), and trains on its part
     of each batch. With tensor parallelism, `trainer.tensor_parallel` ranks share each matrix of a block and the part of
@@ -96,6 +113,7 @@ class Fsdp(ModelParallelStrategy):
     """
 
     def __init__(self, experiment: Experiment, speed: Speed, recipes: Recipes) -> None:
+        self.precision = speed.precision
         self.trainer_config, self.model_config = experiment.trainer, experiment.model
         self.optimizer_config, self.groups = experiment.optimizer, list[list[str]]()
         self.recipes, self.compiled = recipes, speed.compile
@@ -109,7 +127,7 @@ class Fsdp(ModelParallelStrategy):
         """Gives the model its weights, one unit after another, of which this rank keeps its shard."""
         if self._sharded:  # to validate once more
             return
-        from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+        from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
         assert self.lightning_module is not None
         self.groups = sharded.parameter_names(self.lightning_module, self.optimizer_config.groups(model))
@@ -117,9 +135,9 @@ class Fsdp(ModelParallelStrategy):
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {
             "mesh": self.device_mesh["data_parallel"],
-            "mp_policy": MixedPrecisionPolicy(reduce_dtype=torch.float32),
             "offload_policy": CPUOffloadPolicy() if offload else OffloadPolicy(),
         }
+        of_block, of_rest = policies(self.precision)
         blocks = list(model.blocks())
         if self.compiled:  # a block at a time: what gathers its weights stands between two of them
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * len(blocks))
@@ -130,11 +148,11 @@ class Fsdp(ModelParallelStrategy):
                 _share_matrices(inner, self.model_config, self.device_mesh["tensor_parallel"])
             if self.compiled:
                 block.forward = torch.compile(block.forward)
-            fully_shard(block, **settings)
+            fully_shard(block, mp_policy=of_block, **settings)
         materialize(model, self.recipes, made, self.dtype)
         for head in model.heads() if self.compiled else ():
             head.forward = torch.compile(head.forward)
-        fully_shard(model, **settings)
+        fully_shard(model, mp_policy=of_rest, **settings)
         self._sharded = True
 
     def model_to_device(self) -> None:

@@ -12,7 +12,8 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import StoreError
 from ablate.training.checkpoints import newest
-from ablate.training.train import Hooks, Place, checkpoint_bytes, train
+from ablate.training.runs import checkpoint_bytes
+from ablate.training.train import Hooks, Place, train
 
 
 class Killed(BaseException):

@@ -22,7 +22,8 @@ from ablate.reading import parse_overrides
 from ablate.tasks.base import Task
 from ablate.training.checkpoints import Earlier
 from ablate.training.parallel import problems
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
 from ablate.training.trainer import check_ranks, to_launch
 
 WORDS = [

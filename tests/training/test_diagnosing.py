@@ -10,7 +10,8 @@ from ablate.config import Experiment
 from ablate.diagnostics import Layers, measurements
 from ablate.diagnostics.config import DiagnoseConfig
 from ablate.errors import ConfigError
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
 
 EVERY = {"trainer.diagnose.what": "all", "trainer.diagnose.interval": 4, "trainer.diagnose.tokens": 64}
 

@@ -13,7 +13,8 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from ablate import ranks, tracking
 from ablate.config import Experiment
 from ablate.training.parallel import mean_in_float32
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
 
 SCRIPT = """
 import json, sys
@@ -21,7 +22,8 @@ from pathlib import Path
 
 from ablate import ranks
 from ablate.config import Experiment
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
 
 settings = json.loads(Path(sys.argv[1]).read_text())
 

@@ -11,7 +11,7 @@ from ablate.exporting.export import export
 from ablate.training import sharded
 from ablate.training.checkpoints import newest
 from ablate.training.parallel import regrouped, ungrouped
-from ablate.training.train import checkpoint_bytes
+from ablate.training.runs import checkpoint_bytes
 
 # 32 layers of LLaMA-7B at a width of 16: three updates, stopped after two, gone on with. Then a rank dies.
 SCRIPT = """

@@ -12,7 +12,8 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.data import SequentialBatches
 from ablate.errors import AblateError, DataError
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
 
 
 def experiment(settings, **more):

@@ -10,8 +10,9 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError
 from ablate.tasks import Task
+from ablate.training.runs import stored_experiment
 from ablate.training.source import find
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.train import Hooks, Place, train
 from ablate.training.warm_start import sha256_of
 
 EMBEDDING = {"llama": ["embed_tokens.weight"], "vit": ["vit.patch_embed.proj.weight", "vit.pos_embed"]}
@@ -265,7 +266,8 @@ from pathlib import Path
 
 from ablate import ranks
 from ablate.config import Experiment
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
 
 
 def everything():

@@ -1,0 +1,98 @@
+"""What is kept of a run: its folder, its checkpoints, its configuration, its name."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ablate import plugins, remote, tracking
+from ablate.config import Experiment
+from ablate.errors import AblateError
+from ablate.training.trainer import HOW
+
+_KEPT = "kept"  # beside a checkpoint that other runs start from
+
+
+def run_folder(run_id: str) -> Path:
+    """Where a run keeps its checkpoints. Raises StoreError where it cannot be written to."""
+    return tracking.subfolder(f"runs/{run_id}")
+
+
+def copied(experiment: Experiment, run_id: str) -> str:
+    """Copies a run's last checkpoint and its configuration to `trainer.copy_to`; the address of the folder there.
+    Raises StoreError."""
+    from ablate.training.checkpoints import CHECKPOINT
+
+    folder, url = run_folder(run_id), f"{str(experiment.trainer.copy_to).rstrip('/')}/{run_id}"
+    with tempfile.TemporaryDirectory() as made:
+        config = Path(made) / "config.yaml"
+        config.write_text(experiment.to_yaml(), encoding="utf-8")
+        remote.copy({"config.yaml": config, CHECKPOINT: folder / CHECKPOINT}, url)
+    return url
+
+
+def discard_checkpoint(run_id: str) -> None:
+    """Removes a run's checkpoints, if there are any and no other run starts from them."""
+    folder = tracking.store() / "runs" / run_id
+    if not (folder / _KEPT).exists():
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keep_checkpoint(run_id: str) -> None:
+    """From here on a run's checkpoint stays: other runs start from it."""
+    folder = tracking.store() / "runs" / run_id
+    if folder.is_dir():
+        (folder / _KEPT).touch()
+
+
+def checkpoint_bytes(run_id: str) -> int:
+    """The size of what a run keeps to go on from; nothing is made by looking."""
+    folder = tracking.store_path() / "runs" / run_id
+    with contextlib.suppress(FileNotFoundError):  # of a run that goes on, one may be moved just now
+        return sum(file.stat().st_size for file in folder.rglob("*.*") if file.is_file())
+    return 0
+
+
+def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
+    """The experiment of an earlier run, from its stored configuration. `overrides` may change where it is computed (see
+    `HOW`). Raises AblateError if there is no such run, it is finished, or anything else is to be changed, a plugin
+    included: it would not be the same run."""
+    if other := [key for key in overrides if key not in HOW]:
+        raise AblateError(f"A resumed run keeps its configuration; leave out {', '.join(other)}.")
+    from mlflow.exceptions import MlflowException
+
+    client = tracking.client()
+    try:
+        run = client.get_run(run_id)
+        text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
+    except (MlflowException, OSError) as error:
+        raise AblateError(f"There is no run {run_id} to go on with: {str(error).splitlines()[0]}") from None
+    status = run.data.tags.get("ablate.status", "")
+    if status in ("completed", "diverged", "pruned"):
+        raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
+    experiment = Experiment.from_mapping(yaml.safe_load(text), overrides, source=f"run {run_id}")
+    before = run.data.tags.get("ablate.plugins", "")
+    if plugin_tag(experiment) != before:
+        raise AblateError(
+            f"A plugin has changed since run {run_id} began (then {before}, now {plugin_tag(experiment)}). "
+            "Put it back: the run keeps a copy beside its config.yaml."
+        )
+    return experiment
+
+
+def plugin_tag(experiment: Experiment) -> str:
+    """The plugin files and what was in them."""
+    return ", ".join(f"{file} {sha256}" for file, sha256 in plugins.hashes(experiment.plugins).items())
+
+
+def run_name(experiment: Experiment) -> str:
+    """What a run is called where nothing names it: placement, alpha if it has one, learning rate."""
+    alpha = getattr(experiment.norm, "alpha", None)
+    part = f" alpha={alpha:.3g}" if alpha is not None else ""
+    return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
