@@ -85,7 +85,7 @@ def chat_turns(where: str, messages: Any, template: Template) -> list[Turn]:
     answer, and for what is no chat."""
     turns: list[Turn] = []
     asked = ""
-    for number, (role, text) in enumerate(_messages(where, messages), 1):
+    for number, (role, text) in enumerate(messages_of(where, messages), 1):
         if role == "assistant":
             if not asked:
                 raise DataError(f"{where}: message {number} is an answer to nothing")
@@ -100,7 +100,8 @@ def chat_turns(where: str, messages: Any, template: Template) -> list[Turn]:
     return turns
 
 
-def _messages(where: str, messages: Any) -> list[tuple[str, str]]:
+def messages_of(where: str, messages: Any) -> list[tuple[str, str]]:
+    """(role, text) of each message of a chat: system, user or assistant. Raises DataError."""
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise DataError(f"{where}: expected a list of messages, got {json_type(messages)}")
     found = []
