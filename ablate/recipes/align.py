@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,7 +92,7 @@ def align(given: str, how: How, storage: str | None = None, reward: measures.Rew
     source = find(resolved(given, storage))
     if (task := source.experiment.model.task) != "language_modeling":
         raise AblateError(f"{given} is for {task.replace('_', ' ')}; align is for language models.")
-    library("trl", EXTRA)
+    _quiet(library("trl", EXTRA))
     if how.method == "rloo" and how.reward is None and reward is None:
         raise AblateError("rloo needs a reward model: ablate align RUN --method reward, then --reward and its run.")
     if how.method == "rloo" and how.batch_size % how.answers:
@@ -106,7 +108,9 @@ def align(given: str, how: How, storage: str | None = None, reward: measures.Rew
         tracker = tracking.Tracker.start("align", f"{how.method} {given}", tags)
         try:
             tracker.params({**asdict(how), "from": given})
-            model, metrics = METHODS[how.method](setting, tracker)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # of transformers, on names that TRL still uses
+                model, metrics = METHODS[how.method](setting, tracker)
             tracker.metrics({f"final/{name}": value for name, value in metrics.items()}, how.steps)
             kept = run_folder(tracker.run_id) / "hf"
             model.save_pretrained(kept)
@@ -130,6 +134,8 @@ class Setting:
     train: list[Pair]
     held: list[Pair]
     reward: measures.Reward | None
+    context: int
+    """Tokens that the model was trained on at a time."""
     told: str
     output: str
 
@@ -149,7 +155,8 @@ class Setting:
             "save_strategy": "no", "disable_tqdm": True, "use_cpu": not torch.cuda.is_available(), "bf16": False,
             "gradient_checkpointing": False, "trust_remote_code": True,
         }  # fmt: skip
-        return {**shared, **({"beta": how.beta} if how.beta is not None else {}), **more}
+        held = {"beta": how.beta} if how.beta is not None and how.method != "reward" else {}
+        return {**shared, **held, **more}
 
 
 def _setting(
@@ -158,7 +165,7 @@ def _setting(
     """The pairs that fit, a tenth of them held out, and what of them is told. Raises DataError where too few are
     left."""
     transformers: Any = library("transformers", "hf")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     if tokenizer.eos_token is None:
         raise DataError("The tokenizer of the model has no end of text, without which no answer ends.")
 
@@ -180,7 +187,15 @@ def _setting(
     if how.reward is not None:
         reward = _reward_model(reward_folder(how.reward))
     held_out = fitting[:held][: how.measured]
-    return Setting(folder, how, tokenizer, fitting[held:], held_out, reward, told, str(folder.parent / "trl"))
+    return Setting(folder, how, tokenizer, fitting[held:], held_out, reward, context, told, str(folder.parent / "trl"))
+
+
+def _quiet(trl: Any) -> None:
+    """No bars and no advice for each model and each pass over the pairs: what matters is in MLflow."""
+    library("datasets", EXTRA).disable_progress_bars()
+    for name in (trl.__name__, "transformers"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    library("transformers.utils.logging", EXTRA).disable_progress_bar()
 
 
 def reward_folder(given: str) -> Path:
@@ -198,7 +213,7 @@ def _reward_model(folder: Path) -> measures.Reward:
     model = auto.from_pretrained(folder, trust_remote_code=True)
     if model.config.num_labels != 1:
         raise AblateError(f"{folder} is no reward model: it gives {model.config.num_labels} numbers and not one.")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     return lambda prompts, answers: measures.scores(model, tokenizer, prompts, answers)
 
@@ -206,7 +221,7 @@ def _reward_model(folder: Path) -> measures.Reward:
 def _dpo(setting: Setting, tracker: tracking.Tracker) -> tuple[Any, dict[str, float]]:
     trl: Any = library("trl", EXTRA)
     policy, start = setting.model(), setting.model().eval()
-    config = trl.DPOConfig(**setting.arguments())
+    config = trl.DPOConfig(**setting.arguments(max_length=setting.context))
     rows = [pair._asdict() for pair in setting.train]
     _train(trl.DPOTrainer, setting, tracker, rows, model=policy, ref_model=setting.model(), args=config)
     found = measures.margins(policy.eval(), start, setting.tokenizer, setting.held, config.beta)
@@ -219,7 +234,8 @@ def _reward(setting: Setting, tracker: tracking.Tracker) -> tuple[Any, dict[str,
     library("transformers", "hf").set_seed(setting.how.seed)  # the head is new
     model = setting.model("AutoModelForSequenceClassification", num_labels=1)
     rows = [{name: pair.prompt + getattr(pair, name) for name in ("chosen", "rejected")} for pair in setting.train]
-    _train(trl.RewardTrainer, setting, tracker, rows, model=model, args=trl.RewardConfig(**setting.arguments()))
+    config = trl.RewardConfig(**setting.arguments(max_length=setting.context))
+    _train(trl.RewardTrainer, setting, tracker, rows, model=model, args=config)
     prompts = [pair.prompt for pair in setting.held]
     better, worse = (
         measures.scores(model.eval(), setting.tokenizer, prompts, [getattr(pair, name) for pair in setting.held])
@@ -265,7 +281,9 @@ def _train(trainer: Any, setting: Setting, tracker: tracking.Tracker, rows: list
             tracker.metrics(found, state.global_step)
 
     data = datasets.Dataset.from_list(rows)
-    trainer(train_dataset=data, processing_class=setting.tokenizer, callbacks=[Curves()], **more).train()
+    made = trainer(train_dataset=data, processing_class=setting.tokenizer, callbacks=[Curves()], **more)
+    made.remove_callback(transformers.PrinterCallback)
+    made.train()
 
 
 def _sampled(setting: Setting, policy: Any, start: Any) -> dict[str, float]:
