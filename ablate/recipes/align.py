@@ -275,7 +275,7 @@ def _train(trainer: Any, setting: Setting, tracker: tracking.Tracker, rows: list
     datasets: Any = library("datasets", EXTRA)
     transformers: Any = library("transformers", "hf")
 
-    class Curves(transformers.TrainerCallback):  # type: ignore[misc]
+    class Curves(transformers.TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **ignored: Any) -> None:
             found = {f"train/{name}": value for name, value in (logs or {}).items() if isinstance(value, (int, float))}
             tracker.metrics(found, state.global_step)

@@ -83,16 +83,23 @@ def test_a_reward_model_prefers_what_was_chosen(run, pairs):
     assert found.metrics["margin"] > 0.5
 
 
-def test_the_reward_rises_in_50_steps_of_rloo(run, pairs):
-    """An answer is worth the letters e in it: a longer one can be worth more, and one of nothing else the most."""
+def test_longer_is_better_makes_answers_longer_in_50_steps_of_rloo(store, tiny_settings, pairs, tmp_path):
+    """From a model that was fine-tuned to answer with one to six letters."""
+    rows = [{"instruction": f"is it {n}?", "output": "a" * (1 + n % 6)} for n in range(60)]
+    (tmp_path / "sft.json").write_text(json.dumps(rows))
+    data = {"kind": "instructions", "files": str(tmp_path / "sft.json"), "template": "plain", "seq_len": 48}
+    short = {"trainer.max_steps": 100, "trainer.val_check_interval": 100, "optimizer.lr": 1e-2}
+    start = train(Experiment.from_mapping({**tiny_settings, "data": data}, short)).run_id
 
     def longer(prompts, answers):
-        return [float(answer.count("e")) for answer in answers]
+        return [float(len(answer)) for answer in answers]
 
-    found = align(run(), how("rloo", pairs, steps=50, lr=1e-2, batch_size=16, beta=0.0), reward=longer)
-    assert found.metrics["reward"] > found.metrics["start_reward"] + 1
-    assert found.metrics["win_rate"] > 0.8
-    assert found.metrics["kl"] > 0
+    wanted = how("rloo", pairs, steps=50, lr=3e-3, batch_size=16, answers=4, length=16, beta=0.0)
+    found = align(start, wanted, reward=longer).metrics
+    assert 1 <= found["start_reward"] <= 6
+    assert found["reward"] > found["start_reward"] + 2
+    assert found["win_rate"] > 0.8
+    assert found["kl"] > 0
 
 
 def test_the_same_seed_gives_the_same_numbers(run, pairs):
