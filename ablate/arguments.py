@@ -199,8 +199,8 @@ def parser() -> argparse.ArgumentParser:
     pairs.add_argument("--template", default="alpaca", choices=["alpaca", "plain"], help="as data.template")
     pairs.add_argument("--steps", type=_positive, default=500, metavar="N", help="updates (default: 500)")
     pairs.add_argument("--batch-size", type=_positive, default=16, metavar="N", help="of an update (default: 16)")
-    pairs.add_argument("--lr", type=float, default=1e-6, metavar="X", help="peak learning rate (default: 1e-6)")
-    pairs.add_argument("--beta", type=float, metavar="X", help="how strongly the start holds (default: TRL's)")
+    pairs.add_argument("--lr", type=_above_zero, default=1e-6, metavar="X", help="peak learning rate (default: 1e-6)")
+    pairs.add_argument("--beta", type=_above_zero, metavar="X", help="how strongly the start holds (default: TRL's)")
     pairs.add_argument(
         "--reward", metavar="RUN|FOLDER", help="a reward model, made by --method reward; for rloo needed"
     )

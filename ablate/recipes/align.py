@@ -89,7 +89,8 @@ def align(given: str, how: How, storage: str | None = None, reward: measures.Rew
     """
     if how.method not in METHODS:
         raise AblateError(f"unknown method {how.method!r}. Accepted: {', '.join(METHODS)}.")
-    source = find(resolved(given, storage))
+    start = resolved(given, storage)
+    source = find(start)
     if (task := source.experiment.model.task) != "language_modeling":
         raise AblateError(f"{given} is for {task.replace('_', ' ')}; align is for language models.")
     _quiet(library("trl", EXTRA))
@@ -102,12 +103,12 @@ def align(given: str, how: How, storage: str | None = None, reward: measures.Rew
     pairs, origin = load_pairs(how.pairs, how.split, how.template, tracking.cache_folder())
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "start"
-        export(given if storage is None else resolved(given, storage), "hf", folder)
+        export(start, "hf", folder)
         setting = _setting(folder, how, reward, pairs, source.inputs[1][0], origin.name)
         tags = {"ablate.aligned": given, "ablate.corpus": origin.fingerprint, "ablate.corpus_description": setting.told}
         tracker = tracking.Tracker.start("align", f"{how.method} {given}", tags)
         try:
-            tracker.params({**asdict(how), "from": given})
+            tracker.params({**asdict(how), "from": start})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # of transformers, on names that TRL still uses
                 model, metrics = METHODS[how.method](setting, tracker)
@@ -171,7 +172,7 @@ def _setting(
 
     def tokens(pair: Pair) -> int:
         prompt, *answers = (len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in pair)
-        return prompt + max(*answers, how.length if how.method == "rloo" else 0) + 1
+        return prompt + (how.length if how.method == "rloo" else max(answers) + 1)
 
     fitting = [pair for pair in pairs if tokens(pair) <= context]
     if len(fitting) < 2:
