@@ -69,6 +69,11 @@ _SCORED = (
     "a run's id, the path of its last.ckpt, sweep:NAME/ARM, sweep:NAME for every arm, or hf: and a model of "
     "transformers (the code in a local folder is run)"
 )
+_ALIGN = """\
+ablate align RUN_ID --method dpo --pairs preferences.json
+  ablate align RUN_ID --method reward --pairs HuggingFaceH4/ultrafeedback_binarized --split train_prefs
+  ablate align RUN_ID --method rloo --pairs preferences.json --reward REWARD_RUN_ID"""
+_PREFERENCES = "pairs as in UltraFeedback: JSON, JSON lines, parquet or arrow, or a dataset (on the hub or a folder)"
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -185,6 +190,26 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--output", metavar="FILE", help="write everything, question by question, as JSON")
     asked.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
     asked.add_argument("--json", action="store_true", help="print the scores as JSON")
+
+    pairs = verb("align", "align a language model by preference pairs (needs ablate[rlhf])", _ALIGN)
+    pairs.add_argument("model", metavar="MODEL", help="a run's id, the path of its last.ckpt or sweep:NAME/ARM")
+    pairs.add_argument("--method", required=True, choices=["dpo", "reward", "rloo"], help="reward: a reward model")
+    pairs.add_argument("--pairs", required=True, metavar="FILE|DATASET", help=_PREFERENCES)
+    pairs.add_argument("--split", default="train", help="of a dataset (default: train)")
+    pairs.add_argument("--template", default="alpaca", choices=["alpaca", "plain"], help="as data.template")
+    pairs.add_argument("--steps", type=_positive, default=500, metavar="N", help="updates (default: 500)")
+    pairs.add_argument("--batch-size", type=_positive, default=16, metavar="N", help="of an update (default: 16)")
+    pairs.add_argument("--lr", type=_above_zero, default=1e-6, metavar="X", help="peak learning rate (default: 1e-6)")
+    pairs.add_argument("--beta", type=_above_zero, metavar="X", help="how strongly the start holds (default: TRL's)")
+    pairs.add_argument(
+        "--reward", metavar="RUN|FOLDER", help="a reward model, made by --method reward; for rloo needed"
+    )
+    pairs.add_argument("--answers", type=_positive, default=4, metavar="N", help="of rloo to a prompt (default: 4)")
+    pairs.add_argument("--length", type=_positive, default=64, metavar="N", help="tokens of an answer (default: 64)")
+    pairs.add_argument("--measured", type=_positive, default=64, metavar="N", help="held-out pairs (default: 64)")
+    pairs.add_argument("--seed", type=_whole, default=0, metavar="N", help="of order and samples (default: 0)")
+    pairs.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    pairs.add_argument("--json", action="store_true", help="print the result as JSON")
 
     ui = verb("ui", "open the MLflow UI on this project's store, on loopback", "ablate ui --port 5000")
     ui.add_argument("--port", type=_port, default=5000, metavar="N", help="port (default: 5000)")

@@ -360,6 +360,24 @@ def _evaluate(given: argparse.Namespace) -> int:
     return 0
 
 
+def _align(given: argparse.Namespace) -> int:
+    from dataclasses import fields
+
+    from ablate.recipes.align import How, align
+
+    how = How(**{field.name: getattr(given, field.name) for field in fields(How)})
+    found = align(given.model, how, given.storage)
+    if given.json:
+        print(json.dumps(found.to_dict(), indent=2))
+    else:
+        console = _console()
+        console.print(found.told, highlight=False, markup=False)
+        for name, value in found.metrics.items():
+            console.print(f"{name}  {value:.4g}", highlight=False)
+        console.print(f"run {found.run_id}; for transformers: {found.folder}", highlight=False, markup=False)
+    return 0
+
+
 def _ui(given: argparse.Namespace) -> int:
     from ablate.ui import serve
 

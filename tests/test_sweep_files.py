@@ -106,7 +106,7 @@ def test_the_accuracies_of_vision_transformers_are_shares():
     assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
 
 
-@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(("mixln", "lns", "reuse"))])
+@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(("mixln", "lns", "reuse", "sft"))])
 def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, spec):
     if "demo" in spec.name:
         pytest.skip("its cost is minutes")
@@ -114,11 +114,11 @@ def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, sp
     assert cost(spec) in header
     base = spec.base(next(iter(spec.all_arms)))
     size = spec.name.removeprefix(f"{file.stem}-")
-    if size in LENGTHS and not file.stem.startswith("reuse"):
+    if size in LENGTHS and not file.stem.startswith(("reuse", "sft")):
         steps, lr = LENGTHS[size]
         assert base.trainer.max_steps == steps
         assert spec.fixed[0] == {"optimizer.lr": lr}
-    if base.model.kind == "llama" and not file.stem.startswith("reuse"):
+    if base.model.kind == "llama" and not file.stem.startswith(("reuse", "sft")):
         assert (base.optimizer.kind, base.optimizer.betas, base.optimizer.weight_decay) == ("adam", (0.9, 0.999), 0)
         assert (base.trainer.batch_size, base.data.seq_len, base.trainer.gradient_clip_val) == (512, 256, None)
         assert (base.schedule.kind, base.schedule.warmup_fraction, base.schedule.final_fraction) == ("cosine", 0.1, 0.1)
@@ -136,6 +136,20 @@ def test_two_stage_has_the_recipe_of_its_paper():
         assert (base.trainer.batch_size, base.trainer.max_steps, base.trainer.gradient_clip_val) == (batch, 20_000, 1.0)
         assert (base.optimizer.betas, base.optimizer.weight_decay) == ((0.9, 0.95), 0.1)
         assert (base.schedule.warmup(20_000), base.init.kind, base.data.seq_len) == (1000, "scaled", 1024)
+
+
+def test_fine_tuning_takes_all_of_the_same_arm_of_the_pre_training():
+    (spec,) = load_sweeps(FOLDER / "sft-commonsense.yaml")
+    (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="250m")
+    assert set(spec.all_arms) == set(before.all_arms)
+    for arm in spec.all_arms:
+        base, pretrained = spec.base(arm), before.base(arm)
+        assert donor_of(spec, arm) == (before.name, arm)
+        assert base.warm_start.copied == ("all",)
+        assert (base.model, base.norm) == (pretrained.model, pretrained.norm)
+        assert base.data.tokenizer == pretrained.data.tokenizer
+        epochs = base.trainer.max_steps * base.trainer.batch_size / (170_420 * (1 - base.data.val_fraction))
+        assert round(epochs, 2) == 3.00
 
 
 def test_vision_has_the_recipe_of_convnext():
@@ -156,7 +170,7 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store):
     vision = "vit" in file.read_text()
     data = {"data": "digits", "model.patch_size": 2} if vision else {"data": "topics", "data.seq_len": 16}
     small = {**data, **SMALLEST}
-    staged = file.stem.startswith("reuse")
+    staged = file.stem.startswith(("reuse", "sft"))
     if staged or load_sweeps(file)[0].sampler.kind != "grid":
         small["budget.trials"] = 1
     wanted = load_sweeps(file, small, factor=0.001, model=True)[:1]

@@ -3,6 +3,7 @@
 from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds, split
 from ablate.data.corpora import PRESETS
 from ablate.data.images import Digits, ImageDataset, ImageFiles, ImageFolder
+from ablate.data.instructions import Instructions
 from ablate.data.order import PermutedBatches, SequentialBatches, loader, permutation
 from ablate.data.text import Text, Topics
 from ablate.data.tokenizers import Tokenizer, load_tokenizer
@@ -18,6 +19,7 @@ __all__ = [
     "ImageDataset",
     "ImageFiles",
     "ImageFolder",
+    "Instructions",
     "PermutedBatches",
     "SequentialBatches",
     "Text",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import io
 import json
 import shlex
@@ -85,7 +86,9 @@ def _text(path: Path, column: str) -> Iterator[Piece]:
         yield Piece("".join(parts), size)
 
 
-def _json_lines(path: Path, column: str) -> Iterator[Piece]:
+def json_rows(path: Path, example: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where it is, object) of each line of a file of JSON lines; `example` is what a message shows as one. Raises
+    DataError."""
     for number, line, _ in _lines(path):
         if not line.strip():
             continue
@@ -97,7 +100,12 @@ def _json_lines(path: Path, column: str) -> Iterator[Piece]:
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: not a line of JSON that can be read: {reason(error)}") from None
         if not isinstance(row, dict):
-            raise DataError(f"{where}: expected an object such as {{{json.dumps(column)}: ...}}, got {json_type(row)}")
+            raise DataError(f"{where}: expected an object such as {example}, got {json_type(row)}")
+        yield where, row
+
+
+def _json_lines(path: Path, column: str) -> Iterator[Piece]:
+    for where, row in json_rows(path, f"{{{json.dumps(column)}: ...}}"):
         if column not in row:
             raise no_column(where, column, list(row))
         if not isinstance(row[column], str):
@@ -137,17 +145,24 @@ def _parquet(path: Path, column: str) -> Iterator[Piece]:
 
 
 def _arrow(path: Path, column: str) -> Iterator[Piece]:
-    """The stream format, which `datasets` writes, and the file format, which is also called Feather."""
+    with arrow_batches(path) as (schema, batches):
+        _check_column(path, column, schema)
+        yield from _rows(path, column, (batch.select([column]) for batch in batches))
+
+
+@contextlib.contextmanager
+def arrow_batches(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
+    """The schema and the batches of an arrow file: of the stream format, which `datasets` writes, or the file format,
+    which is also called Feather. Raises DataError."""
     try:
         with pa.memory_map(str(path)) as source:
             if source.read(6) == b"ARROW1":
                 file = pa.ipc.open_file(source)
-                batches: Iterable[Any] = (file.get_batch(number) for number in range(file.num_record_batches))
+                yield file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
             else:
                 source.seek(0)
-                batches = file = pa.ipc.open_stream(source)
-            _check_column(path, column, file.schema)
-            yield from _rows(path, column, (batch.select([column]) for batch in batches))
+                stream = pa.ipc.open_stream(source)
+                yield stream.schema, stream
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a readable arrow file: {reason(error)}") from error
 

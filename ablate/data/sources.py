@@ -102,10 +102,7 @@ class Dataset(Source):
 
         def start() -> None:
             nonlocal rows, number
-            if self.commit is None:
-                rows = hub.open_folder(Path(self.dataset), self.subset, self.split)
-            else:
-                rows = hub.open_hub(self.dataset, self.commit, self.subset, self.split)
+            rows = self._opened()
             if position:
                 number = position["row"]
                 rows.load_state_dict(position["state"])
@@ -123,6 +120,16 @@ class Dataset(Source):
                 yield from row_pieces(where, row[self.column])
 
         return Reader(pieces(), lambda: {"row": number, "state": rows.state_dict()} if rows is not None else position)
+
+    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(where it is, row) of each row with all its columns. Raises DataError."""
+        for number, row in enumerate(self._read(self._opened()), 1):
+            yield f"{self.name}, row {number}", row
+
+    def _opened(self) -> Any:
+        if self.commit is None:
+            return hub.open_folder(Path(self.dataset), self.subset, self.split)
+        return hub.open_hub(self.dataset, self.commit, self.subset, self.split)
 
     def _read(self, rows: Any) -> Iterator[dict[str, Any]]:
         try:

@@ -99,9 +99,13 @@ class ModelConfig(Kind):
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)
 
 
+ALL = "all"
+"""The name that stands for all parts."""
+
+
 def matching(parts: Iterable[str], wanted: str) -> list[str]:
     """Those of `parts` that a name stands for."""
-    return [part for part in parts if part == wanted or part.startswith(f"{wanted}.")]
+    return [part for part in parts if wanted in (part, ALL) or part.startswith(f"{wanted}.")]
 
 
 def tensors_of(model: Model, wanted: str) -> set[str]:

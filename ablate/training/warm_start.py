@@ -3,7 +3,7 @@ are.
 
 A part is a name of `Model.parts`: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ...; of a ViT
 embedding.patch and so on. A name stands for all parts that begin with it: layers.0 is both of its sublayers, layers is
-all of them.
+all of them, all is the whole model.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ablate.errors import ConfigError, Problem, did_you_mean
-from ablate.models.base import Model, matching, tensors_of
+from ablate import tracking
+from ablate.data.tokenizers import Tokenizer, tokenizer_of
+from ablate.errors import AblateError, ConfigError, Problem, did_you_mean
+from ablate.models.base import ALL, Model, matching, tensors_of
 from ablate.registry import Config, Names
 
 if TYPE_CHECKING:
@@ -33,8 +35,8 @@ class WarmStart(Config):
     """Whose weights are copied: a run's id, the path of a checkpoint, a folder that `ablate export --to safetensors`
     has written, or sweep:NAME/ARM, the best trial of an arm. None: nothing is copied."""
     copied: Names = Field((), alias="copy")
-    """Parts that start as the donor's: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ..., layers.0 or
-    layers for several. A sublayer comes with the norms and learned factors of its residual connection."""
+    """Parts that start as the donor's: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ..., layers.0, layers
+    or all for several. A sublayer comes with the norms and learned factors of its residual connection."""
     freeze: Names = ()
     """Parts that are not trained: no gradient, no moments, no weight decay."""
     sha256: str | None = None
@@ -64,7 +66,7 @@ def pinned(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Expe
         return experiment
     from ablate.config import Experiment
 
-    source = _donor(model, start)
+    source = _donor(model, start, experiment)
     return Experiment.from_mapping(experiment.to_tree(), {f"warm_start.{k}": v for k, v in facts_of(source).items()})
 
 
@@ -111,8 +113,9 @@ def _names(model: Model, wanted: Iterable[str]) -> set[str]:
     return {name for part in wanted for name in tensors_of(model, part)}
 
 
-def _donor(model: Model, start: WarmStart) -> Source:
-    """What `model` starts from. Raises ConfigError where it does not fit, or is not what it was."""
+def _donor(model: Model, start: WarmStart, experiment: Experiment | None = None) -> Source:
+    """What `model` starts from. Raises ConfigError where it does not fit the model, or before a run begins its
+    `experiment`, or is not what it was."""
     from ablate.training.source import find
 
     assert start.donor is not None
@@ -120,7 +123,9 @@ def _donor(model: Model, start: WarmStart) -> Source:
         text = "ablate train and ablate sweep look it up; in Python, ablate.sweeping.references.with_donor does"
         raise ConfigError([Problem("warm_start.from", text, start.donor)])
     source = find(start.donor)
-    if problems := [*_copy_problems(model, start, source)]:
+    problems = [*_other_model(experiment, source)] if experiment else []  # which says more than each of its tensors
+    problems = problems or [*_copy_problems(model, start, source)]
+    if problems or (experiment and (problems := [*_other_tokens(experiment, source)])):
         raise ConfigError(problems)
     if start.sha256 not in (None, digest := sha256_of(source.state)):
         text = f"the weights of {start.donor} are others now ({digest}). Leave it out to start from these"
@@ -155,6 +160,60 @@ def _frozen_problems(model: Model, start: WarmStart) -> list[Problem]:
     if not found and not {name for name, _ in model.named_parameters()} - frozen:
         found.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
     return found + _tied(model, start.freeze, "warm_start.freeze")
+
+
+_ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights do not depend on, or whose shapes say
+
+
+def _other_model(experiment: Experiment, source: Source) -> Iterable[Problem]:
+    """Where all is copied: in which fields of model and placement the donor is another, which its weights need not
+    show."""
+    start = experiment.warm_start
+    if start is None or ALL not in start.copied:
+        return
+    ours, theirs = experiment.flat(), source.experiment.flat()
+    for path in dict.fromkeys([*theirs, *ours]):
+        part, _, field = path.partition(".")
+        if part in ("model", "norm") and field not in _ONLY_HERE and ours.get(path) != theirs.get(path):
+            text = f"all of the donor {start.donor} is copied, and there it is {theirs.get(path, 'not set')}"
+            yield Problem(path, text, ours.get(path))
+
+
+PROBES = (
+    "The 2nd question: is it true?",
+    "naïve façade, 東京",
+    "def f(x):\n    return  x ** 2",
+    "unbelievably tokenised",
+)
+"""Texts that two tokenizers which are one cut alike."""
+
+
+def _other_tokens(experiment: Experiment, source: Source) -> Iterable[Problem]:
+    """Where embedding or head are copied: that the donor's text was cut otherwise, so that its rows mean other tokens.
+    A tokenizer that is not there any more cannot be compared."""
+    start, theirs = experiment.warm_start, source.experiment.data
+    rows = {part for copied in (start.copied if start else ()) for part in matching(("embedding", "head"), copied)}
+    if not rows or start is None or experiment.model.task != "language_modeling":
+        return
+    cache = tracking.cache_folder()
+    try:
+        given, own = tokenizer_of(theirs, cache), tokenizer_of(experiment.data, cache)
+    except AblateError:
+        return
+    if given.identity != own.identity and not _alike(given, own):
+        name = _named(source.experiment)
+        text = f"the donor {start.donor} was trained with the tokenizer {name}, and this one cuts text otherwise"
+        yield Problem("data.tokenizer", f"{text}: its embedding and head would mean other tokens", _named(experiment))
+
+
+def _alike(first: Tokenizer, second: Tokenizer) -> bool:
+    cut = [[ids.tolist() for ids in tokenizer.encode(list(PROBES))] for tokenizer in (first, second)]
+    same = (first.vocab_size, first.end_of_text) == (second.vocab_size, second.end_of_text)
+    return same and cut[0] == cut[1]
+
+
+def _named(experiment: Experiment) -> str:
+    return str(getattr(experiment.data, "tokenizer", "bytes"))
 
 
 def _copy_problems(model: Model, start: WarmStart, source: Source) -> Iterable[Problem]:

@@ -219,6 +219,51 @@ def test_every_tensor_that_does_not_fit_is_told(store, tiny_settings):
         train(started(tiny_settings, sandwich, "layers.0.attn"))
 
 
+def test_all_is_every_weight_of_the_same_model(store, family_settings, begun):
+    donor = train(experiment(family_settings, norm="layerscale", seed=3)).run_id
+    begun.clear()
+    train(started(family_settings, donor, "all", norm="layerscale"))
+    given = find(donor).state
+    (after,) = begun
+    assert set(after) == set(given)
+    assert all(torch.equal(after[name], given[name]) for name in given)
+
+
+def test_all_of_another_model_is_refused_although_its_weights_fit(store, tiny_settings):
+    """Mix-LN and Pre-LN have the same tensors, and so do two and four heads."""
+    mix = train(experiment(tiny_settings, norm={"kind": "mix", "alpha": 0.5})).run_id
+    with pytest.raises(ConfigError, match=r"norm.kind.*all of the donor .* is copied, and there it is mix"):
+        train(started(tiny_settings, mix, "all"))
+    assert train(started(tiny_settings, mix, "layers")).status == "completed"  # parts are taken as they are
+    heads = {**tiny_settings["model"], "heads": 4, "hidden": 32}
+    four = train(experiment({**tiny_settings, "model": heads})).run_id
+    with pytest.raises(ConfigError) as error:
+        train(started({**tiny_settings, "model": {**heads, "heads": 2}}, four, "all"))
+    assert "model.heads" in str(error.value)
+    assert "model.hidden" not in str(error.value)
+
+
+def test_a_donor_of_another_tokenizer_is_refused(store, tiny_settings, tmp_path):
+    """Two tokenizers of the same size that cut text otherwise; a copy of the donor's is the donor's."""
+    tokenizers = pytest.importorskip("tokenizers")
+    names = []
+    for number, first in enumerate(("is", "it", "is")):
+        made = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, first: 1, "</s>": 2}, unk_token="[UNK]"))
+        made.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        made.save(str(tmp_path / f"{number}.json"), pretty=number == 2)
+        names.append(str(tmp_path / f"{number}.json"))
+    (tmp_path / "a.txt").write_text("is it so ? " * 200)
+    data = {"kind": "text", "files": str(tmp_path / "a.txt"), "seq_len": 8, "val_fraction": 0.2}
+    trees = [{**tiny_settings, "data": {**data, "tokenizer": name}} for name in names]
+    donor = train(experiment(trees[0])).run_id
+    with pytest.raises(
+        ConfigError, match=r"data.tokenizer.* was trained with the tokenizer .*0.json, and this one cuts"
+    ):
+        train(started(trees[1], donor, "all"))
+    assert train(started(trees[1], donor, "layers")).status == "completed"
+    assert train(started(trees[2], donor, "all")).status == "completed"
+
+
 def test_the_operations_of_all_stages_are_tags_of_the_run(store, tiny_settings):
     """A chain of three: each counts those before it. Hand-computed: 16 wide, 256 bytes, norms and head at depth 0."""
     first = train(experiment(tiny_settings, model__layers=0))
