@@ -147,6 +147,8 @@ def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namesp
     for spec in specs:
         if spec.name not in wanted:
             print(f"{spec.name} goes first: {' and '.join(sorted(wanted))} starts from its best trials.")
+            if given.words:
+                print(f"  {' '.join(given.words)} holds for it too.")
         worst = max(worst, _run_sweep(spec, given, given.fresh and spec.name in wanted))
         if worst == 130:
             break

@@ -46,10 +46,10 @@ class Problem:
 
 
 class ConfigError(AblateError):
-    """All the mistakes of a configuration at once, in `problems`."""
+    """All the mistakes of a configuration at once, in `problems`, each once."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "the configuration") -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple({str(problem): problem for problem in problems}.values())
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
         super().__init__("\n".join([f"{count} in {source}:", *(f"  {problem}" for problem in self.problems)]))
 

@@ -42,6 +42,9 @@ def loaded(base: dict[str, Any], words: Sequence[str], source: str) -> tuple[Exp
     """The data of the settings `base` under `--data` words. A dataset of the hub is streamed unless they say otherwise:
     only its validation set is kept."""
     given = data_settings(words)
+    own = base.get("data", {})
+    if "data.files" in given and "data" not in given and own.get("kind") == "topics":  # bytes, which any text is
+        given = {"data": {"kind": "text", "seq_len": own["seq_len"]}, **given}
     experiment = Experiment.from_mapping(base, given, source=source)
     if getattr(experiment.data, "dataset", None) and experiment.data.kind == "text" and "data.streaming" not in given:
         experiment = Experiment.from_mapping(base, given, {"data.streaming": True}, source=source)

@@ -19,6 +19,7 @@ from ablate.diagnosing.models import open_model
 from ablate.diagnosing.opened import Opened, Opening
 from ablate.diagnostics import Metric, Options, Result, chosen, measure, measurements
 from ablate.errors import AblateError
+from ablate.reporting import style
 
 FOLDER = "layers"
 """Of the artifacts of a run."""
@@ -181,7 +182,10 @@ def _written(found: Diagnosis) -> Diagnosis:
 
     files: list[Path] = []
     for name, results in found.results.items():
-        files += save(measurements[name].draw(results), found.folder / f"{name}.png")
+        files += save(
+            measurements[name].draw({style.plain(label): result for label, result in results.items()}),
+            found.folder / f"{name}.png",
+        )
         files.append(_table(found.folder / f"{name}.csv", results))
     file = found.folder / "diagnostics.json"
     found = replace(found, files=[*files, file])

@@ -167,7 +167,7 @@ def panels(title: str, names: Sequence[str], width: float | None = None, across:
     rows = -(-len(names) // columns)
     size = (width or columns * PANEL[0] + 0.9, rows * (PANEL[1] + 0.2) + 0.7)
     figure = Figure(figsize=size, dpi=style.DPI, layout="constrained")
-    figure.suptitle(title, fontsize=12, x=0.01, ha="left")
+    figure.suptitle(_folded(title, int(11 * size[0])), fontsize=12, x=0.01, ha="left")
     found = list(figure.subplots(rows, columns, squeeze=False).flat)
     for empty in found[len(names) :]:
         empty.set_visible(False)

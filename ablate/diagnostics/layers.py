@@ -23,6 +23,8 @@ class Layers:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self.blocks = list(model.blocks()) if isinstance(model, Model) else _found(model)
+        if not self.blocks:
+            raise AblateError("The model has no layers (model.layers=0), so there is nothing to measure. Leave it out.")
 
     def __len__(self) -> int:
         return len(self.blocks)

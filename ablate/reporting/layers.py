@@ -13,6 +13,7 @@ from typing import Any
 from ablate import tracking
 from ablate.diagnostics import Result, measurements
 from ablate.errors import StoreError
+from ablate.reporting import style
 from ablate.sweeping.records import SweepRecord
 
 FOLDER = "layers"
@@ -30,7 +31,7 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
     for name, kind in measurements.items():
         results = {arm: content["last"][name] for arm, content in found.items() if name in content["last"]}
         if results:
-            figure = kind.draw({arm: _result(result) for arm, result in results.items()})
+            figure = kind.draw({style.plain(arm): _result(result) for arm, result in results.items()})
             path, _ = save(figure, folder / f"layers-{name}.png")
             made[path] = f"{kind.title}: the best trial of each arm."
         for column, label in kind.columns.items():

@@ -20,6 +20,11 @@ SIZE = (7.0, 4.5)  # inches
 DPI = 150
 
 
+def plain(name: str) -> str:
+    """A name as it is, which a figure does not read as mathematics."""
+    return name.replace("$", r"\$")
+
+
 def looks(arms: Iterable[str]) -> Looks:
     """The looks of each arm, by its place in the sweep, so that it looks the same in every figure."""
     return {arm: (PALETTE[i % len(PALETTE)], MARKERS[i % len(MARKERS)]) for i, arm in enumerate(arms)}

@@ -105,7 +105,7 @@ class Sweep(Config):
         except ValidationError as error:
             problems = problems_of(cls, dict(tree), error)
             raise ConfigError([*problems, *cls._further(tree, problems)], source) from None
-        if problems := list(dict.fromkeys(sweep._problems())) or [*stages.problems(sweep), *audit.problems(sweep)]:
+        if problems := list(sweep._problems()) or [*stages.problems(sweep), *audit.problems(sweep)]:
             raise ConfigError(problems, source)
         return sweep
 
@@ -116,7 +116,7 @@ class Sweep(Config):
         if broken.isdisjoint(("experiment", "plugins", "arms", "search", "fixed", "sampler")):
             with contextlib.suppress(ValidationError):
                 rest = {key: value for key, value in tree.items() if key not in broken}
-                yield from dict.fromkeys(cls.model_validate({"name": "unnamed", **rest})._problems())
+                yield from cls.model_validate({"name": "unnamed", **rest})._problems()
 
     def to_tree(self) -> Tree:
         """The sweep as plain nested mappings."""

@@ -23,12 +23,17 @@ OVERRIDABLE = (
 
 def overridden(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
     """The sweep `tree`, a mapping of the class `cls`, with `overrides` over it: dotted paths of the base experiment or
-    of the parts of the sweep in OVERRIDABLE; the name has been set before (`load_trees`)."""
+    of the parts of the sweep in OVERRIDABLE, and `search.PATH`, what is searched for a path in all arms; the name has
+    been set before (`load_trees`)."""
+    searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
+    overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
     own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
     inner = {k.removeprefix("experiment."): v for k, v in overrides.items() if k not in own and k != "name"}
     base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
     made = dict(tree)
+    if searched:
+        made["search"] = {**(tree.get("search") or {}), **searched}
     if inner and (base is None or isinstance(base, Mapping)):
         made["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
     for part in OVERRIDABLE:

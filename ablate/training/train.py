@@ -288,7 +288,7 @@ def _prepare(
 
         callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
     diagnostics = None
-    if experiment.trainer.diagnose.names:
+    if experiment.trainer.diagnose.names and experiment.model.layers:
         from ablate.training.diagnosing import LayerDiagnostics
 
         callbacks.insert(callbacks.index(validations), diagnostics := LayerDiagnostics(task, corpus, curves))

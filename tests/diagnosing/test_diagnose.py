@@ -140,6 +140,21 @@ def test_runs_by_id_by_checkpoint_and_at_initialisation(store, tiny_settings, ca
     assert len(table) == 3 * 3  # two layers: the distances 1, 1 and 2
 
 
+def test_a_run_on_bytes_is_measured_on_any_text_under_any_label(store, tiny_settings, text):
+    run = train(Experiment.from_mapping(tiny_settings))
+    found = diagnose([f"a $\\frac$={run.run_id}"], ["angular"], data=[str(text)])
+    assert list(found.results["angular"]) == ["a $\\frac$"]
+    assert (found.folder / "angular.png").is_file()
+
+
+def test_a_model_without_layers_has_nothing_to_measure(store, tiny_settings, capsys):
+    settings = {"model.layers": 0, "trainer.diagnose.what": "all"}
+    run = train(Experiment.from_mapping(tiny_settings, settings))
+    assert run.status == "completed"
+    assert main(["diagnose", run.run_id]) == 2
+    assert "has no layers" in capsys.readouterr().err
+
+
 def test_a_classifier_has_an_accuracy(store, vit_settings):
     run = train(Experiment.from_mapping(vit_settings))
     found = diagnose([run.run_id], ["pruning"]).results["pruning"]

@@ -148,6 +148,18 @@ def test_overrides_of_the_sweep(file):
     assert spec.base("pre") == Sweep.load(file).base("pre")
 
 
+def test_overrides_of_what_is_searched(file):
+    before, spec = (
+        Sweep.load(file),
+        Sweep.load(file, {"search.optimizer.lr": [1e-3], "search.seed": {"low": 0, "high": 2}}),
+    )
+    assert spec.search["optimizer.lr"] == [1e-3]
+    assert (spec.search["seed"].low, spec.search["seed"].high) == (0, 2)
+    assert spec.arms["mix"].search == before.arms["mix"].search
+    with pytest.raises(ConfigError, match=r"search\.optimizer\.lrr: unknown key"):
+        Sweep.load(file, {"search.optimizer.lrr": [1e-3]})
+
+
 def test_overrides_leave_the_file_alone(file):
     Sweep.load(file, {"seed": 3, "budget.trials": 1})
     assert file.read_text() == FILE
