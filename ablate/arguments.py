@@ -166,6 +166,13 @@ def parser() -> argparse.ArgumentParser:
     layers.add_argument(
         "--output", metavar="FOLDER", help="for figures and numbers (default: below mlruns/diagnostics)"
     )
+    layers.add_argument(
+        "--tasks", type=_names, default=[], metavar="A,B,...", help="score them without each layer, too"
+    )
+    layers.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
+    layers.add_argument(
+        "--limit", type=_positive, metavar="N", help="the first N questions of each task (default: all)"
+    )
     layers.add_argument("--positions", default="all", metavar="all|last", help="tokens of the angular distance")
     layers.add_argument("--batch-tokens", type=_positive, default=2048, metavar="N", help="at once (default: 2048)")
     layers.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU where there is one)")

@@ -325,6 +325,7 @@ def _wordsim(given: argparse.Namespace) -> int:
 
 
 def _diagnose(given: argparse.Namespace) -> int:
+    from ablate.diagnosing.benchmarks import Benchmarks
     from ablate.diagnosing.diagnose import diagnose
 
     found = diagnose(
@@ -338,6 +339,7 @@ def _diagnose(given: argparse.Namespace) -> int:
         device=given.device,
         dtype=given.dtype,
         trust_remote_code=given.trust_remote_code,
+        benchmarks=Benchmarks(given.tasks, given.task_data, given.limit) if given.tasks else None,
     )
     if given.json:
         print(json.dumps(found.to_dict(), indent=2))

@@ -15,9 +15,10 @@ from typing import Any
 import torch
 
 from ablate import tracking
+from ablate.diagnosing.benchmarks import Benchmarks, metrics_of
 from ablate.diagnosing.models import open_model
 from ablate.diagnosing.opened import Opened, Opening
-from ablate.diagnostics import Metric, Options, Result, chosen, measure, measurements
+from ablate.diagnostics import Metric, Options, Pruning, Result, chosen, measure, measurements
 from ablate.errors import AblateError
 from ablate.reporting import style
 
@@ -80,6 +81,7 @@ def diagnose(
     seed: int = 0,
     trust_remote_code: bool = False,
     metrics: Mapping[str, Metric] | None = None,
+    benchmarks: Benchmarks | None = None,
 ) -> Diagnosis:
     """Measures `models`, one after another, and draws them together.
 
@@ -96,7 +98,8 @@ def diagnose(
         dtype: "float32" or "bfloat16", of the weights.
         seed: what the random vectors of the Jacobian depend on.
         trust_remote_code: whether code that comes with a model of the hub may be run.
-        metrics: benchmarks for layer removal, by name: a function of the model.
+        metrics: scores for layer removal, by name: a function of the model.
+        benchmarks: tasks of lm-evaluation-harness for layer removal.
 
     Stopped and called again, it goes on where it was. Raises AblateError.
     """
@@ -105,7 +108,8 @@ def diagnose(
     _check("--dtype", dtype, DTYPES)
     target = _device(device)
     opening = Opening(tuple(data), target, DTYPES[dtype], trust_remote_code)
-    options = Options(positions, seed, dict(metrics or {}))
+    if benchmarks and Pruning not in kinds:
+        raise AblateError("--tasks are for layer removal: --what pruning, with others or alone.")
     folder = Path(output).expanduser() if output else _folder(models)
     results: dict[str, dict[str, Result]] = {kind.name: {} for kind in kinds}
     runs: dict[str, str] = {}
@@ -123,6 +127,8 @@ def diagnose(
                 raise AblateError(f"{label}: its classes are not those of the data, which {left} need.")
             notes.append(f"{label}: its classes are not those of the data, so {left} are left out.")
         notes += _short(opened, tokens)
+        scores = dict(metrics or {}) | dict(metrics_of(opened, benchmarks) if benchmarks else {})
+        options = Options(positions, seed, scores)
         found = measure(
             opened.subject, fitting, options, tokens=tokens, batch_tokens=batch_tokens, folder=_made(folder)
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 
 from ablate import tracking
 from ablate.data import Corpus
+from ablate.data.tokenizers import tokenizer_of
 from ablate.diagnosing.data import everything, loaded, masked
 from ablate.diagnosing.opened import Opened, Opening, identity_of
 from ablate.diagnostics import Batch, Layers, Subject
@@ -66,7 +68,8 @@ def hub_model(name: str, opening: Opening) -> Opened:
         device=opening.device,
         identity=f"{identity_of(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
-    return Opened(subject, corpus.description)
+    own = partial(tokenizer_of, experiment.data, tracking.cache_folder())
+    return Opened(subject, corpus.description, tokenizer=None if asks_for_masked else own)
 
 
 def _transformers() -> Any:

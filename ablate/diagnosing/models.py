@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from ablate import tracking
 from ablate.data import BatchDataset
+from ablate.data.tokenizers import tokenizer_of
 from ablate.diagnosing.data import loaded
 from ablate.diagnosing.hub import hub_model
 from ablate.diagnosing.opened import Opened, Opening, identity_of
@@ -65,7 +67,9 @@ def _ours(name: str, opening: Opening) -> Opened:
     )
     run = source.file.parent
     run_id = run.name if run.parent == tracking.store_path() / "runs" and not initial else None
-    return Opened(subject, corpus.description, run_id, has_targets=corpus.classes == classes or task.unit == "tokens")
+    own = partial(tokenizer_of, source.experiment.data, tracking.cache_folder()) if task.unit == "tokens" else None
+    has_targets = corpus.classes == classes or task.unit == "tokens"
+    return Opened(subject, corpus.description, run_id, has_targets, own)
 
 
 def _initial(source: Source) -> Model:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 
 from ablate.diagnostics import Subject
+
+if TYPE_CHECKING:
+    from ablate.data.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Opened:
     """The MLflow run that trained it."""
     has_targets: bool = True
     """Whether the data says what the model should answer."""
+    tokenizer: Callable[[], Tokenizer] | None = None
+    """Loads that of a causal language model."""
 
 
 def identity_of(path: str) -> str:
