@@ -30,6 +30,8 @@ class Saving:
     """Trainings that are compared with the baseline's on the same seed."""
     reached: int
     """Those of them that come to where the baseline ends."""
+    at_first: int
+    """Those of them that are there at their first validation, and may have been before."""
     updates: Estimate | None
     """After how many updates; None for the baseline, and where not all of them get there."""
     saved: Estimate | None
@@ -66,11 +68,12 @@ def _trainings(record: SweepRecord, arm: str) -> dict[Any, TrialRecord]:
 def _saving(runs: Mapping[Any, TrialRecord], baseline: Mapping[Any, TrialRecord], less_is_better: bool) -> Saving:
     one = next(iter(runs.values()))
     pairs = [(runs[seed], baseline[seed]) for seed in runs if seed in baseline]
-    updates, saved = [], []
+    updates, saved, at_first = [], [], 0
     for own, other in pairs:
         needed = None if other.value is None else reaches(own.curve, other.value, less_is_better)
         if needed is not None:
             updates.append(needed)
+            at_first += needed == min(own.curve)
             saved.append(1 - (_before(own) + needed * own.costs["flops_per_update"]) / _whole(other))
     everywhere = bool(pairs) and len(saved) == len(pairs)
     peaks = [t.costs["peak_memory_bytes"] for t in runs.values() if "peak_memory_bytes" in t.costs]
@@ -81,6 +84,7 @@ def _saving(runs: Mapping[Any, TrialRecord], baseline: Mapping[Any, TrialRecord]
         peak_memory_bytes=max(peaks, default=None),
         seeds=len(pairs),
         reached=len(saved),
+        at_first=at_first,
         updates=estimate(updates) if everywhere else None,
         saved=estimate(saved) if everywhere else None,
     )

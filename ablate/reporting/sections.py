@@ -142,6 +142,11 @@ def savings(report: Contents) -> list[Section]:
     ]
     if any(s.saved is None and s.seeds for s in rows):
         said.append("Where an arm does not get there on every seed, no mean is given: it would leave the worst out.")
+    if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in found.items() if s.at_first]:
+        said.append(
+            f"There at the first validation: {listed(early)}. They may have been before, and their interval, which "
+            "knows the validations alone, is too narrow."
+        )
     if any(s.flops_before for s in rows):
         said.append("All seeds of an arm start from the same model: the interval does not cover the luck of that one.")
     return [Section(f"Compute and memory, and what it takes to be where {baseline} ends", Cells(columns), said)]

@@ -58,6 +58,7 @@ def test_the_saving_is_of_both_stages_paired_by_seed(record):
 def test_no_mean_is_given_where_a_seed_does_not_get_there(record):
     worse = savings(record)["worse"]
     assert (worse.reached, worse.seeds, worse.saved, worse.updates) == (1, 3, None, None)
+    assert (worse.at_first, savings(record)["reuse"].at_first) == (1, 0)  # its first validation is its last
 
 
 def test_a_sweep_without_warm_starts_says_nothing(record):
@@ -94,6 +95,7 @@ def test_the_report_shows_it(record):
     assert rows["reuse"]["less"] == "25.0 %"
     assert rows["worse"]["reached"] == "1/3"
     assert any("All seeds of an arm start from the same model" in text for text in section.said)
+    assert any("There at the first validation: worse 1 of 3." in text for text in section.said)
 
 
 # ---------------------------------------------------------------------------------------------------- the formulas
