@@ -1,5 +1,7 @@
 """`Experiment`: round trips, defaults, and the JSON schema."""
 
+import re
+
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -39,7 +41,7 @@ def some_of_each():
             vision = name == "batchnorm" or getattr(registry[kind], "task", "") == "image_classification"
             family = {"model": "vit"} if vision else {}
             needed = {f"{part}.{f}": "x" for f, i in registry[kind].model_fields.items() if i.is_required()}
-            needed |= {"data.files": "x"} if name == "text" else {}
+            needed |= {"data.files": "x"} if name in ("text", "instructions") else {}
             settings = {**(family if part != "model" else {}), part: name}
             if part != "model":
                 settings |= needed
@@ -155,7 +157,7 @@ def accepts(schema, value, root):
         return accepts(root["$defs"][name], value, root)
     known = {
         *("type", "enum", "const", "anyOf", "properties", "additionalProperties", "required", "items", "prefixItems"),
-        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems", "minLength"),
+        *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minItems", "maxItems", "minLength", "pattern"),
         *("title", "description", "default", "$defs", "format"),
     }
     assert set(schema) <= known, set(schema) - known
@@ -176,6 +178,8 @@ def accepts(schema, value, root):
     if "const" in schema and value != schema["const"]:
         return False
     if "anyOf" in schema and not any(accepts(s, value, root) for s in schema["anyOf"]):
+        return False
+    if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
         return False
     if isinstance(value, dict):
         properties, rest = schema.get("properties", {}), schema.get("additionalProperties", True)

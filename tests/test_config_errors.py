@@ -99,6 +99,7 @@ def test_one_problem(settings, path, message):
 
 
 FOLDER = {"model": "vit", "data": "image_folder"}
+SEARCH = {"search": {"seed": [0, 1]}}
 TEXT = "must be text, in quotes where it would be a number, true or false"
 
 
@@ -113,7 +114,7 @@ TEXT = "must be text, in quotes where it would be a number, true or false"
         ({"optimizer.lr": float("nan")}, "optimizer.lr", "must be a finite number"),
         ({"optimizer.lr": float("inf")}, "optimizer.lr", "must be a finite number"),
         *[({"norm.final_norm": v}, "norm.final_norm", "must be true or false") for v in (7, 1, 0.0, "no", "true")],
-        ({"trainer.compile": 1}, "trainer.compile", "must be 'auto' or true or false"),
+        ({"trainer.compile": 1}, "trainer.compile", "must be 'auto' or 'reduce-overhead' or true or false"),
         ({"trainer.precision": 32}, "trainer.precision", "must be 'auto', '32-true', 'bf16-mixed' or 'bf16-true'"),
         ({"trainer": 5}, "trainer", "must be a mapping, such as {key: value}"),
         ({"trainer": None}, "trainer", "must be a mapping, such as {key: value}, not null"),
@@ -176,16 +177,16 @@ def test_fields_of_a_users_own(tree, path, message):
 @pytest.mark.parametrize(
     ("tree", "path", "message"),
     [
-        ({"name": "bad/name"}, "name", "must consist of letters from A to Z, digits, dots, .*"),
-        ({"name": "x" * 81}, "name", "must have at most 80 characters"),
-        ({}, "name", "is required"),
+        ({"name": "bad/name", **SEARCH}, "name", "must consist of letters from A to Z, digits, dots, .*"),
+        ({"name": "x" * 81, **SEARCH}, "name", "must have at most 80 characters"),
+        (SEARCH, "name", "is required"),
         ({"name": "s", "arms": [1]}, "arms", "must be a mapping, .*"),
         ({"name": "s", "arms": {True: {}}}, "arms", "a key must be text, in quotes .*"),
         ({"name": "s", "arms": {"a": 5}}, "arms.a", "must be a mapping, .*"),
         ({"name": "s", "search": {"seed": {"low": True, "high": 2}}}, "search.seed.low", "must be a number"),
         ({"name": "s", "search": {"seed": {"low": 1}}}, "search.seed.high", "is required"),
         ({"name": "s", "search": {"seed": {"low": 2, "high": 1}}}, "search.seed", r"low \(2\) must be below high .*"),
-        ({"name": "s", "budget": {"trials": "5"}}, "budget.trials", "must be a whole number"),
+        ({"name": "s", "budget": {"trials": "5"}, **SEARCH}, "budget.trials", "must be a whole number"),
     ],
 )
 def test_mistakes_in_a_sweep(tree, path, message):

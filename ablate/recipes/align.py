@@ -21,8 +21,9 @@ from ablate.exporting.export import export
 from ablate.extras import library
 from ablate.recipes import align_measures as measures
 from ablate.sweeping.references import resolved
+from ablate.training.runs import run_folder
 from ablate.training.source import find
-from ablate.training.train import reason_of, run_folder
+from ablate.training.train import reason_of
 
 EXTRA = "rlhf"
 

@@ -9,8 +9,9 @@ from ablate import tracking
 from ablate.config import Experiment, json_schema
 from ablate.data import IGNORED
 from ablate.errors import ConfigError
+from ablate.training.runs import stored_experiment
 from ablate.training.source import find
-from ablate.training.train import Hooks, Place, stored_experiment, train
+from ablate.training.train import Hooks, Place, train
 
 
 @pytest.fixture
