@@ -20,7 +20,7 @@ from ablate.norms import norm_layers, placements
 from ablate.sweeping import run
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import read_sweep
-from ablate.training import train as training
+from ablate.training.runs import stored_experiment
 from ablate.training.train import Hooks, Place, train
 
 ROOT = Path(__file__).parents[1]
@@ -250,13 +250,13 @@ def test_an_interrupted_run_is_resumed_with_the_file_that_it_began_with(folder, 
     hooks = Hooks(decide=lambda step, metrics: steps.append(step) or True, asked_to_stop=lambda: bool(steps))
     stopped = train(experiment, hooks=hooks)
     assert stopped.status == "interrupted"
-    assert training.stored_experiment(stopped.run_id, {}) == experiment
+    assert stored_experiment(stopped.run_id, {}) == experiment
     (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
     with pytest.raises(AblateError, match="A plugin has changed since run"):
-        training.stored_experiment(stopped.run_id, {})
+        stored_experiment(stopped.run_id, {})
     copy = tracking.client().download_artifacts(stopped.run_id, "my_norm.py")
     (folder / "my_norm.py").write_text(Path(copy).read_text())
-    done = train(training.stored_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
+    done = train(stored_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
     assert (done.status, done.step) == ("completed", 12)
 
 
