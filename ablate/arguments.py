@@ -18,6 +18,7 @@ examples:
   ablate diagnose sweep:demo/pre sweep:demo/post
   ablate wordsim RUN_ID --pairs SimLex-999.txt
   ablate evaluate RUN_ID --tasks arc_easy,piqa
+  ablate align RUN_ID --method dpo --pairs preferences.json
   ablate ui
 
 exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
@@ -185,8 +186,9 @@ def parser() -> argparse.ArgumentParser:
     like.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)
     like.add_argument("--neighbours", type=_positive, default=100, metavar="N", help=_NEIGHBOURS)
     like.add_argument("--json", action="store_true", help="print as JSON")
+
     asked = verb("evaluate", "score trained language models on downstream tasks (needs ablate[eval])", _EVALUATE)
-    asked.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
+    asked.add_argument("models", nargs="+", metavar="MODEL", help=_SCORED)
     asked.add_argument("--tasks", type=_names, required=True, metavar="A,B,...", help="of lm-evaluation-harness")
     asked.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
     asked.add_argument(

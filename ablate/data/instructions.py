@@ -67,7 +67,7 @@ class Instructions(DataConfig):
         if self.tokenizer.startswith("bpe-"):
             raise ValueError(
                 f"tokenizer {self.tokenizer} would be trained on the instructions. For that of a run: ablate export "
-                "RUN --to hf --out FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
+                "RUN --to hf --output FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
             )
         return self
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,12 +18,10 @@ from ablate.diagnosing.benchmarks import Benchmarks, metrics_of
 from ablate.diagnosing.models import open_model
 from ablate.diagnosing.opened import Opened, Opening
 from ablate.diagnostics import Metric, Options, Pruning, Result, chosen, measure, measurements
+from ablate.diagnostics.measurement import FOLDER, MEASURED
 from ablate.errors import AblateError
 from ablate.reporting import style
 
-FOLDER = "layers"
-"""Of the artifacts of a run."""
-NUMBERS = "measured.json"
 TOKENS = 256_000
 POSITIONS = ("all", "last")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -48,23 +45,14 @@ class Diagnosis:
         """Plain values, for JSON; a number that is not finite is null."""
         return {
             "models": self.models,
-            "measurements": {name: numbers(found) for name, found in self.results.items()},
+            "measurements": {
+                name: {label: result.to_dict() for label, result in found.items()}
+                for name, found in self.results.items()
+            },
             "notes": self.notes,
             "folder": str(self.folder),
             "files": [str(file) for file in self.files],
         }
-
-
-def numbers(results: Mapping[str, Result]) -> dict[str, Any]:
-    """Results by label as plain values."""
-    return {
-        label: {"facts": result.facts, "rows": [{k: _finite(v) for k, v in row.items()} for row in result.rows]}
-        for label, result in results.items()
-    }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def diagnose(
@@ -212,8 +200,8 @@ def _table(file: Path, results: Mapping[str, Result]) -> Path:
 def _log(found: Diagnosis, runs: Mapping[str, str]) -> None:
     """Stores the figures in each model's run, and its own numbers."""
     for label, run_id in runs.items():
-        own = {name: numbers({label: results[label]})[label] for name, results in found.results.items()}
-        file = found.folder / NUMBERS
+        own = {name: results[label].to_dict() for name, results in found.results.items()}
+        file = found.folder / MEASURED
         file.write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
         tracker = tracking.Tracker(run_id)
         for path in [*found.files, file]:

@@ -19,6 +19,7 @@ from ablate.diagnosing.opened import Opened, Opening, identity_of
 from ablate.diagnostics import Batch, Layers, Subject
 from ablate.diagnostics.sources import corpus_loader
 from ablate.errors import AblateError, DataError
+from ablate.extras import library
 
 MASKS = ("[MASK]", "<mask>")
 FIRST, LAST = ("[CLS]", "<s>"), ("[SEP]", "</s>")
@@ -73,10 +74,7 @@ def hub_model(name: str, opening: Opening) -> Opened:
 
 
 def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError:
-        raise AblateError("hf: models need transformers: pip install 'ablate[hf]'") from None
+    transformers: Any = library("transformers", "hf")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers

@@ -65,11 +65,9 @@ def _ours(name: str, opening: Opening) -> Opened:
         device=opening.device,
         identity=f"{initial} {identity_of(str(source.file))} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
-    run = source.file.parent
-    run_id = run.name if run.parent == tracking.store_path() / "runs" and not initial else None
     own = partial(tokenizer_of, source.experiment.data, tracking.cache_folder()) if task.unit == "tokens" else None
     has_targets = corpus.classes == classes or task.unit == "tokens"
-    return Opened(subject, corpus.description, run_id, has_targets, own)
+    return Opened(subject, corpus.description, None if initial else source.run_id, has_targets, own)
 
 
 def _initial(source: Source) -> Model:

@@ -22,7 +22,11 @@ def angular_distance(x: Tensor, y: Tensor) -> Tensor:
     `2 atan2(|u - v|, |u + v|)` of the unit vectors: no rounding takes it out of [0, 1], where arccos is NaN, and equal
     vectors are at a distance of exactly 0, which the arccos of a rounded cosine cannot tell from 1e-4.
     """
-    u, v = _unit(x), _unit(y)
+    return _between(_unit(x), _unit(y))
+
+
+def _between(u: Tensor, v: Tensor) -> Tensor:
+    """The angular distance of unit vectors."""
     return 2 / torch.pi * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
 
 
@@ -55,9 +59,7 @@ class Angular(Measurement):
         found = torch.zeros_like(self.sums["distance"])
         for i, u in enumerate(units[:-1]):
             for j in range(i + 1, len(units)):
-                v = units[j]
-                angle = torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
-                found[i, j] = 2 / torch.pi * angle.sum().double().cpu()
+                found[i, j] = _between(u, units[j]).sum().double().cpu()
         self.add("distance", found)
         self.add("count", torch.tensor(len(units[0])))
 

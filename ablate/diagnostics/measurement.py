@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from ablate.diagnostics.subject import Batch, Subject
@@ -33,6 +33,10 @@ class Options:
 
 
 DEFAULT = Options()
+FOLDER = "layers"
+"""Of the artifacts of a run: where its measurements are."""
+TRAINING, MEASURED = "training.json", "measured.json"
+"""What the callback of training, and `ablate diagnose`, leave there."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,29 @@ class Result:
         """The values of one name, in the order of the rows; NaN where a row has none."""
         return [row.get(name, float("nan")) for row in self.rows]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; a number that is not finite is null."""
+        return {"rows": [{key: finite(value) for key, value in row.items()} for row in self.rows], "facts": self.facts}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Result:
+        """What `to_dict` gave; NaN for null."""
+        rows = [{key: known(value) for key, value in row.items()} for row in content["rows"]]
+        return cls(rows, content["facts"])
+
     def has(self, name: str) -> bool:
         """Whether some row has it."""
         return any(name in row for row in self.rows)
+
+
+def finite(value: float) -> float | None:
+    """`value`, or None, which JSON has and NaN it has not."""
+    return value if math.isfinite(value) else None
+
+
+def known(value: float | None) -> float:
+    """The number that `finite` gave; NaN for None."""
+    return math.nan if value is None else value
 
 
 class Measurement(ABC):
@@ -99,10 +123,6 @@ class Measurement(ABC):
         """Adds to a sum."""
         value = value.detach().double().cpu()
         self.sums[name] = self.sums[name] + value if name in self.sums else value
-
-    def zeros(self) -> Tensor:
-        """One number for each layer, on the CPU."""
-        return torch.zeros(len(self.subject.layers), dtype=torch.float64)
 
 
 M = TypeVar("M", bound=type[Measurement])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ablate.diagnostics.layers import first_of
 from ablate.diagnostics.measurement import Measurement, Result, register
 from ablate.diagnostics.subject import Batch, positions
 
@@ -41,7 +40,7 @@ class Variance(Measurement):
         for layer, (x, parts) in enumerate(zip(states[1:], outputs, strict=True)):
             for name, value in {"variance": x, **{f"{name}_variance": y for name, y in parts.items()}}.items():
                 if value.shape == x.shape:  # such as the MLP of a mixture of experts that returns something else
-                    self._merge(f"{name} {layer}", positions(first_of(value), batch))
+                    self._merge(f"{name} {layer}", positions(value, batch))
 
     def _merge(self, key: str, x: Tensor) -> None:
         """Chan's update of (count, mean, sum of squared deviations), which loses nothing to a large mean."""

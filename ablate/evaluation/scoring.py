@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -17,6 +15,7 @@ from torch import nn
 from ablate.errors import AblateError
 from ablate.evaluation.tasks import load, quiet
 from ablate.extras import library
+from ablate.undisturbed import undisturbed
 
 if TYPE_CHECKING:
     from ablate.data.tokenizers import Tokenizer
@@ -91,7 +90,7 @@ def score(
     Raises AblateError for an unknown task and without the extra `eval`, DataError where data is missing.
     """
     library("lm_eval", "eval")
-    with _unchanged(model), quiet(progress):
+    with undisturbed(model), quiet(progress):
         loaded = tasks if isinstance(tasks, Mapping) else load(tasks, task_data, shots)
         from ablate.evaluation.harness import Ours
 
@@ -175,20 +174,3 @@ def _errors(questions: Sequence[Question], means: Mapping[str, float]) -> dict[s
         if len(values) > 1 and math.isclose(mean, math.fsum(values) / len(values), rel_tol=1e-9, abs_tol=1e-12):
             found[name] = float(np.std(values, ddof=1)) / math.sqrt(len(values))
     return found
-
-
-@contextlib.contextmanager
-def _unchanged(model: nn.Module) -> Iterator[None]:
-    """The model in evaluation mode; its modes and all random states as they were afterwards."""
-    modes = {module: module.training for module in model.modules()}
-    states = random.getstate(), np.random.get_state()
-    devices = [p.device for p in model.parameters() if p.is_cuda][:1]
-    try:
-        with torch.random.fork_rng(devices):
-            model.eval()
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-        random.setstate(states[0])
-        np.random.set_state(states[1])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.errors import AblateError, DataError, did_you_mean
-from ablate.evaluation.local import KNOWN, find
+from ablate.evaluation.local import find
 from ablate.extras import library
 
 SEED = 1234
@@ -90,6 +90,3 @@ def quiet(progress: bool = False) -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-__all__ = ["FOLDERS", "KNOWN", "load", "quiet"]

@@ -14,6 +14,7 @@ from ablate.evaluation import results
 from ablate.evaluation.comparing import Difference, by_question, difference
 from ablate.evaluation.scoring import Score, score, score_hf
 from ablate.evaluation.tasks import load, quiet
+from ablate.printing import table
 from ablate.sweeping.references import resolved
 from ablate.sweeping.stages import PREFIX
 from ablate.sweeping.study import read_sweep
@@ -66,11 +67,10 @@ def evaluate(given: Sequence[str], how: How, storage: str | None = None) -> list
             found.append(Evaluated(name, None, score_hf(source, loaded, **options)))
             continue
         scores = _scored(source, loaded, how)
-        run_id = _run_of(source)
-        if run_id:
+        if source.run_id:
             trainer, (_, (length,)) = source.experiment.trainer, source.inputs
-            results.log(run_id, scores, source.step * trainer.batch_size * length)
-        found.append(Evaluated(name, run_id, scores))
+            results.log(source.run_id, scores, source.step * trainer.batch_size * length)
+        found.append(Evaluated(name, source.run_id, scores))
     return found
 
 
@@ -113,12 +113,6 @@ def _scored(source: Source, loaded: dict[str, Any], how: How) -> dict[str, Score
     model = source.model().to("cuda" if torch.cuda.is_available() else "cpu")
     options: dict[str, Any] = {"limit": how.limit, "batch_size": how.batch_size, "progress": how.progress}
     return score(model, tokenizer.of(source.experiment), loaded, length=length, **options)
-
-
-def _run_of(source: Source) -> str | None:
-    """The run whose checkpoint it is, if it lies where runs do."""
-    folder = source.file.absolute().parent
-    return folder.name if folder.parent == tracking.store_path() / "runs" else None
 
 
 # ---------------------------------------------------------------------------------------------------- what is told
@@ -172,29 +166,26 @@ def write(found: Sequence[Evaluated], file: str) -> None:
 
 def render(found: Sequence[Evaluated], console: Console) -> None:
     """One row for each model and metric, and below what did not fit into the context."""
-    from rich.table import Table
-
-    compared = differences(found)
-    table = Table("task", "metric", "model", box=None, pad_edge=False)
-    for name in ("questions", "shots", "score", "stderr", "less the first"):
-        table.add_column(name, justify="right")
+    compared, rows = differences(found), []
     for task in found[0].scores:
         for metric in found[0].scores[task].metrics:
             for one in found:
                 score, paired = one.scores[task], compared.get((one.name, task, metric))
                 error = score.stderr.get(metric)
-                table.add_row(
-                    task,
-                    metric,
-                    one.name,
-                    f"{len(score.questions):,}",
-                    str(score.shots),
-                    f"{score.metrics[metric]:.4g}",
-                    "-" if error is None else f"{error:.4f}",
-                    f"{paired.mean:+.4f} [{paired.low:+.4f}, {paired.high:+.4f}]" if paired else "-",
-                    style="bold" if paired and paired.shown else None,
+                rows.append(
+                    (
+                        task,
+                        metric,
+                        one.name,
+                        f"{len(score.questions):,}",
+                        str(score.shots),
+                        f"{score.metrics[metric]:.4g}",
+                        "-" if error is None else f"{error:.4f}",
+                        f"{paired.mean:+.4f} [{paired.low:+.4f}, {paired.high:+.4f}]" if paired else "-",
+                    )
                 )
-    console.print(table)
+    right = ("questions", "shots", "score", "stderr", "less the first")
+    console.print(table(("task", "metric", "model", *right), rows, right))
     if len(found) > 1:
         console.print(f"less the first: paired over the questions with {found[0].name}, 95 % bootstrap interval.")
     for task in found[0].scores:

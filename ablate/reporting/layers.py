@@ -12,13 +12,10 @@ from typing import Any
 
 from ablate import tracking
 from ablate.diagnostics import Result, measurements
+from ablate.diagnostics.measurement import FOLDER, MEASURED, TRAINING, known
 from ablate.errors import StoreError
 from ablate.reporting import style
 from ablate.sweeping.records import SweepRecord
-
-FOLDER = "layers"
-MEASURED, TRAINING = "measured.json", "training.json"
-"""What `ablate diagnose` and the callback of training leave in a run."""
 
 
 def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
@@ -31,7 +28,7 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
     for name, kind in measurements.items():
         results = {arm: content["last"][name] for arm, content in found.items() if name in content["last"]}
         if results:
-            figure = kind.draw({style.plain(arm): _result(result) for arm, result in results.items()})
+            figure = kind.draw({style.plain(arm): Result.from_dict(result) for arm, result in results.items()})
             path, _ = save(figure, folder / f"layers-{name}.png")
             made[path] = f"{kind.title}: the best trial of each arm."
         for column, label in kind.columns.items():
@@ -72,13 +69,6 @@ def _stored(run_id: str) -> Iterator[dict[str, Any]]:
                 yield json.loads(file.read_text(encoding="utf-8"))
 
 
-def _result(content: Any) -> Result:
-    nan = float("nan")
-    rows = [{key: nan if value is None else value for key, value in row.items()} for row in content["rows"]]
-    return Result(rows, content["facts"])
-
-
 def _history(content: Any, column: str) -> dict[int, list[float]]:
-    nan = float("nan")
     course = content["history"].get(column, {})
-    return {int(at): [nan if value is None else value for value in row] for at, row in course.items()}
+    return {int(at): [known(value) for value in row] for at, row in course.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.errors import AblateError, SweepError
 from ablate.reading import read_yaml
-from ablate.sweeping.scale import scaled
+from ablate.sweeping.scale import scaled, suffix_of
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.stages import earlier
 from ablate.sweeping.trees import load_trees, overridden, source_of
@@ -44,7 +44,7 @@ def with_earlier(
     """`specs`, each after the sweeps that its arms start from, which are looked for by their names in the files beside
     `file`. Scale and `overrides` hold for those as well, but for the name."""
     shared = {key: value for key, value in overrides.items() if key != "name"}
-    suffix = f"-scale{factor:g}{'-model' if model else ''}" if factor != 1 else ""
+    suffix = suffix_of(factor, model)
     ordered: dict[str, Sweep] = {}
 
     def add(spec: Sweep, waiting: tuple[str, ...]) -> None:

@@ -44,7 +44,7 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         spec,
         lambda full: {**at_length(full, factor * full.trainer.max_steps), **(_narrower(full, factor) if model else {})},
     )
-    suffix = f"-scale{factor:g}{'-model' if model else ''}"
+    suffix = suffix_of(factor, model)
     for arm in spec.all_arms:
         _follow(made, spec, arm, suffix)
     budget, pruner = dict(made.get("budget", {})), dict(made["pruner"])
@@ -66,6 +66,11 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     )
     tree = {**made, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
+
+
+def suffix_of(factor: float, model: bool = False) -> str:
+    """What the name of a sweep has at that scale; nothing at the full one."""
+    return "" if factor == 1 else f"-scale{factor:g}{'-model' if model else ''}"
 
 
 def _follow(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
 from ablate.data import Corpus
 from ablate.diagnostics import Gradients, Layers, Measurement, Options, Result, Subject, measurements
 from ablate.diagnostics.gradients import of_the_update
+from ablate.diagnostics.measurement import FOLDER, TRAINING, finite
 from ablate.diagnostics.sources import corpus_loader
 from ablate.tasks import Task
 from ablate.tracking import Tracker
 from ablate.training.callbacks import Curves, seen
-
-FOLDER = "layers"
-"""Of the artifacts of a run."""
-NUMBERS = "training.json"
+from ablate.undisturbed import undisturbed
 
 
 class LayerDiagnostics(Callback):
@@ -96,7 +91,7 @@ class LayerDiagnostics(Callback):
             return
         object.__setattr__(self.subject, "device", module.device)
         batch = self.subject.batch(0, self.subject.items)
-        with _undisturbed(module), trainer.precision_plugin.val_step_context():
+        with undisturbed(module), trainer.precision_plugin.val_step_context():
             for name in due:
                 found = measurements[name](self.subject, Options())
                 found.update(batch, 0)
@@ -119,14 +114,14 @@ class LayerDiagnostics(Callback):
             return
         folder = folder / FOLDER
         folder.mkdir(exist_ok=True)
-        (folder / NUMBERS).write_text(json.dumps(self.to_dict(), allow_nan=False) + "\n", encoding="utf-8")
+        (folder / TRAINING).write_text(json.dumps(self.to_dict(), allow_nan=False) + "\n", encoding="utf-8")
         with (folder / "training.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["column", self.unit, "layer", "value"])
             writer.writerows(_flat(self.history))
         # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
         overview(self.last, self.history, self.unit).savefig(folder / "training.png", metadata={"Software": None})
-        for path in (folder / name for name in (NUMBERS, "training.csv", "training.png")):
+        for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
             tracker.file(path, FOLDER)
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,13 +129,10 @@ class LayerDiagnostics(Callback):
         return {
             "unit": self.unit,
             "history": {
-                column: {str(at): [_finite(v) for v in row] for at, row in course.items()}
+                column: {str(at): [finite(v) for v in row] for at, row in course.items()}
                 for column, course in self.history.items()
             },
-            "last": {
-                name: {"rows": [{k: _finite(v) for k, v in row.items()} for row in r.rows], "facts": r.facts}
-                for name, r in self.last.items()
-            },
+            "last": {name: result.to_dict() for name, result in self.last.items()},
         }
 
 
@@ -148,21 +140,3 @@ def _flat(history: Mapping[str, Mapping[int, Sequence[float]]]) -> Iterator[tupl
     for column, course in history.items():
         for at, row in course.items():
             yield from ((column, at, layer, value) for layer, value in enumerate(row, 1))
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-@contextmanager
-def _undisturbed(module: LightningModule) -> Iterator[None]:
-    """Evaluation mode for a while; modes and random numbers are then what they were."""
-    training = [part for part in module.modules() if part.training]
-    devices = [module.device] if module.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        module.eval()
-        try:
-            yield
-        finally:
-            for part in training:
-                part.training = True

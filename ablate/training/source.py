@@ -34,6 +34,12 @@ class Source:
     """Updates that it was trained for; 0 where that is not known, of an export."""
 
     @property
+    def run_id(self) -> str | None:
+        """The MLflow run whose checkpoint it is, where it lies in the store as those of runs do."""
+        folder = self.file.absolute().parent
+        return folder.name if folder.parent == tracking.store_path() / "runs" else None
+
+    @property
     def inputs(self) -> tuple[int, tuple[int, ...]]:
         """(classes, shape of one input), as the weights have them."""
         if "embed_tokens.weight" in self.state:
