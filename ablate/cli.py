@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import json
 import os
 import sys
@@ -35,6 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not given.verb:
         top.print_help()
         return 2
+    atexit.register(gc.freeze)  # at its end Python looks for garbage among all that was imported, for two seconds
     return ranks.led(lambda: _run(given))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
+from ablate.metrics import reported
 from ablate.sweeping import stages
 from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
@@ -41,13 +42,12 @@ _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "fac
 def check(spec: Sweep) -> dict[DataConfig, Corpus]:
     """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
     objective. Raises ConfigError and DataError."""
-    from ablate.tasks import tasks
     from ablate.training.trainer import check_ranks
 
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
-        known = tasks[base.data.task].reported(base)
+        known = reported(base)
         if spec.objective.metric not in known:
             message = f"unknown metric. Accepted: {', '.join(known)}"
             raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")

@@ -23,7 +23,6 @@ from ablate.sweeping.search import shown
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import known_sweeps, read_sweep, storage_url
 from ablate.sweeping.worker import share
-from ablate.tasks import tasks
 from ablate.words import count, duration, listed, plural, settings
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -167,6 +166,7 @@ def _found(spec: Sweep, storage: str | None) -> SweepRecord | None:
 
 def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
     """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
+    from ablate.tasks import tasks
     from ablate.training.speed import choose_speed
 
     with torch.device("meta"):

@@ -3,6 +3,8 @@
 import gc
 from importlib import import_module
 
+gc.disable()  # which would look for garbage among a million new objects, and find none
+
 for _name in (
     "ablate.training.train",
     "ablate.training.callbacks",
@@ -21,3 +23,4 @@ for _name in (
 
 import_module("sqlalchemy.orm").configure_mappers()  # two thirds of a second, once instead of in every trial
 gc.freeze()  # none of it is garbage: trials that look for theirs need not look here, nor copy the pages
+gc.enable()

@@ -1,6 +1,6 @@
 """The LightningModules, by the name of the task that a model family and a corpus are for."""
 
-from ablate.tasks.base import Task, averaged
+from ablate.tasks.base import Task
 from ablate.tasks.image_classification import ImageClassification
 from ablate.tasks.language_modeling import LanguageModeling
 
@@ -9,4 +9,4 @@ tasks: dict[str, type[Task]] = {
     "image_classification": ImageClassification,
 }
 
-__all__ = ["ImageClassification", "LanguageModeling", "Task", "averaged", "tasks"]
+__all__ = ["ImageClassification", "LanguageModeling", "Task", "tasks"]

@@ -18,25 +18,16 @@ Compiled = Literal["reduce-overhead"] | bool
 """Whether the loss is compiled, and with CUDA graphs."""
 
 
-def averaged(metric: str) -> str:
-    """What a metric is called that is measured with the average of the weights."""
-    return metric.replace("val/", "val/ema/", 1)
-
-
 class Task(LightningModule):
     """Trains `model` on (inputs, targets) batches by cross-entropy in float32.
 
-    A subclass says what its `loss` is, and adds metrics in `validated` and `computed`. Nothing is logged from here
-    (every `self.log` costs a third of a millisecond); callbacks read what they need. After a validation, `val_metrics`
-    holds its results.
+    A subclass says what its `loss` is, and adds metrics in `validated` and `computed` (their names: `ablate.metrics`).
+    Nothing is logged from here (every `self.log` costs a third of a millisecond); callbacks read what they need. After
+    a validation, `val_metrics` holds its results.
     """
 
     unit: ClassVar[str]
     """What a rate or a count of the task is in: "tokens" or "images"."""
-    reports: ClassVar[tuple[str, ...]]
-    """The metrics of a validation."""
-    reports_further: ClassVar[tuple[str, ...]] = ("loss",)
-    """Those of each further validation set, behind val/NAME/."""
 
     def __init__(
         self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
@@ -67,13 +58,6 @@ class Task(LightningModule):
         self.zero_grad()  # the last gradients lie where the graphs are about to write
         torch.compiler.cudagraph_mark_step_begin()
         return self._loss(*batch).clone()  # which the next step would write over
-
-    @classmethod
-    def reported(cls, experiment: Experiment) -> list[str]:
-        """The metrics of a validation of `experiment`, which a sweep can compare."""
-        further = [f"val/{name}/{metric}" for name in experiment.data.val_names for metric in cls.reports_further]
-        names = [*cls.reports, *further]
-        return names if experiment.trainer.ema_decay is None else [*names, *map(averaged, names)]
 
     def on_validation_epoch_start(self) -> None:
         self._sums = torch.zeros_like(self._sums, device=self.device)

@@ -24,7 +24,6 @@ class ImageClassification(Task):
     """
 
     unit = "images"
-    reports = ("val/loss", "val/accuracy", "val/accuracy_top5")
 
     def __init__(
         self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None

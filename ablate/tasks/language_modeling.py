@@ -23,8 +23,6 @@ class LanguageModeling(Task):
     """
 
     unit = "tokens"
-    reports = ("val/loss", "val/perplexity", "val/bits_per_byte")
-    reports_further = ("loss", "perplexity", "bits_per_byte")
 
     def __init__(
         self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None

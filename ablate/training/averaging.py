@@ -8,7 +8,8 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.data import Corpus
-from ablate.tasks import Task, averaged
+from ablate.metrics import averaged
+from ablate.tasks import Task
 
 
 class WeightAverage(Callback):

@@ -500,31 +500,32 @@ def sweep_file(tmp_path, tree):
     return file
 
 
-@pytest.mark.parametrize("interrupt", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["ctrl-c", "term", "kill-9"])
-def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_settings, tmp_path, interrupt):
+def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_settings, tmp_path):
+    """By Ctrl-C, then by SIGTERM, then by SIGKILL, each in the middle of a trial."""
     plain = run_sweep(spec(name="plain"), workers=1)
     file = sweep_file(tmp_path, spec_tree(tiny_settings))
     command = [sys.executable, "-m", "ablate", "sweep", str(file)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, **pipes, cwd=tmp_path, start_new_session=True)
-    for line in process.stdout:
-        if line.startswith("[1/4]"):
-            break
-    if interrupt == signal.SIGKILL:
-        process.kill()  # the workers see for themselves that the sweep is gone
-    else:
-        os.killpg(process.pid, interrupt)  # as a terminal and `timeout` do
-    begin = time.monotonic()
-    told, errors = process.communicate(timeout=60)
-    if interrupt != signal.SIGKILL:
-        assert time.monotonic() - begin < 30
-        assert "tried again" not in told
-        assert process.returncode == 130
-        assert f"ablate sweep {file}" in errors
-        assert "Traceback" not in errors
-    stopped = read_sweep("small")
-    assert 1 <= stopped.counts()["completed"] < 4
-    assert stopped.counts()["running"] == 0
+    for done, interrupt in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1):
+        process = subprocess.Popen(command, **pipes, cwd=tmp_path, start_new_session=True)
+        for line in process.stdout:
+            if line.startswith(f"[{done}/4]"):
+                break
+        if interrupt == signal.SIGKILL:
+            process.kill()  # the workers see for themselves that the sweep is gone
+        else:
+            os.killpg(process.pid, interrupt)  # as a terminal and `timeout` do
+        begin = time.monotonic()
+        told, errors = process.communicate(timeout=60)
+        if interrupt != signal.SIGKILL:
+            assert time.monotonic() - begin < 30
+            assert "tried again" not in told
+            assert process.returncode == 130
+            assert f"ablate sweep {file}" in errors
+            assert "Traceback" not in errors
+        counts = read_sweep("small").counts()
+        assert done <= counts["completed"] < 4
+        assert counts["running"] == 0
     again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
     assert again.returncode == 0, again.stderr
     assert table(read_sweep("small")) == table(plain)

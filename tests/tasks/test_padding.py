@@ -11,6 +11,7 @@ from ablate import tracking
 from ablate.config import Experiment
 from ablate.data import IGNORED
 from ablate.errors import ConfigError
+from ablate.metrics import reported
 from ablate.sweeping.opening import check
 from ablate.sweeping.spec import Sweep
 from ablate.tasks import tasks
@@ -83,7 +84,7 @@ def test_validation_on_several_sets(store, experiment, tmp_path):
     assert result["val/wiki/perplexity"] == pytest.approx(result["val/perplexity"], rel=1e-5)
     assert result["val/perplexity"] == pytest.approx(math.exp(result["val/loss"]), rel=1e-4)
     assert result["val/wiki/bits_per_byte"] == pytest.approx(result["val/wiki/loss"] / math.log(2), rel=1e-6)
-    assert set(result) == set(tasks["language_modeling"].reported(trained))
+    assert set(result) == set(reported(trained))
     assert trained.data.load(tmp_path / "cache").val_sets.keys() == {"wiki"}
 
 

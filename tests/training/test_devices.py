@@ -188,17 +188,30 @@ def ablate(store, tmp_path):
             process.kill()
 
 
+@pytest.fixture
+def taken():
+    """A port that another program listens on."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield str(other.getsockname()[1])
+
+
 def read_until(process, word):
     return next(line for line in process.stdout if word in line)
 
 
-def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store, ablate, tmp_path):
-    """SIGUSR1 writes a checkpoint and asks Slurm to queue the job again, in which the same command goes on."""
+def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store, ablate, taken, tmp_path):
+    """SIGUSR1 writes a checkpoint and asks Slurm to queue the job again, in which the same command goes on. The group
+    takes a free port, whatever the environment of an earlier one says of ports."""
     scontrol = tmp_path / "bin" / "scontrol"
     scontrol.parent.mkdir()
     scontrol.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
     scontrol.chmod(0o755)
-    job = {"SLURM_JOB_ID": "12345", "PATH": f"{scontrol.parent}:{os.environ['PATH']}"}
+    job = {
+        "SLURM_JOB_ID": "12345", "PATH": f"{scontrol.parent}:{os.environ['PATH']}", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": taken, "PET_MASTER_PORT": taken,
+    }  # fmt: skip
     words = ["train", *WORDS, "trainer.devices=2", "trainer.strategy=fsdp"]
     first = ablate(*words, "trainer.max_steps=80", **job)
     read_until(first, "update 20/80")
@@ -264,27 +277,11 @@ def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
     assert len(list((run / "last.ckpt").glob("sums-*-of-2.json"))) == 2
 
 
-def test_a_port_that_is_taken_is_told_without_a_traceback(ablate):
+def test_a_port_that_is_taken_is_told_without_a_traceback(ablate, taken):
     """As where the ranks are started by something else than torchrun, which keeps the port itself."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
-        process = ablate("train", *WORDS, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **rank)
-        _, errors = process.communicate(timeout=120)
+    rank = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "x"}
+    process = ablate("train", *WORDS, MASTER_ADDR="127.0.0.1", MASTER_PORT=taken, **rank)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert f"port {port} is in use by another program. Leave the choice to torchrun" in errors
+    assert f"port {taken} is in use by another program. Leave the choice to torchrun" in errors
     assert "Traceback" not in errors
-
-
-def test_a_group_that_is_started_here_takes_a_free_port(ablate):
-    """Whatever the environment of an earlier group says of ports."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = str(taken.getsockname()[1])
-        words = ["train", *WORDS, "trainer.max_steps=1", "trainer.devices=2"]
-        process = ablate(*words, MASTER_ADDR="127.0.0.1", MASTER_PORT=port, PET_MASTER_PORT=port)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 0, errors
