@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -112,7 +112,17 @@ def tensors_of(model: Model, wanted: str) -> set[str]:
     """The names, in the state dict of `model`, of the tensors of a part."""
     parts = model.parts()
     prefixes = [prefix for part in matching(parts, wanted) for prefix in parts[part]]
-    return {name for name in model.state_dict() if any(name == p or name.startswith(f"{p}.") for p in prefixes)}
+    return {name for name in model.state_dict() if _is_inside(name, prefixes)}
+
+
+def filled(model: Model) -> list[str]:
+    """The parts of `model` that have tensors."""
+    names = list(model.state_dict())
+    return [part for part, prefixes in model.parts().items() if any(_is_inside(name, prefixes) for name in names)]
+
+
+def _is_inside(name: str, prefixes: Sequence[str]) -> bool:
+    return any(name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("", ".") for prefix in prefixes)
 
 
 def sublayer_parts(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[str, ...]]:

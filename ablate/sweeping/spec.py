@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -139,7 +140,20 @@ class Sweep(Config):
 
     def base(self, arm: str) -> Experiment:
         """The experiment of `arm` at the first values of its search space."""
-        return self.at(arm, {path: values[0] for path, values in self.corners(arm).items()})
+        if arm not in self._bases:
+            self._bases[arm] = self.at(arm, {path: values[0] for path, values in self.corners(arm).items()})
+        return self._bases[arm]
+
+    @cached_property
+    def _bases(self) -> dict[str, Experiment]:
+        """Those that have been asked for: building one takes milliseconds, and each trial asks for all."""
+        return {}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Sweep:
+        """As of every configuration; the copy has experiments of its own."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("_bases", None)
+        return copied
 
     def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
         """The experiment of `arm` at the point `params` of its search space."""

@@ -9,7 +9,7 @@ all of them, all is the whole model.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from ablate import tracking
 from ablate.data.tokenizers import Tokenizer, tokenizer_of
 from ablate.errors import AblateError, ConfigError, Problem, did_you_mean
-from ablate.models.base import ALL, Model, matching, tensors_of
+from ablate.models.base import ALL, Model, filled, matching, tensors_of
 from ablate.registry import Config, Names
 
 if TYPE_CHECKING:
@@ -240,8 +240,10 @@ def _copy_problems(model: Model, start: WarmStart, source: Source) -> Iterable[P
             yield Problem("warm_start.copy", f"{text}. Set model.tie_embeddings=false")
 
 
-def _unknown(model: Model, wanted: Iterable[str], path: str, who: str) -> Iterable[Problem]:
-    known = [part for part in model.parts() if tensors_of(model, part)]
+def _unknown(model: Model, wanted: Sequence[str], path: str, who: str) -> Iterable[Problem]:
+    if not wanted:
+        return
+    known = filled(model)
     for part in wanted:
         if not matching(known, part):
             text = f"{who} has no such part. Accepted: {', '.join(_shown(known))}.{did_you_mean(part, known)}"

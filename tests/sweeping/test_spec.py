@@ -52,6 +52,14 @@ def problems(**parts):
 # ---------------------------------------------------------------------------------------------------- reading
 
 
+def test_a_copy_leads_to_experiments_of_its_own():
+    first = sweep(experiment={"trainer.max_steps": 10})
+    assert first.base("all") is first.base("all")
+    second = first.model_copy(update={"experiment": {"trainer.max_steps": 20}})
+    assert (first.base("all").trainer.max_steps, second.base("all").trainer.max_steps) == (10, 20)
+    assert first == sweep(experiment={"trainer.max_steps": 10})  # whatever it has been asked for
+
+
 def test_a_file(file):
     spec = Sweep.load(file)
     assert (spec.name, spec.budget.trials) == ("mix-demo", 12)
