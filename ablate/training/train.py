@@ -228,10 +228,10 @@ def _run(
 
 
 def _blank(experiment: Experiment, corpus: Corpus) -> Model:
-    """The model without weights, with what is frozen."""
+    """The model without weights, with what is frozen and adapted."""
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
-    warm_start.freeze(model, experiment.warm_start)
+    warm_start.restrict(model, experiment)
     return model
 
 
@@ -273,7 +273,7 @@ def _prepare(
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     model, recipes = parallel.built(experiment, corpus)
-    copied = warm_start.begin(model, experiment.warm_start, recipes, copies=begins)
+    copied = warm_start.begin(model, experiment, recipes, copies=begins)
     if experiment.trainer.activation_checkpointing:
         parallel.checkpoint_activations(model)
     strategy = parallel.strategy(experiment, speed, recipes)
