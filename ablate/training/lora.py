@@ -77,8 +77,9 @@ def problems(model: Model, config: Lora | None) -> list[Problem]:
     found, known = [], _targets(model, frozen=True)
     for target in config.targets:
         if target not in known:
-            names = [name for name in known if not name.startswith("layers.")]
-            accepted = f"Accepted: {', '.join(names)}, and parts such as layers.0 or layers.0.attn"
+            names = [name for name in known if "." not in name and name != "layers"]
+            names.sort(key=lambda name: name not in ("attn", "mlp"))
+            accepted = f"Accepted: {', '.join(names)}, or parts such as layers.0 or layers.0.attn"
             if not known:
                 accepted = "It has no layers (model.layers=0), and nothing else is adapted"
             text = f"the model has no such linear layers. {accepted}.{did_you_mean(target, known)}"
