@@ -7,7 +7,6 @@ import yaml
 from ablate.cli import main
 from ablate.errors import ConfigError, SweepError
 from ablate.sweeping.files import load_sweeps, with_earlier
-from ablate.sweeping.references import resolved
 from ablate.sweeping.run import sweep
 from ablate.sweeping.simulation import simulate
 from ablate.sweeping.spec import Sweep
@@ -92,31 +91,6 @@ def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from
     # a better donor that is found later changes nothing for those who have started
     assert main(["sweep", str(files.with_name("one.yaml")), "budget.trials=2"]) == 0
     assert (store / "runs" / best["none"] / "last.ckpt").exists()
-
-
-def test_adapters_are_an_arm_and_their_rank_is_searched(store, tmp_path):
-    """Beside the training of all weights; the best trial of adapters opens as a model like any other."""
-    pytest.importorskip("peft")
-    first = {"name": "first", "experiment": SMALL, "search": {"optimizer.lr": [1e-2]}, "sampler": "grid"}
-    adapters = {"lora.targets": "attn", "search": {"lora.rank": [1, 2]}}
-    second = {
-        "name": "second",
-        "experiment": {**SMALL, "warm_start": {"from": "sweep:first/all", "copy": "all"}},
-        "factor": "lora",
-        "arms": {"full": {}, "adapters": adapters},
-        "search": {"optimizer.lr": [1e-2]},
-        "sampler": "grid",
-    }
-    for tree in (first, second):
-        (tmp_path / f"{tree['name']}.yaml").write_text(yaml.safe_dump(tree))
-    assert main(["sweep", str(tmp_path / "second.yaml")]) == 0
-    found = read_sweep("second")
-    ranks = [find(trial.run_id).experiment.lora.rank for trial in found.trials["adapters"]]
-    assert sorted(ranks) == [1, 2]
-    given, best = find(read_sweep("first").best("all").run_id).state, find(resolved("sweep:second/adapters"))
-    changed = {name for name in given if not torch.equal(best.state[name], given[name])}
-    assert changed == {f"layers.{i}.attn.{name}.weight" for i in range(2) for name in ("qkv_proj", "o_proj")}
-    assert find(found.best("full").run_id).experiment.lora is None
 
 
 def test_without_its_file_a_missing_sweep_is_asked_for(store, files):
