@@ -327,7 +327,8 @@ def _problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
 
 
 def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
-    """Where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere."""
+    """Where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere; of a
+    key that is in no part, the same name first."""
     known = list(known_paths(cls, tree))
     parent, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
@@ -337,6 +338,8 @@ def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
     if owners := _kinds_with(cls, tree, parent, name):
         hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
         return f" It belongs to {parent}.kind {' or '.join(owners)}.{hint}"
+    if not parent and elsewhere:  # lr is optimizer.lr, and not lora
+        return f" Did you mean {elsewhere[0]}?"
     if close := difflib.get_close_matches(name, beside, n=1) or longer:
         return f" Did you mean {beside[close[0]]}?"
     if elsewhere:

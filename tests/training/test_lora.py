@@ -223,6 +223,29 @@ def test_what_is_frozen_by_name_gets_no_adapter(store, tiny_settings):
     assert changed == {f"layers.1.{name}.weight" for name in NAMES["llama"]}
 
 
+def test_a_placement_that_looks_at_the_first_batch_changes_nothing_of_the_donor(store, tiny_settings, begun):
+    """Admin would set its factors anew."""
+    tree = {**tiny_settings, "norm": "admin"}
+    donor = train(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
+    begun.clear()
+    run = train(adapted(tree, donor, {"rank": 2})).run_id
+    given, (first,) = find(donor).state, begun
+    assert all(torch.equal(value, given[name]) for name, value in by_hand(first, 8.0).items())
+    assert torch.equal(find(run).state["layers.0.attn_residual.omega"], given["layers.0.attn_residual.omega"])
+
+
+def test_it_is_measured_and_checkpointed_as_other_trainings_are(store, tiny_settings):
+    """Measurements on the layers, which adapters alone give a gradient, and blocks that are computed again."""
+    donor = train(experiment(tiny_settings)).run_id
+    plain = train(adapted(tiny_settings, donor, {"rank": 2, "dropout": 0.2}))
+    more = {"trainer__diagnose": {"what": "all", "interval": 4}, "trainer__activation_checkpointing": True}
+    again = train(adapted(tiny_settings, donor, {"rank": 2, "dropout": 0.2}, **more))
+    assert again.metrics["val/loss"] == pytest.approx(plain.metrics["val/loss"], rel=1e-6)
+    a, b = find(plain.run_id).state, find(again.run_id).state
+    assert all(torch.allclose(a[name], b[name], rtol=1e-5, atol=1e-6) for name in a)
+    assert a.keys() == b.keys()
+
+
 def test_it_is_a_model_like_any_other_afterwards(store, tiny_settings, tmp_path):
     """Exported, with its folder as a donor; a second stage of adapters; all of its weights trained on."""
     from ablate.exporting.export import export
