@@ -92,8 +92,11 @@ def problems(model: Model, config: Lora | None) -> list[Problem]:
 
 
 def merged(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of `state`, those of a `model` with adapters, as weights of one without: W + alpha / rank * B A,
-    computed in float64, so that it is the same everywhere. `model` is on the meta device, and has none yet."""
+    """The weights of `state`, those of a `model` with adapters, as weights of one without: W + alpha / rank * B A.
+    `model` is on the meta device, and has none yet.
+
+    The sum is made in float64: in float32 its last bits, and the hash of the weights, would be the machine's.
+    """
     if config is None:
         return dict(state)
     adapt(model, config)

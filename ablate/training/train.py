@@ -16,6 +16,7 @@ import torch
 from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import Experiment
 from ablate.errors import ConfigError, DataError, OutOfMemory
+from ablate.extras import library
 from ablate.training import accounting, warm_start
 from ablate.training.runs import copied, plugin_tag, run_folder, run_name
 from ablate.training.speed import Speed, choose_speed
@@ -155,6 +156,7 @@ def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         **provenance.environment(),
         **{f"version.{package}": version for package, version in plugins.installed().items()},
         **({"ablate.plugins": plugin_tag(experiment)} if experiment.plugins else {}),
+        **({"version.peft": library("peft", "hf").__version__} if experiment.lora else {}),
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": _epochs(experiment, corpus),

@@ -1,7 +1,9 @@
 """LoRA: what is trained and what stays, merged weights against W + alpha / rank B A by hand, and what is refused."""
 
+import importlib.metadata
 import json
 import subprocess
+import sys
 
 import pytest
 import torch
@@ -164,6 +166,7 @@ def test_only_adapters_are_trained_from_the_donors_loss_on(store, family_setting
     learned = sum(value.numel() for name, value in last.items() if "lora_" in name)
     still = sum(p.numel() for p in source.model().parameters())
     assert (result.facts["ablate.parameters"], result.facts["ablate.parameters.frozen"]) == (learned + still, still)
+    assert result.facts["version.peft"] == importlib.metadata.version("peft")
 
 
 def test_the_loss_of_the_first_update_is_the_donors_and_the_last_is_the_merged_models(store, tiny_settings):
@@ -326,7 +329,7 @@ def test_what_makes_no_sense_is_refused_before_a_run_begins(store, tiny_settings
 
 def test_without_the_library_it_says_what_to_install(store, tiny_settings, monkeypatch):
     donor = train(experiment(tiny_settings)).run_id
-    monkeypatch.setitem(__import__("sys").modules, "peft", None)
+    monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(AblateError, match=r"pip install 'ablate\[hf\]'"):
         train(adapted(tiny_settings, donor, {}))
     assert len(list((store / "runs").iterdir())) == 1
