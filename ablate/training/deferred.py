@@ -91,7 +91,7 @@ class Recipes(TorchDispatchMode):
 
     @contextlib.contextmanager
     def written_down(self) -> Iterator[None]:
-        """Within, everything is built on the meta device."""
+        """Within, everything is built on the meta device, and written down."""
         with self, torch.device("meta"):
             yield
 

@@ -75,7 +75,7 @@ def donor(store, family_settings):
 
 @pytest.fixture
 def begun(monkeypatch):
-    """The tasks that are trained from here on, each before its first update."""
+    """The weights before the first update of each training that follows."""
     seen = []
     plain = Task.on_train_start
 
