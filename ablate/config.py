@@ -21,6 +21,7 @@ from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.reading import read_yaml
 from ablate.registry import Config, Kind, Names, Registry
+from ablate.training.lora import Lora
 from ablate.training.optim import OptimizerConfig, ScheduleConfig, optimizers, schedules
 from ablate.training.trainer import TrainerConfig
 from ablate.training.warm_start import WarmStart
@@ -47,6 +48,8 @@ class Experiment(Config):
     """How long, in what batches, in what precision."""
     warm_start: WarmStart | None = None
     """Weights of another run to start from, and weights that are not trained. None: all start by `init` and learn."""
+    lora: Lora | None = None
+    """Adapters beside the matrices of what `warm_start` copies, which alone are trained. None: the weights are."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Downstream tasks that are scored during training."""
     seed: int = Field(0, ge=0)
@@ -79,6 +82,9 @@ class Experiment(Config):
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
             found.append((("schedule", field), text, getattr(self.schedule, field)))
         found += [(("trainer", *path), text, given) for path, text, given in trainer.problems()]
+        if self.lora is not None:
+            copied = self.warm_start.copied if self.warm_start else ()
+            found += self.lora.problems(copied, trainer.tensor_parallel)
         problems = self.evaluation.problems(self.model.task, trainer.strategy)
         found += [(("evaluation", *path), text, given) for path, text, given in problems]
         batch = trainer.batch_size // trainer.accumulate
@@ -194,6 +200,8 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         tree[key] = {**part, **fields}
     elif value != {} or (child is None and registry is None):  # nothing given for a part changes nothing
         tree[key] = value
+    elif _may_be_none(cls, key) and tree.get(key) is None:  # but that it is there, with its defaults
+        tree[key] = {}
 
 
 @dataclass(frozen=True)
@@ -218,6 +226,11 @@ def _part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | 
         return None, _Each(item) if _is_config(item := get_args(inner)[1]) else None
     inner = next((member for member in get_args(inner) if _is_config(member)), inner)  # of a part that may be None
     return None, inner if _is_config(inner) else None
+
+
+def _may_be_none(cls: Any, key: str) -> bool:
+    field = None if cls is None or isinstance(cls, _Each) else cls.model_fields.get(key)
+    return field is not None and field.default is None
 
 
 def _is_config(annotation: Any) -> bool:
@@ -314,7 +327,8 @@ def _problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
 
 
 def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
-    """Where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere."""
+    """Where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere; of a
+    key that is in no part, the same name first."""
     known = list(known_paths(cls, tree))
     parent, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
@@ -324,6 +338,8 @@ def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
     if owners := _kinds_with(cls, tree, parent, name):
         hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
         return f" It belongs to {parent}.kind {' or '.join(owners)}.{hint}"
+    if not parent and elsewhere:  # lr is optimizer.lr, and not lora
+        return f" Did you mean {elsewhere[0]}?"
     if close := difflib.get_close_matches(name, beside, n=1) or longer:
         return f" Did you mean {beside[close[0]]}?"
     if elsewhere:

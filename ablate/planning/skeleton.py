@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from ablate.config import Experiment
 from ablate.models import Model
-from ablate.training.warm_start import check_freeze, freeze
+from ablate.training.warm_start import check_freeze, restrict
 
 EMBEDDING = ("embed_tokens.", "vit.patch_embed.", "vit.cls_token", "vit.pos_embed")
 HEAD = ("lm_head.", "vit.head.")
@@ -32,12 +32,13 @@ _RANDOM = ("normal_", "uniform_", "trunc_normal_")
 
 
 def skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
-    """The model on the meta device, uninitialised, with what is frozen. Raises ConfigError for unknown parts."""
+    """The model on the meta device, uninitialised, with what is frozen and adapted. Raises ConfigError for unknown
+    parts."""
     with torch.device("meta"), _Uninitialized():
         model = check_freeze(experiment, classes, shape) or experiment.model.build(
             experiment.norm, experiment.init, classes, shape
         )
-    freeze(model, experiment.warm_start)
+        restrict(model, experiment)
     return model
 
 

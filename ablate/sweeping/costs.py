@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ablate.config import Experiment
 from ablate.data.tokenizers import KNOWN_SIZES
 from ablate.planning.gpus import GPUS
+from ablate.planning.skeleton import skeleton
 from ablate.planning.utilisation import utilisation
 
 UNITS = {"language_modeling": "tokens", "image_classification": "images"}
@@ -51,23 +52,33 @@ def vocabulary_of(experiment: Experiment) -> int:
 
 def work(experiment: Experiment) -> Work:
     """Of one trial: 6 operations for each weight of the layers and of the head and each token (a look-up in the
-    embedding is free; a frozen head has no gradient of its own, and hands one on: 4), and 12 L d T for the attention of
-    a token to T others, half of it where that is causal. All as `ablate plan` counts them, and at the utilisation that
-    it assumes. Validation is left out.
+    embedding is free; a frozen head, and a matrix that is adapted instead, has no gradient of its own, and hands one
+    on: 4), and 12 L d T for the attention of a token to T others, half of it where that is causal. All as `ablate plan`
+    counts them, and at the utilisation that it assumes. Validation is left out.
 
     An image is the tokens of its patches and one more; its patch embedding and head are left out.
     """
     model, data = experiment.model, experiment.data
     weights, tokens = float(model.layer_parameters()), getattr(data, "seq_len", None)
+    if experiment.lora is not None:
+        weights = 4 / 6 * weights + _learned(experiment)
     if tokens is None:
         side = getattr(data, "image_size", 8) // getattr(model, "patch_size", 1)
         tokens = per_item = 1 + side * side
         attention = 12
     else:
-        frozen = experiment.warm_start is not None and "head" in experiment.warm_start.freeze
+        start = experiment.warm_start
+        frozen = experiment.lora is not None or (start is not None and "head" in start.freeze)
         head = (4 if frozen else 6) / 6 * vocabulary_of(experiment) * model.hidden
         weights, per_item = weights + head, 1
         attention = 6
     items = items_of(experiment)
     flops = float(items * per_item * (6 * weights + attention * model.layers * model.hidden * tokens))
     return Work(items, flops, utilisation(model.layer_parameters()))
+
+
+def _learned(experiment: Experiment) -> int:
+    """The parameters of adapters. Raises ConfigError for unknown targets, AblateError without peft."""
+    side = getattr(experiment.data, "image_size", 8)
+    shape = (experiment.data.seq_len,) if hasattr(experiment.data, "seq_len") else (3, side, side)
+    return skeleton(experiment, vocabulary_of(experiment), shape).parameter_count()

@@ -42,8 +42,9 @@ def with_earlier(
     file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> list[Sweep]:
     """`specs`, each after the sweeps that its arms start from, which are looked for by their names in the files beside
-    `file`. Scale and `overrides` hold for those as well, but for the name."""
-    shared = {key: value for key, value in overrides.items() if key != "name"}
+    `file`. Scale and `overrides` hold for those as well, but for the name and the adapters (`lora`), which go on what
+    the earlier ones have trained."""
+    shared = {path: value for path, value in overrides.items() if _part(path) not in ("name", "lora")}
     suffix = suffix_of(factor, model)
     ordered: dict[str, Sweep] = {}
 
@@ -60,6 +61,11 @@ def with_earlier(
     for spec in specs:
         add(spec, (spec.name,))
     return list(ordered.values())
+
+
+def _part(path: str) -> str:
+    """What is set by a path of the command line: a part of the experiment, of which it may be a search, or a key."""
+    return path.removeprefix("search.").removeprefix("experiment.").partition(".")[0]
 
 
 def _beside(file: Path, name: str) -> tuple[Path, str | None] | None:

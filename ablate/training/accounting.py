@@ -3,8 +3,9 @@
 FLOPs are `(6 N_trained + 2 N_frozen) T`: N counts the weights that a token is multiplied with, which leaves the look-up
 in a token embedding out, and T the tokens. Bytes are `16 P_trained + 2 P_frozen`, for all parameters P: weight,
 gradient and two moments in float32 where something is learned, a weight in 16 bits where nothing is. Both are the
-paper's conventions. That the gradient has to pass a frozen head on its way to the layers (2 N more) is not in them, nor
-are attention's products of activations; `ablate plan` counts what is really computed.
+paper's conventions. That the gradient has to pass a frozen head on its way to the layers, or frozen matrices on its way
+to the adapters beside them (2 N more), is not in them, nor are attention's products of activations; `ablate plan`
+counts what is really computed.
 """
 
 from __future__ import annotations
@@ -69,10 +70,10 @@ def items_per_update(experiment: Experiment) -> int:
 
 def spent(source: Source) -> float:
     """The FLOPs that a trained model has taken: its own, and those of the models that it started from."""
-    from ablate.training.warm_start import freeze
+    from ablate.training.warm_start import restrict
 
-    model, start = source.model(), source.experiment.warm_start
-    freeze(model, start)
+    model, start = source.blank(), source.experiment.warm_start
+    restrict(model, source.experiment)
     before = start.flops or 0.0 if start else 0.0
     return before + cost_of(model).flops * items_per_update(source.experiment) * source.step
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.data import Corpus
@@ -24,9 +23,8 @@ class WeightAverage(Callback):
     def __init__(self, task: Task, corpus: Corpus, decay: float) -> None:
         from timm.utils import ModelEmaV3
 
-        with torch.random.fork_rng(devices=[]):  # its initial weights are not used
-            self.task = type(task)(task.experiment, corpus)
-        self.ema = ModelEmaV3(self.task.model, decay=decay)
+        self.task = type(task)(task.experiment, corpus, model=task.model)
+        self.ema = ModelEmaV3(task.model, decay=decay)  # a copy
         self.task.model = self.ema.module
         self.task.eval()
         self.updates = -1  # that the average is of; -1: there is none yet

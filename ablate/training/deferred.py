@@ -6,7 +6,8 @@ Played back for one tensor, they give it bit for bit; no more of the model need 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -88,6 +89,12 @@ class Recipes(TorchDispatchMode):
         self._steps.append(_Step(func, args, kwargs, out, state))
         return out
 
+    @contextlib.contextmanager
+    def written_down(self) -> Iterator[None]:
+        """Within, everything is built on the meta device, and written down."""
+        with self, torch.device("meta"):
+            yield
+
     def give(self, meta: Tensor, value: Tensor) -> None:
         """From here on `meta` is `value`, whatever it would have been."""
         self._given[id(meta)] = value
@@ -159,7 +166,7 @@ def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
 def deferred(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
     """What `build` returns, on the meta device, and the recipes of its tensors."""
     recipes = Recipes()
-    with recipes, torch.device("meta"):
+    with recipes.written_down():
         return build(), recipes
 
 

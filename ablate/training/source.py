@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from ablate.models import Model
 from ablate.reading import read_yaml
 from ablate.remote import fetched_checkpoint, is_url
 from ablate.training.checkpoints import CHECKPOINT, load
+from ablate.training.lora import merged
+from ablate.training.warm_start import freeze
 
 EXPORTED = "model.safetensors"  # of an export
 PREFIX = "model."  # of the model in the state of a task
@@ -29,7 +31,7 @@ class Source:
     file: Path
     experiment: Experiment
     state: Mapping[str, Tensor]
-    """The weights by the model's own names."""
+    """The weights by the model's own names; where adapters were trained (`lora`), merged."""
     step: int
     """Updates that it was trained for; 0 where that is not known, of an export."""
 
@@ -48,11 +50,15 @@ class Source:
         side = int((self.state["vit.pos_embed"].shape[1] - 1) ** 0.5) * patches.shape[-1]
         return len(self.state["vit.head.weight"]), (patches.shape[1], side, side)
 
-    def model(self) -> Model:
-        """The model itself, in evaluation mode."""
+    def blank(self) -> Model:
+        """The model without its weights, on the meta device."""
         config = self.experiment
         with torch.device("meta"):
-            model = config.model.build(config.norm, config.init, *self.inputs)
+            return config.model.build(config.norm, config.init, *self.inputs)
+
+    def model(self) -> Model:
+        """The model itself, in evaluation mode."""
+        model = self.blank()
         model.load_state_dict(dict(self.state), assign=True)
         return model.eval()
 
@@ -78,8 +84,16 @@ def find(given: str, ema: bool = False) -> Source:
     if ema and average is None:
         raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-    state = dict(average) if ema else own
-    return Source(file, experiment, state, step)
+    return _merged(Source(file, experiment, dict(average) if ema else own, step))
+
+
+def _merged(source: Source) -> Source:
+    """`source` without adapters: its weights with what they add."""
+    if source.experiment.lora is None:
+        return source
+    model = source.blank()
+    freeze(model, source.experiment.warm_start)
+    return replace(source, state=merged(model, source.experiment.lora, source.state))
 
 
 def _exported(folder: Path) -> Source:

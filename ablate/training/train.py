@@ -16,6 +16,7 @@ import torch
 from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import Experiment
 from ablate.errors import ConfigError, DataError, OutOfMemory
+from ablate.extras import library
 from ablate.training import accounting, warm_start
 from ablate.training.runs import copied, plugin_tag, run_folder, run_name
 from ablate.training.speed import Speed, choose_speed
@@ -155,6 +156,7 @@ def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         **provenance.environment(),
         **{f"version.{package}": version for package, version in plugins.installed().items()},
         **({"ablate.plugins": plugin_tag(experiment)} if experiment.plugins else {}),
+        **({"version.peft": library("peft", "hf").__version__} if experiment.lora else {}),
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": _epochs(experiment, corpus),
@@ -228,10 +230,10 @@ def _run(
 
 
 def _blank(experiment: Experiment, corpus: Corpus) -> Model:
-    """The model without weights, with what is frozen."""
+    """The model without weights, with what is frozen and adapted."""
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
-    warm_start.freeze(model, experiment.warm_start)
+    warm_start.restrict(model, experiment)
     return model
 
 
@@ -273,7 +275,7 @@ def _prepare(
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     model, recipes = parallel.built(experiment, corpus)
-    copied = warm_start.begin(model, experiment.warm_start, recipes, copies=begins)
+    copied = warm_start.begin(model, experiment, recipes, copies=begins)
     if experiment.trainer.activation_checkpointing:
         parallel.checkpoint_activations(model)
     strategy = parallel.strategy(experiment, speed, recipes)

@@ -8,6 +8,7 @@ all of them, all is the whole model.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from ablate.data.tokenizers import Tokenizer, tokenizer_of
 from ablate.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.models.base import ALL, Model, filled, matching, tensors_of
 from ablate.registry import Config, Names
+from ablate.training import lora
 
 if TYPE_CHECKING:
     from ablate.config import Experiment
@@ -72,33 +74,48 @@ def pinned(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Expe
 
 def check_freeze(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model | None:
     """The model without its weights; None where there is no warm start. Raises ConfigError where parts that are to be
-    frozen are unknown."""
+    frozen, or layers that are to be adapted, are unknown."""
     if (start := experiment.warm_start) is None:
         return None
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, classes, shape)
-    if problems := _frozen_problems(model, start):
+    if not (problems := _frozen_problems(model, start)):
+        freeze(model, start)
+        problems = lora.problems(model, experiment.lora)
+    if problems:
         raise ConfigError(problems)
     return model
 
 
-def begin(model: Model, start: WarmStart | None, recipes: Recipes | None, copies: bool) -> frozenset[str]:
-    """Freezes what `start` says and, where `copies` (a run that goes on has its weights), gives `model` what it copies:
-    at once, or where it is on the meta device by `recipes`. The names of the parameters that are copied."""
-    if start is None:
-        return frozenset()
-    freeze(model, start)
-    if not copies or start.donor is None:
-        return frozenset()
-    state = _donor(model, start).state
+def begin(model: Model, experiment: Experiment, recipes: Recipes | None, copies: bool) -> frozenset[str]:
+    """Restricts what is trained (see `restrict`) and, where `copies` (a run that goes on has its weights), gives
+    `model` what it copies: at once, or where it is on the meta device by `recipes`. The names of the parameters that
+    are copied."""
+    given = _copy(model, experiment.warm_start, recipes) if copies else set()
+    with recipes.written_down() if recipes else contextlib.nullcontext():
+        restrict(model, experiment)
+    return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in given)
+
+
+def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set[int]:
+    """The ids of the parameters that are copied."""
+    if start is None or start.donor is None:
+        return set()
+    state, tensors = _donor(model, start).state, model.state_dict(keep_vars=True)
     values = {name: state[name].clone() for name in _names(model, start.copied)}
     if recipes is None:
         model.load_state_dict(values, strict=False)
     else:
-        for name, tensor in model.state_dict(keep_vars=True).items():
-            if name in values:
-                recipes.give(tensor, values[name])
-    return frozenset(values)
+        for name, value in values.items():
+            recipes.give(tensors[name], value)
+    return {id(tensors[name]) for name in values}
+
+
+def restrict(model: Model, experiment: Experiment) -> None:
+    """From here on of `model` is trained what `experiment` says: not what it freezes, and with `lora` adapters alone,
+    which are in the model then."""
+    freeze(model, experiment.warm_start)
+    lora.adapt(model, experiment.lora)
 
 
 def freeze(model: Model, start: WarmStart | None) -> None:

@@ -12,7 +12,7 @@ from ablate.planning.memory import Meter
 from ablate.planning.setup import Setup
 from ablate.planning.skeleton import blocks, count, skeleton
 from ablate.planning.tracing import checkpointed, loss
-from ablate.training.warm_start import freeze
+from ablate.training.warm_start import restrict
 
 SHAPE, CLASSES = (32,), 300
 
@@ -25,7 +25,7 @@ def experiment_of(kind, **more):
 def train(experiment, setup):
     """Two updates, in the order of Lightning: gradients go before the first backward pass of an update."""
     model = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
-    freeze(model, experiment.warm_start)
+    restrict(model, experiment)
     optimizer = experiment.optimizer.build(model)
     with checkpointed(list(blocks(model))) if setup.checkpointing else contextlib.nullcontext():
         for _ in range(2):
@@ -53,6 +53,16 @@ def test_the_peak_of_training_is_that_of_the_allocator(kind, precision, checkpoi
 def test_so_it_is_with_frozen_parts(frozen, checkpointing, batch):
     setup = Setup("one", 1, "32-true", batch, 1, checkpointing, False)
     compare(experiment_of("pre", warm_start={"freeze": frozen}), setup)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize(("dropout", "batch"), [(0.0, 2), (0.0, 24), (0.1, 24)])
+def test_so_it_is_with_adapters(dropout, checkpointing, batch):
+    pytest.importorskip("peft")
+    start = {"from": "somewhere", "copy": "all"}
+    lora = {"rank": 4, "dropout": dropout, "targets": ["attn", "down_proj"]}
+    setup = Setup("one", 1, "32-true", batch, 1, checkpointing, False)
+    compare(experiment_of("mix", warm_start=start, lora=lora), setup)
 
 
 @pytest.mark.parametrize("fields", [{"model.layers": 0}, {"model.sublayers": "attn"}])

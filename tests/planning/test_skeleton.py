@@ -58,6 +58,7 @@ def test_a_tied_head_has_no_parameters_and_costs_the_same():
     [
         ({"model.kv_heads": 2, "norm": "hybrid"}, (32,)),
         ({"model": "vit", "model.patch_size": 4, "norm": "subln"}, (3, 16, 16)),
+        ({"norm": "hybrid", "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 4}}, (32,)),
     ],
 )
 def test_flops_are_those_that_torch_counts(settings, shape):
@@ -78,6 +79,20 @@ def test_a_frozen_head_hands_its_gradient_on_and_has_none_itself():
     _, _, counts = counted({"model": model, "warm_start": {"freeze": ["embedding", "head"]}}, 50, (16,))
     assert (counts.total, counts.frozen) == (free.total, 2 * 50 * 8)
     assert counts.training_flops == free.training_flops - 2 * 50 * 8
+
+
+def test_adapters_are_counted_and_trained_beside_frozen_matrices():
+    """By hand: rank 3 on query, key and value (8 -> 24) of two layers; the rest hands its gradient on."""
+    pytest.importorskip("peft")
+    model = {"kind": "llama", "hidden": 8, "layers": 2, "heads": 2, "mlp": 12}
+    _, _, free = counted({"model": model}, 50, (16,))
+    start = {"from": "somewhere", "copy": "all"}
+    lora = {"rank": 3, "targets": "qkv_proj"}
+    _, _, counts = counted({"model": model, "warm_start": start, "lora": lora}, 50, (16,))
+    learned, matrices = 2 * 3 * (8 + 24), 2 * (4 * 8 * 8 + 3 * 8 * 12) + 50 * 8
+    assert (counts.total, counts.frozen) == (free.total + learned, free.total)
+    assert counts.forward_flops == free.forward_flops + 2 * learned
+    assert counts.training_flops == free.training_flops - 2 * matrices + 6 * learned
 
 
 def test_a_model_without_layers_is_counted():

@@ -5,6 +5,7 @@ import pytest
 from ablate.errors import ConfigError
 from ablate.sweeping import audit
 from ablate.sweeping.spec import Sweep
+from ablate.training.lora import Lora
 
 LR = {"low": 1e-4, "high": 1e-2, "log": True}
 
@@ -127,3 +128,16 @@ def test_where_arms_start_from_is_what_is_compared_if_nothing_else_is():
     assert audit.factor(sweep(arms={"a": {}, "b": {"norm": "post", **reuse}}, confounds=["warm_start"])) == ("norm",)
     message = " ".join(refused(arms={"a": {}, "b": {"norm": "post", **reuse}}))
     assert "confounds: [warm_start" in message
+
+
+def test_adapters_are_compared_with_the_training_of_all_weights_where_the_file_says_so():
+    start = {"warm_start": {"from": "somewhere", "copy": "all"}}
+    arms = {"full": {}, "adapters": {"lora.targets": "attn", "search": {"lora.rank": [4, 16]}}}
+    spec = sweep(experiment=start, arms=arms, factor="lora")
+    assert audit.confounds(spec) == []
+    point = {"optimizer.lr": 1e-3, "lora.rank": 16}
+    assert spec.at("adapters", point).lora == Lora(rank=16, targets=("attn",))
+    assert spec.base("full").lora is None
+    assert any("lora" in message for message in refused(experiment=start, arms=arms))
+    alike = sweep(experiment={**start, "lora": {}}, search={"lora.rank": {"low": 2, "high": 64, "log": True}})
+    assert alike.base("all").lora == Lora(rank=2)

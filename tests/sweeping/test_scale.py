@@ -140,6 +140,13 @@ def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
     [
         *((f"llama-{size}", {"model.vocab_size": 32_000}) for size in ("9m", "71m", "1b")),
         ("vit-tiny", {"data": {"kind": "image_folder", "root": "x", "image_size": 224}}),
+        *(
+            (model, {**more, "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 16}})
+            for model, more in (
+                ("llama-71m", {"model.vocab_size": 32_000}),
+                ("vit-tiny", {"data": {"kind": "image_folder", "root": "x", "image_size": 224}}),
+            )
+        ),
     ],
 )
 def test_a_dry_run_and_a_plan_tell_the_same_hours(model, more):

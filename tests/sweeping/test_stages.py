@@ -12,6 +12,7 @@ from ablate.sweeping.simulation import simulate
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.stages import donor_of, earlier
 from ablate.sweeping.study import open_storage, read_sweep, storage_url
+from ablate.training.lora import Lora
 from ablate.training.source import find
 from ablate.training.warm_start import sha256_of
 
@@ -158,6 +159,17 @@ def test_scale_and_what_is_said_over_it_hold_for_both_stages(files):
             base = spec.base(arm)
             assert (base.trainer.max_steps, base.trainer.batch_size) == (2, 8)
             assert (base.warm_start is None) == (arm == "baseline" or spec is first)
+
+
+def test_adapters_are_those_of_the_sweep_that_is_asked_for(files):
+    """What they go on was trained with all of its weights, and begins without a donor."""
+    alone = {"reuse": {"warm_start": {"from": "sweep:first/none", "copy": "all"}}}
+    files.write_text(yaml.safe_dump({**SECOND, "arms": alone, "baseline": None, "factor": "warm_start"}))
+    said = {"lora.alpha": 4.0, "search.lora.rank": [1, 2], "trainer.batch_size": 8}
+    first, second = with_earlier(files, load_sweeps(files, said), said)
+    assert all(first.base(arm).lora is None for arm in first.all_arms)
+    assert [first.base("none").trainer.batch_size, second.base("reuse").trainer.batch_size] == [8, 8]
+    assert second.at("reuse", {"lora.rank": 2}).lora == Lora(rank=2, alpha=4.0)
 
 
 def test_a_size_of_a_file_is_found_by_its_whole_name(tmp_path):
