@@ -52,8 +52,10 @@ def serve(host: str, port: int) -> int:
         str(port),
     ]
     command += ["--workers", "1", "--default-artifact-root", str(tracking.store() / "artifacts")]
+    # without eight processes, of a quarter of a gigabyte each, that judge language models' answers in the background
+    surroundings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
     process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
