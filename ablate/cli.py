@@ -86,10 +86,11 @@ def _train(given: argparse.Namespace) -> int:
         experiment = Experiment.load(file, overrides)
     if devices := to_launch(experiment.trainer):
         return launch(devices)
-    from ablate.sweeping.references import with_donor
+    from ablate.running import procedure_of
+    from ablate.sweeping.references import with_donors
 
-    console, experiment = _console(stderr=given.json), with_donor(experiment)
-    result = train_in_foreground(experiment, console, given.resume)
+    console, experiment = _console(stderr=given.json), with_donors(experiment)
+    result = train_in_foreground(experiment, console, given.resume, procedure_of(experiment))
     if given.json:
         print(json.dumps(result.to_dict(), indent=2))
     return 130 if result.status == "interrupted" else 0
@@ -109,9 +110,12 @@ def _sweep(given: argparse.Namespace) -> int:
     overrides, model = parse_overrides(given.words), _model_scaled(given.scale, given.scale_model)
     specs = load_sweeps(given.file, overrides, size=given.size, factor=given.scale, model=model)
     if given.submit:
+        from ablate.sweeping.stages import earlier
         from ablate.sweeping.submit import checked, submit
 
         words = parse_overrides(given.submit)
+        if {name for spec in specs for name in earlier(spec)} & {spec.name for spec in specs}:
+            raise _mistake("--submit", "the stages of a file follow each other: submit one at a time with --size STAGE")
         if not given.dry_run:
             for spec in specs:
                 print(submit(spec, words, workers=given.workers or 1, storage=given.storage, fresh=given.fresh))
@@ -367,10 +371,13 @@ def _evaluate(given: argparse.Namespace) -> int:
 def _align(given: argparse.Namespace) -> int:
     from dataclasses import fields
 
+    from ablate.alignment.config import AlignConfig
+    from ablate.config import build
     from ablate.recipes.align import How, align
 
-    how = How(**{field.name: getattr(given, field.name) for field in fields(How)})
-    found = align(given.model, how, given.storage)
+    words = {name: value for name in AlignConfig.model_fields if (value := getattr(given, name, None)) is not None}
+    own = {field.name: getattr(given, field.name) for field in fields(How) if field.name != "align"}
+    found = align(given.model, How(build(AlignConfig, words, source="the command line"), **own), given.storage)
     if given.json:
         print(json.dumps(found.to_dict(), indent=2))
     else:

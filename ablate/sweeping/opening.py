@@ -7,10 +7,11 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ablate import plugins, provenance, ranks, remote, tracking
+from ablate import plugins, provenance, ranks, remote, running, tracking
 from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.sweeping import stages
+from ablate.sweeping.costs import items_of
 from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
@@ -25,13 +26,12 @@ from ablate.sweeping.study import (
     study_names,
 )
 from ablate.sweeping.trials import ArmTrials, Confirmation
-from ablate.training.warm_start import check_freeze, pinned
+from ablate.training.warm_start import check_freeze
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import BaseStorage
 
-    from ablate.config import Experiment
     from ablate.data import Corpus, DataConfig
 
 # parts of a sweep file that may change while its studies go on
@@ -41,13 +41,12 @@ _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "fac
 def check(spec: Sweep) -> dict[DataConfig, Corpus]:
     """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
     objective. Raises ConfigError and DataError."""
-    from ablate.tasks import tasks
     from ablate.training.trainer import check_ranks
 
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
-        known = tasks[base.data.task].reported(base)
+        known = running.reported(base)
         if spec.objective.metric not in known:
             message = f"unknown metric. Accepted: {', '.join(known)}"
             raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
@@ -143,7 +142,7 @@ def open_arms(
         corpus = corpora[base.data]
         study.set_user_attr("validation_items", len(corpus.val))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
-        study.set_user_attr("trial_items", trial_items(base, corpus))
+        study.set_user_attr("trial_items", items_of(base))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
     return arms
 
@@ -154,12 +153,7 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
     for arm in arms:
         if arm.waits_for is None:
             base = stages.started(arm.spec.base(arm.arm), arm.study)
-            pinned(base, corpora[base.data].classes, corpora[base.data].shape)
-
-
-def trial_items(base: Experiment, corpus: Corpus) -> int:
-    """Tokens or images of one whole trial."""
-    return base.trainer.max_steps * base.trainer.batch_size * corpus.items_per_sample
+            running.pinned(base, corpora[base.data])
 
 
 def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:

@@ -4,6 +4,7 @@ import gc
 from importlib import import_module
 
 for _name in (
+    "ablate.running",
     "ablate.training.train",
     "ablate.training.callbacks",
     "ablate.training.checkpoints",

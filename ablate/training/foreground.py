@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ablate import ranks, slurm, tracking
 from ablate.config import Experiment
 from ablate.training.runs import run_name
-from ablate.training.train import Hooks, Place, Result, train
+from ablate.training.train import Hooks, Place, Procedure, Result, train
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,8 +22,11 @@ STOPPING = (
 )
 
 
-def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
-    """Trains with a progress bar on `console` (or a line per validation where that is no terminal).
+def train_in_foreground(
+    experiment: Experiment, console: Console, run_id: str | None = None, procedure: Procedure | None = None
+) -> Result:
+    """Trains (by `procedure`, see `train`) with a progress bar on `console`, or a line per validation where that is no
+    terminal.
 
     Ctrl-C writes a checkpoint and ends the run as interrupted; a second one, and one before the first update, stops at
     once (a group of processes ends in order).
@@ -55,7 +58,10 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 
     with bar, _Asked(lambda text: console.print(text, markup=False)) as asked:
         result = train(
-            experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: bool(asked.signals))
+            experiment,
+            Place(run_id=run_id),
+            Hooks(started, progress, validated, lambda: bool(asked.signals)),
+            procedure,
         )
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False

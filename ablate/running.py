@@ -1,0 +1,38 @@
+"""Any experiment, from its configuration to its result: trained, or aligned where it says so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ablate.training.train import LIGHTNING, Hooks, Place, Procedure, Result, train
+
+if TYPE_CHECKING:
+    from ablate.config import Experiment
+    from ablate.data import Corpus
+
+
+def run(experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None) -> Result:
+    """Runs `experiment`, tracked in MLflow, and returns how it ended; see `ablate.training.train.train`."""
+    return train(experiment, place or Place(), hooks or Hooks(), procedure_of(experiment))
+
+
+def procedure_of(experiment: Experiment) -> Procedure:
+    """How `experiment` is run."""
+    if experiment.align:
+        from ablate.alignment.run import procedure
+
+        return procedure()
+    return LIGHTNING
+
+
+def reported(experiment: Experiment) -> list[str]:
+    """The metrics of a validation of `experiment`, which a sweep can compare."""
+    from ablate.tasks import tasks
+
+    return experiment.align.reported if experiment.align else tasks[experiment.data.task].reported(experiment)
+
+
+def pinned(experiment: Experiment, corpus: Corpus) -> Experiment:
+    """`experiment` with the SHA-256 of what it starts from. Raises AblateError where that is missing or does not
+    fit."""
+    return procedure_of(experiment).pinned(experiment, corpus)
