@@ -110,7 +110,7 @@ def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
 def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
     one = work(spec.base(next(iter(spec.all_arms))))
     if one is None:
-        return "the time is not estimated: the answers that are generated decide it"
+        return "the time of an alignment is not estimated"
     return f"{_hours(spec, todo)} hours of an H100 at {one.utilisation:.0%} of its peak (assumed)"
 
 

@@ -71,7 +71,8 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
     Raises ConfigError."""
     tree, source, given = read_yaml(Path(file)), str(file), overrides or {}
     if "name" in given:
-        tree = {**_renamed(tree, str(tree.get("name")), str(given["name"])), "name": given["name"]}
+        same = tree if part else _renamed(tree, str(tree.get("name")), str(given["name"]))  # a stage alone goes on
+        tree = {**same, "name": given["name"]}
     found = divided(tree, source)
     known = [name for name in found.trees if name]
     problems = [
