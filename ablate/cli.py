@@ -147,12 +147,17 @@ def _plan_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Names
 def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namespace) -> int:
     """Runs or continues one sweep after another until Ctrl-C, of which those `wanted` were asked for, and the others
     are what those start from; the worst exit status."""
+    from ablate.sweeping.stages import earlier
+    from ablate.sweeping.trees import STAGES
+    from ablate.words import listed
+
     worst = 0
     for spec in specs:
         if spec.name not in wanted:
-            print(f"{spec.name} goes first: {' and '.join(sorted(wanted))} starts from its best trials.")
-            if given.words:
-                print(f"  {' '.join(given.words)} holds for it too.")
+            after = [other.name for other in specs if spec.name in earlier(other)]
+            print(f"{spec.name} goes first: {listed(after)} start{'' if after[1:] else 's'} from its best trials.")
+            if words := [word for word in given.words if not word.startswith(STAGES)]:
+                print(f"  {' '.join(words)} holds for it too.")
         worst = max(worst, _run_sweep(spec, given, given.fresh and spec.name in wanted))
         if worst == 130:
             break
