@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 PREFIX = "sweep:"
 WEIGHTS, REWARD = "warm_start.from", "align.reward"  # where models are named
+UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a reward model
 _NOTE = "donors"  # of a study: what was named -> run and SHA-256, as fields of the part that names it
 
 
@@ -63,7 +64,12 @@ def earlier(spec: Sweep) -> list[str]:
 
 
 def problems(spec: Sweep) -> Iterator[Problem]:
-    """Arms of the same sweep that there are not, that wait for each other, or that judge."""
+    """Arms of the same sweep that there are not, that wait for each other, or that judge; and judges of each arm's own,
+    by whose rewards arms cannot be compared."""
+    judges = {named(spec.base(arm)).get(REWARD) for arm in spec.all_arms}
+    if len(judges) > 1 and spec.objective.metric in UNSCALED:
+        text = "rewards of two reward models have no common scale: give all arms one align.reward, or compare the "
+        yield Problem("objective.metric", f"{text}align/win_rate against each one's own start", spec.objective.metric)
     for arm in spec.all_arms:
         found = parsed(named(spec.base(arm)).get(REWARD))
         if found and found[0] in ("", spec.name):
