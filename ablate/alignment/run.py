@@ -18,7 +18,8 @@ from ablate.alignment.reward import FOLDER, load_reward, pinned_sha256
 from ablate.config import Experiment
 from ablate.data import PairCorpus
 from ablate.errors import ConfigError, DataError, Problem
-from ablate.exporting.forms import FORMS
+from ablate.exporting import hub
+from ablate.exporting.forms import FORMS, save
 from ablate.extras import library
 from ablate.training import warm_start
 from ablate.training.callbacks import Stop
@@ -104,6 +105,10 @@ def _aligned(
         kept = run_folder(tracker.run_id) / FOLDER
         prepared.model.save_pretrained(kept)
         setting.tokenizer.save_pretrained(kept)
+        if align.method != "reward":  # whose head is none of a language model
+            own = hub.restored(source, {name: value.cpu() for name, value in prepared.model.state_dict().items()})
+            save(own, kept.parent)
+            (kept.parent / "config.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
     return Ended("completed", "", follower.step, follower.metrics, {**facts, "ablate.folder": str(kept)})
 
 

@@ -50,8 +50,8 @@ def vocabulary_of(experiment: Experiment) -> int:
 
 
 def work(experiment: Experiment) -> Work | None:
-    """Of one trial; None of an alignment: how long that takes is bound by memory while answers are generated, and by how
-    long they come out, and no FLOPs tell that.
+    """Of one trial; None of an alignment: how long that takes is bound by memory while answers are generated, and by
+    how long they come out, and no FLOPs tell that.
 
     6 operations for each weight of the layers and of the head and each token (a look-up in the
     embedding is free; a frozen head has no gradient of its own, and hands one on: 4), and 12 L d T for the attention of

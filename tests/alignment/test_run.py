@@ -1,14 +1,17 @@
 """An alignment as a run like any other: what is tracked, how it ends, what it starts from and is judged by."""
 
 import pytest
+import torch
 
 from ablate import tracking
 from ablate.alignment.reward import sha256_of
 from ablate.alignment.run import procedure
+from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError
 from ablate.running import reported, run
 from ablate.tracking import STEP_METRIC
 from ablate.training.runs import run_folder
+from ablate.training.source import find
 from ablate.training.train import Hooks, Place, train
 
 pytest.importorskip("trl")
@@ -87,12 +90,31 @@ def test_the_reward_model_is_pinned(aligned):
     policy = run(aligned("rloo", {"align.reward": judge}))
     assert tracking.client().get_run(policy.run_id).data.params["align.reward_sha256"] == sha256_of(judge)
     assert set(policy.metrics) == {"align/kl", "align/reward", "align/start_reward", "align/win_rate"}
-    with pytest.raises(ConfigError, match="align.reward_sha256: the weights of .* are others now"):
+    with pytest.raises(ConfigError, match=r"align.reward_sha256: the weights of .* are others now"):
         run(aligned("rloo", {"align.reward": judge, "align.reward_sha256": "0" * 64}))
     with pytest.raises(AblateError, match="There is no reward model nothing"):
         run(aligned("rloo", {"align.reward": "nothing"}))
     with pytest.raises(ConfigError, match="rloo needs a reward model"):
         run(aligned("rloo"))
+
+
+@pytest.mark.parametrize("norm", ["pre", "mix"])
+def test_a_policy_is_a_run_to_export_to_evaluate_and_to_start_from(aligned, tiny_settings, norm):
+    from transformers import AutoModelForCausalLM
+
+    data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}
+    before = train(Experiment.from_mapping(tiny_settings, data, {"trainer.max_steps": 2, "norm": norm})).run_id
+    policy = run(aligned("dpo", {"norm": norm, "warm_start.from": before}))
+    found = find(policy.run_id)
+    assert (found.run_id, found.experiment.align.method) == (policy.run_id, "dpo")
+    theirs = AutoModelForCausalLM.from_pretrained(policy.facts["ablate.folder"], trust_remote_code=True).eval()
+    tokens = torch.arange(20)[None]
+    with torch.no_grad():
+        ours = found.model()(tokens)
+        torch.testing.assert_close(ours, theirs(tokens).logits, rtol=1e-4, atol=1e-5)
+        assert not torch.allclose(ours, find(before).model()(tokens), atol=1e-3)
+    again = run(aligned("dpo", {"norm": norm, "warm_start.from": policy.run_id, "trainer.max_steps": 1}))
+    assert again.status == "completed"
 
 
 def test_lightning_is_not_given_an_alignment(aligned):

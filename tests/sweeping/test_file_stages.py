@@ -1,4 +1,4 @@
-"""A file with stages is as many sweeps, one after another, and the models of one are those that the next starts from."""
+"""A file with stages is as many sweeps, one after another: the models of one are those that the next starts from."""
 
 import json
 
@@ -86,7 +86,9 @@ def test_one_stage_is_asked_for_and_those_before_it_come_with_it(file):
     path = file()
     (policy,) = load_sweeps(path, size="policy")
     assert [spec.name for spec in with_earlier(path, [policy], {})] == ["t-text", "t-reward", "t-policy"]
-    with pytest.raises(ConfigError, match=r"--size: no such stage. Accepted: text, reward, policy. Did you mean policy"):
+    with pytest.raises(
+        ConfigError, match=r"--size: no such stage. Accepted: text, reward, policy. Did you mean policy"
+    ):
         load_sweeps(path, size="polcy")
     with pytest.raises(ConfigError, match=r"stages: there are several: give one of text, reward, policy"):
         Sweep.load(path)
