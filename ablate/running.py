@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ablate.data import Corpus, PairCorpus
 from ablate.training.train import LIGHTNING, Hooks, Place, Procedure, Result, train
 
 if TYPE_CHECKING:
     from ablate.config import Experiment
-    from ablate.data import Corpus
 
 
 def run(experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None) -> Result:
@@ -30,6 +30,14 @@ def reported(experiment: Experiment) -> list[str]:
     from ablate.tasks import tasks
 
     return experiment.align.reported if experiment.align else tasks[experiment.data.task].reported(experiment)
+
+
+def validation_items(experiment: Experiment, corpus: Corpus) -> int:
+    """Sequences or images that are validated on; of an alignment the held-out pairs that are measured."""
+    if experiment.align and isinstance(corpus, PairCorpus):
+        held = corpus.held.fitting(corpus.shape[0], experiment.align.answer)
+        return min(len(held), experiment.align.measured)
+    return len(corpus.val)
 
 
 def pinned(experiment: Experiment, corpus: Corpus) -> Experiment:

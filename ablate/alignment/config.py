@@ -54,6 +54,11 @@ class AlignConfig(Config):
         return "answers" if self.method == "rloo" else "pairs"
 
     @property
+    def answer(self) -> int | None:
+        """Tokens that there has to be room for behind a prompt; None: for the answers of the pair."""
+        return self.length if self.method == "rloo" else None
+
+    @property
     def reported(self) -> list[str]:
         """The metrics of a validation."""
         judged = JUDGED if self.method == "rloo" or self.reward is not None else ()

@@ -123,8 +123,7 @@ def _setting(
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     if tokenizer.eos_token is None:
         raise DataError("The tokenizer of the model has no end of text, without which no answer ends.")
-    answer = align.length if align.method == "rloo" else None
-    learnt, held = corpus.learnt.fitting(context, answer), corpus.held.fitting(context, answer)
+    learnt, held = (part.fitting(context, align.answer) for part in (corpus.learnt, corpus.held))
     if not learnt or not held:
         raise DataError(
             f"Of {len(corpus.learnt):,} pairs to learn from {len(learnt):,} fit the context of {context} tokens with "

@@ -76,6 +76,13 @@ def items(spec: Sweep) -> str:
         return "items"
 
 
+def validated(spec: Sweep) -> str:
+    """One of what a model is validated on."""
+    if items(spec) in ("pairs", "answers"):
+        return "pair"
+    return {"image_classification": "image", "language_modeling": "sequence"}.get(task(spec), "item")
+
+
 def task(spec: Sweep) -> str:
     """What the models are trained for, or '' where the sweep's experiments cannot be built (a plugin is missing)."""
     try:

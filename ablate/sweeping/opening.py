@@ -140,7 +140,7 @@ def open_arms(
         study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
         base = spec.base(arm)
         corpus = corpora[base.data]
-        study.set_user_attr("validation_items", len(corpus.val))
+        study.set_user_attr("validation_items", running.validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
         study.set_user_attr("trial_items", items_of(base))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
