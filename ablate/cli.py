@@ -175,7 +175,9 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace, fresh: bool) -> int:
     try:
         record = sweep(spec, workers=workers, storage=given.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
-        print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
+        aligned = any(spec.base(arm).align for arm in spec.all_arms)  # which has no checkpoints
+        how = "begin again" if aligned else "go on from its last checkpoint"
+        print(f"\nStopped. What was running will {how} with:\n  {command}", file=sys.stderr)
         if told := slurm.requeue(stop.args):
             print(told, file=sys.stderr)
         return 130

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ablate import ranks, tracking
+from ablate import provenance, ranks, tracking
 from ablate.alignment import measures
 from ablate.alignment.methods import METHODS, Follower, Setting, fit
 from ablate.alignment.reward import FOLDER, load_reward, pinned_sha256
@@ -97,7 +97,7 @@ def _aligned(
         told = _told(corpus, setting)
         if hooks.started:
             hooks.started(tracker.run_id, f"{parameters:,} parameters; {told}; {speed.why}", Earlier())
-        facts = {"ablate.parameters": parameters, "ablate.corpus_description": told}
+        facts = {"ablate.parameters": parameters, "ablate.corpus_description": told, **provenance.aligning()}
         try:
             fit(setting, prepared, follower)
         except Stop as stop:

@@ -20,6 +20,10 @@ STOPPING = (
     "Stopping: the update or the validation under way is finished and a checkpoint written. Ctrl-C again stops at "
     "once, and the run goes on from its last validation."
 )
+STOPPING_ALIGNED = (
+    "Stopping after the update under way: an alignment keeps nothing of what it has done so far, and begins again when "
+    "it goes on. Ctrl-C again stops at once."
+)
 
 
 def train_in_foreground(
@@ -56,7 +60,8 @@ def train_in_foreground(
         console.print(f"update {step}/{total}: {shown}", markup=False)
         return True
 
-    with bar, _Asked(lambda text: console.print(text, markup=False)) as asked:
+    stopping = STOPPING_ALIGNED if experiment.align else STOPPING
+    with bar, _Asked(stopping, lambda text: console.print(text, markup=False)) as asked:
         result = train(
             experiment,
             Place(run_id=run_id),
@@ -79,8 +84,8 @@ def train_in_foreground(
 class _Asked:
     """The signals that asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self.note = note
+    def __init__(self, text: str, note: Callable[[str], None]) -> None:
+        self.text, self.note = text, note
         self.training = False
         self.signals: list[int] = []
         self._before: dict[int, Any] = {}
@@ -98,4 +103,4 @@ class _Asked:
             raise KeyboardInterrupt
         self.signals.append(number)
         if len(self.signals) == 1:
-            self.note(STOPPING)
+            self.note(self.text)

@@ -1,5 +1,7 @@
 """An alignment as a run like any other: what is tracked, how it ends, what it starts from and is judged by."""
 
+from importlib.metadata import version
+
 import pytest
 import torch
 
@@ -50,6 +52,7 @@ def test_what_is_heard_and_tracked(aligned):
     stored = tracking.client().get_run(run_id)
     assert stored.data.tags["ablate.status"] == "completed"
     assert stored.data.params["warm_start.sha256"]
+    assert stored.data.tags["version.trl"] == version("trl")
     assert (run_folder(run_id) / "hf" / "model.safetensors").exists()
 
 
