@@ -8,6 +8,7 @@ import torch
 from ablate import tracking
 from ablate.alignment.reward import sha256_of
 from ablate.alignment.run import procedure
+from ablate.cli import main
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError
 from ablate.running import reported, run
@@ -69,6 +70,24 @@ def test_one_that_was_stopped_begins_again_and_ends_as_if_it_had_not_been(aligne
     assert again.metrics == whole.metrics
     for name in ("train/loss", *whole.metrics):
         assert history(again.run_id, name) == history(whole.run_id, name)
+
+
+def test_batches_may_be_accumulated(aligned):
+    result = train(aligned("rloo", {"trainer.accumulate": 2, "trainer.max_steps": 2}), procedure=procedure(length))
+    assert (result.status, result.step, result.items_per_update) == ("completed", 2, 4)
+    assert [step for step, _ in history(result.run_id, "train/loss")] == [4, 8]
+
+
+def test_the_command_line_runs_one_and_goes_on_with_one(aligned, tmp_path, capsys):
+    experiment = aligned("reward", {"trainer.max_steps": 2})
+    (tmp_path / "align.yaml").write_text(experiment.to_yaml())
+    assert main(["train", str(tmp_path / "align.yaml")]) == 0
+    told = capsys.readouterr().out
+    assert "18 pairs to learn from, 2 held out" in told
+    assert "update 2/2: align/accuracy " in told
+    stopped = run(experiment, hooks=Hooks(asked_to_stop=lambda: True)).run_id
+    assert main(["train", "--resume", stopped]) == 0
+    assert tracking.client().get_run(stopped).data.tags["ablate.status"] == "completed"
 
 
 def test_measuring_in_between_changes_nothing(aligned):

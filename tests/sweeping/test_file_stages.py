@@ -192,4 +192,5 @@ def test_all_stages_run_and_every_policy_has_the_same_judge(store, file):
             assert (trial.step, trial.items) == (2, 8)
             assert list(trial.curve) == [1, 2]
         assert (store / "runs" / text.best(arm).run_id / "last.ckpt").exists()
+    assert (reward.validation_items, policy.validation_items) == (2, 2)  # pairs that are measured
     assert sweep(last, console=Console(quiet=True)) == policy
