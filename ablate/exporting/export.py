@@ -35,4 +35,5 @@ def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
         shutil.rmtree(part, ignore_errors=True)
     count = sum(p.numel() for p in source.model().parameters())
     of = "averaged parameters" if ema else "parameters"
-    return f"{folder}: {count:,} {of} after {source.step:,} updates, {words}"
+    after = f" after {source.step:,} updates" if source.step else ""  # of an aligned model they are not known
+    return f"{folder}: {count:,} {of}{after}, {words}"
