@@ -105,7 +105,9 @@ def parser() -> argparse.ArgumentParser:
     many.add_argument("file", nargs="?", metavar="FILE.yaml", help="the sweep file")
     many.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{_OVERRIDES}, or budget.trials=20")
     many.add_argument(
-        "--size", metavar="SIZE", help="of a file with sizes: this one (default: all, the smallest first)"
+        "--size",
+        metavar="SIZE",
+        help="this size or stage of a file (default: all, the smallest first or in order)",
     )
     many.add_argument("--scale", type=_share, default=1.0, metavar="X", help=_SCALE)
     many.add_argument("--scale-model", action="store_true", help="shrink the layers of the model by X as well")
@@ -140,7 +142,7 @@ def parser() -> argparse.ArgumentParser:
 
     cost = verb("plan", "what an experiment or a sweep needs of GPUs: memory, FLOPs, time", _PLAN)
     cost.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=_OVERRIDES)
-    cost.add_argument("--size", metavar="SIZE", help="of a sweep file with sizes: this one")
+    cost.add_argument("--size", metavar="NAME", help="this size or stage of a sweep file")
     cost.add_argument("--gpu", default="h100-80gb", metavar="NAME", help="kind of GPU (default: h100-80gb)")
     cost.add_argument(
         "--devices", type=_positive, metavar="N", help="GPUs of one machine (default: trainer.devices, 1)"

@@ -111,8 +111,8 @@ def _sweeps() -> list[Row]:
     rows, seen = [], set()
     for file in sorted(Path("sweeps").glob("*.yaml")):
         tree = read_yaml(file)
-        name, sizes = str(tree.get("name", "")), tree.get("sizes")
-        names = [f"{name}-{size}" for size in sizes] if isinstance(sizes, dict) else [name]
+        name, parts = str(tree.get("name", "")), tree.get("sizes") or tree.get("stages")
+        names = [f"{name}-{part}" for part in parts] if isinstance(parts, dict) else [name]
         seen.update(names)
         first = file.read_text(encoding="utf-8").splitlines()[:1]
         question = first[0].lstrip("# ") if first and first[0].startswith("#") else ""

@@ -89,10 +89,11 @@ def _train(given: argparse.Namespace) -> int:
         experiment = Experiment.load(file, overrides)
     if devices := to_launch(experiment.trainer):
         return launch(devices)
-    from ablate.sweeping.references import with_donor
+    from ablate.running import procedure_of
+    from ablate.sweeping.references import with_donors
 
-    console, experiment = _console(stderr=given.json), with_donor(experiment)
-    result = train_in_foreground(experiment, console, given.resume)
+    console, experiment = _console(stderr=given.json), with_donors(experiment)
+    result = train_in_foreground(experiment, console, given.resume, procedure_of(experiment))
     if given.json:
         print(json.dumps(result.to_dict(), indent=2))
     return 130 if result.status == "interrupted" else 0
@@ -112,9 +113,12 @@ def _sweep(given: argparse.Namespace) -> int:
     overrides, model = parse_overrides(given.words), _model_scaled(given.scale, given.scale_model)
     specs = load_sweeps(given.file, overrides, size=given.size, factor=given.scale, model=model)
     if given.submit:
+        from ablate.sweeping.stages import earlier
         from ablate.sweeping.submit import checked, submit
 
         words = parse_overrides(given.submit)
+        if {name for spec in specs for name in earlier(spec)} & {spec.name for spec in specs}:
+            raise _mistake("--submit", "the stages of a file follow each other: submit one at a time with --size STAGE")
         if not given.dry_run:
             for spec in specs:
                 print(submit(spec, words, workers=given.workers or 1, storage=given.storage, fresh=given.fresh))
@@ -146,12 +150,17 @@ def _plan_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Names
 def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namespace) -> int:
     """Runs or continues one sweep after another until Ctrl-C, of which those `wanted` were asked for, and the others
     are what those start from; the worst exit status."""
+    from ablate.sweeping.stages import earlier
+    from ablate.sweeping.trees import STAGES
+    from ablate.words import listed
+
     worst = 0
     for spec in specs:
         if spec.name not in wanted:
-            print(f"{spec.name} goes first: {' and '.join(sorted(wanted))} starts from its best trials.")
-            if given.words:
-                print(f"  {' '.join(given.words)} holds for it too.")
+            after = [other.name for other in specs if spec.name in earlier(other)]
+            print(f"{spec.name} goes first: {listed(after)} start{'' if after[1:] else 's'} from its best trials.")
+            if words := [word for word in given.words if not word.startswith(STAGES)]:
+                print(f"  {' '.join(words)} holds for it too.")
         worst = max(worst, _run_sweep(spec, given, given.fresh and spec.name in wanted))
         if worst == 130:
             break
@@ -169,7 +178,9 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace, fresh: bool) -> int:
     try:
         record = sweep(spec, workers=workers, storage=given.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
-        print(f"\nStopped. What was running will go on from its last checkpoint with:\n  {command}", file=sys.stderr)
+        aligned = any(spec.base(arm).align for arm in spec.all_arms)  # which has no checkpoints
+        how = "begin again" if aligned else "go on from its last checkpoint"
+        print(f"\nStopped. What was running will {how} with:\n  {command}", file=sys.stderr)
         if told := slurm.requeue(stop.args):
             print(told, file=sys.stderr)
         return 130
@@ -370,10 +381,13 @@ def _evaluate(given: argparse.Namespace) -> int:
 def _align(given: argparse.Namespace) -> int:
     from dataclasses import fields
 
+    from ablate.alignment.config import AlignConfig
+    from ablate.config import build
     from ablate.recipes.align import How, align
 
-    how = How(**{field.name: getattr(given, field.name) for field in fields(How)})
-    found = align(given.model, how, given.storage)
+    words = {name: value for name in AlignConfig.model_fields if (value := getattr(given, name, None)) is not None}
+    own = {field.name: getattr(given, field.name) for field in fields(How) if field.name != "align"}
+    found = align(given.model, How(build(AlignConfig, words, source="the command line"), **own), given.storage)
     if given.json:
         print(json.dumps(found.to_dict(), indent=2))
     else:

@@ -14,6 +14,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ablate import plugins
+from ablate.alignment.config import AlignConfig
+from ablate.alignment.config import problems as problems_of_alignment
 from ablate.data import DataConfig, data_kinds
 from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.evaluation.config import EvaluationConfig
@@ -50,6 +52,8 @@ class Experiment(Config):
     """Weights of another run to start from, and weights that are not trained. None: all start by `init` and learn."""
     lora: Lora | None = None
     """Adapters beside the matrices of what `warm_start` copies, which alone are trained. None: the weights are."""
+    align: AlignConfig | None = None
+    """Preference pairs in the place of text: a reward model or a policy. None: trained on text or images."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Downstream tasks that are scored during training."""
     seed: int = Field(0, ge=0)
@@ -87,6 +91,7 @@ class Experiment(Config):
             found += self.lora.problems(copied, trainer.tensor_parallel)
         problems = self.evaluation.problems(self.model.task, trainer.strategy)
         found += [(("evaluation", *path), text, given) for path, text, given in problems]
+        found += problems_of_alignment(self)
         batch = trainer.batch_size // trainer.accumulate
         found += [(("data", *path), text, given) for path, text, given in self.data.problems(batch)]
         if found:

@@ -26,6 +26,8 @@ REPORTS = {
 
 def reported(experiment: Experiment) -> list[str]:
     """The metrics of a validation of `experiment`, which a sweep can compare."""
+    if experiment.align:
+        return experiment.align.reported
     own, further = REPORTS[experiment.data.task]
     names = [f"val/{name}" for name in own]
     names += [f"val/{part}/{name}" for part in experiment.data.val_names for name in further]

@@ -6,15 +6,17 @@ import contextlib
 import os
 import platform
 import subprocess
+from collections.abc import Iterable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PACKAGES = ("torch", "lightning", "torchmetrics", "timm", "optuna", "mlflow", "datasets")
+_ALIGNING = ("trl", "transformers", "accelerate")  # of alignments alone
 COMPARED = (
     "ablate.corpus", "ablate.hardware", "ablate.precision", "ablate.compile", "ablate.threads", "ablate.python",
     "ablate.ranks", "ablate.dirty", "mlflow.source.git.commit",
-    *(f"version.{package}" for package in ("ablate", *_PACKAGES)),
+    *(f"version.{package}" for package in ("ablate", *_PACKAGES, *_ALIGNING)),
 )  # fmt: skip
 """The tags that should be the same in all runs of a sweep; where they are not, the report says so."""
 
@@ -32,7 +34,17 @@ def environment() -> dict[str, str]:
     if commit:
         facts["mlflow.source.git.commit"] = commit
         facts["ablate.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
-    for package in ("ablate", *_PACKAGES):
+    return facts | _versions(("ablate", *_PACKAGES))
+
+
+def aligning() -> dict[str, str]:
+    """The versions of what an alignment is computed by besides, as tags of a run."""
+    return _versions(_ALIGNING)
+
+
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    facts = {}
+    for package in packages:
         with contextlib.suppress(PackageNotFoundError):
             facts[f"version.{package}"] = version(package)
     return facts

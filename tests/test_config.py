@@ -41,7 +41,7 @@ def some_of_each():
             vision = name == "batchnorm" or getattr(registry[kind], "task", "") == "image_classification"
             family = {"model": "vit"} if vision else {}
             needed = {f"{part}.{f}": "x" for f, i in registry[kind].model_fields.items() if i.is_required()}
-            needed |= {"data.files": "x"} if name in ("text", "instructions") else {}
+            needed |= {"data.files": "x"} if name in ("text", "instructions", "preferences") else {}
             settings = {**(family if part != "model" else {}), part: name}
             if part != "model":
                 settings |= needed
@@ -52,6 +52,12 @@ EVERYTHING = [
     *some_of_each(),
     {"norm": "mix", "norm.alpha": 0.5, "norm.first": "deepnorm", "norm.second": "lns", "norm.final_norm": False},
     {"norm": "mix", "norm.first_layers": 2},
+    {
+        "data": "preferences",
+        "data.files": "a.json",
+        "warm_start": {"from": "x", "copy": "all"},
+        "align": {"method": "rloo", "reward": "y", "beta": 0.1, "length": 9},
+    },
     {"norm": {"kind": "by_depth", "ranges": {"a": {"until": 0.5, "placement": "lns"}, "b": {"placement": "mix"}}}},
     {"model": "vit-tiny", "norm": "mix", "norm.layer": {"kind": "layernorm", "bias": False, "eps": 1e-12}},
     {"trainer": {"gradient_clip_val": 1, "precision": "bf16-mixed", "compile": True, "val_check_interval": 7}},

@@ -1,19 +1,20 @@
 """The files of sweeps/: each loads, has a plan, says what it costs and what was published, and trains; its arms differ
 in what they compare and in nothing else."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from ablate.config import Experiment
 from ablate.norms import norm_layers
+from ablate.running import run as run_experiment
 from ablate.sweeping.files import load_sweeps, with_earlier
 from ablate.sweeping.plan import cost, outline
 from ablate.sweeping.simulation import simulate
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.stages import donor_of
+from ablate.sweeping.stages import donor_of, named, parsed
 from ablate.sweeping.study import open_storage, storage_url
-from ablate.training.train import train
 
 FOLDER = Path(__file__).parents[1] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -54,6 +55,8 @@ LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
     "71m": (10_000, 1e-3), "130m": (20_000, 1e-3), "250m": (40_000, 1e-3), "350m": (60_000, 1e-3),
     "1b": (100_000, 5e-4),
 }  # fmt: skip
+PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
+LATER = ("reuse", "sft", "rlhf")  # with a recipe of their own
 UNSEARCHED = {"mixln-figure4"}  # at 7B the learning rate is the paper's
 
 
@@ -73,7 +76,7 @@ def test_the_outline_of_each_names_every_arm_and_asks_for_no_data(spec):
         trials = spec.trials(arm)
         plural = "trial" if trials == 1 else "trials"
         assert f"arm {arm}: {trials} {plural} of {spec.base(arm).trainer.max_steps} updates" in text
-    assert "hours of an H100" in text
+    assert ("the time of an alignment is not estimated" if spec.base(arm).align else "hours of an H100") in text
 
 
 def test_the_arms_differ_only_in_what_they_compare(spec):
@@ -107,7 +110,7 @@ def test_the_accuracies_of_vision_transformers_are_shares():
     assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
 
 
-@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(("mixln", "lns", "reuse", "sft"))])
+@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith((*PAPERS, *LATER))])
 def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, spec):
     if "demo" in spec.name:
         pytest.skip("its cost is minutes")
@@ -115,11 +118,11 @@ def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, sp
     assert cost(spec) in header
     base = spec.base(next(iter(spec.all_arms)))
     size = spec.name.removeprefix(f"{file.stem}-")
-    if size in LENGTHS and not file.stem.startswith(("reuse", "sft")):
+    if size in LENGTHS and not file.stem.startswith(LATER):
         steps, lr = LENGTHS[size]
         assert base.trainer.max_steps == steps
         assert spec.fixed[0] == {"optimizer.lr": lr}
-    if base.model.kind == "llama" and not file.stem.startswith(("reuse", "sft")):
+    if base.model.kind == "llama" and not file.stem.startswith(LATER):
         assert (base.optimizer.kind, base.optimizer.betas, base.optimizer.weight_decay) == ("adam", (0.9, 0.999), 0)
         assert (base.trainer.batch_size, base.data.seq_len, base.trainer.gradient_clip_val) == (512, 256, None)
         assert (base.schedule.kind, base.schedule.warmup_fraction, base.schedule.final_fraction) == ("cosine", 0.1, 0.1)
@@ -153,6 +156,22 @@ def test_fine_tuning_takes_all_of_the_same_arm_of_the_pre_training():
         assert round(epochs, 2) == 3.00
 
 
+def test_alignment_goes_from_the_pre_training_to_a_policy_with_one_judge_for_all_arms():
+    sft, reward, policy = load_sweeps(FOLDER / "rlhf.yaml")
+    (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="1b")
+    assert [spec.objective.metric for spec in (sft, reward, policy)] == ["val/loss", "align/accuracy", "align/reward"]
+    for arm in ("pre", "mix"):
+        starts = [donor_of(spec, arm) for spec in (sft, reward, policy)]
+        assert starts == [(before.name, arm), (sft.name, arm), (sft.name, arm)]
+        bases = [spec.base(arm) for spec in (before, sft, reward, policy)]
+        assert len({(base.model, base.norm, base.data.tokenizer) for base in bases}) == 1
+        assert {base.data.seq_len for base in bases[1:]} == {512}
+        assert bases[3].align.reward == "sweep:rlhf-reward/pre"
+        assert bases[2].data == bases[3].data  # with the same pairs held out
+    assert policy.published[0].values == {"pre": 0.75, "mix": 1.32}  # papers.md, section 4
+    assert round(sft.base("pre").trainer.max_steps * 128 / (52_002 * 0.99), 2) == 3.00
+
+
 def test_vision_has_the_recipe_of_convnext():
     for spec in load_sweeps(FOLDER / "mixln-table4.yaml"):
         base = spec.base("mix")
@@ -165,16 +184,30 @@ def test_vision_has_the_recipe_of_convnext():
         assert (changed.randaugment, base.model.drop_path) == ("rand-m9-mstd0.5-inc1", 0.1)
 
 
+def alignable(folder):
+    """What gives the later stages of sweeps/rlhf.yaml a few short pairs."""
+    rows = [{"prompt": f"is it {n}?", "chosen": "yes", "rejected": "no"} for n in range(20)]
+    (folder / "pairs.json").write_text(json.dumps(rows))
+    pairs = {"data": "preferences", "data.files": str(folder / "pairs.json"), "data.dataset": None}
+    pairs |= {"data.tokenizer": "bytes", "data.template": "plain", "trainer.batch_size": 4}
+    return {f"stages.{stage}.{path}": value for stage in ("reward", "policy") for path, value in pairs.items()} | {
+        "stages.policy.align.length": 4
+    }
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store):
+def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tmp_path):
     """The smallest size of each file at a thousandth, every arm: a trial of the study, trained, without a process."""
     vision = "vit" in file.read_text()
     data = {"data": "digits", "model.patch_size": 2} if vision else {"data": "topics", "data.seq_len": 16}
     small = {**data, **SMALLEST}
-    staged = file.stem.startswith(("reuse", "sft"))
+    staged, several = file.stem.startswith(LATER), file.stem == "rlhf"
+    if several:
+        pytest.importorskip("trl")
+        small |= alignable(tmp_path)
     if staged or load_sweeps(file)[0].sampler.kind != "grid":
         small["budget.trials"] = 1
-    wanted = load_sweeps(file, small, factor=0.001, model=True)[:1]
+    wanted = load_sweeps(file, small, factor=0.001, model=True)[: None if several else 1]
     donors, results = {}, {}
     for spec in with_earlier(file, wanted, small, factor=0.001, model=True):
         assert spec.scale is not None
@@ -182,11 +215,11 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store):
 
         def run(arm, params, seed, spec=spec):
             trained = spec.at(arm, params)
-            if found := donor_of(spec, arm):
-                run_id = donors[found[0] or spec.name, found[1]]
-                trained = Experiment.from_mapping(trained.to_tree(), {"warm_start.from": run_id})
+            found = {path: parsed(given) for path, given in named(trained).items()}
+            runs = {path: donors[title or spec.name, donor] for path, (title, donor) in found.items()}
+            trained = Experiment.from_mapping(trained.to_tree(), runs)
             if arm not in results:
-                results[arm] = train(trained)
+                results[arm] = run_experiment(trained)
                 donors[spec.name, arm] = results[arm].run_id
             return results[arm].metrics.get(spec.objective.metric, float("nan"))
 

@@ -5,6 +5,7 @@ from ablate.data.corpora import PRESETS
 from ablate.data.images import Digits, ImageDataset, ImageFiles, ImageFolder
 from ablate.data.instructions import Instructions
 from ablate.data.order import PermutedBatches, SequentialBatches, loader, permutation
+from ablate.data.pairs import PairCorpus, Pairs, Preferences
 from ablate.data.text import Text, Topics
 from ablate.data.tokenizers import Tokenizer, load_tokenizer
 
@@ -20,7 +21,10 @@ __all__ = [
     "ImageFiles",
     "ImageFolder",
     "Instructions",
+    "PairCorpus",
+    "Pairs",
     "PermutedBatches",
+    "Preferences",
     "SequentialBatches",
     "Text",
     "Tokenizer",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from ablate.data.progress import progress
 from ablate.data.rows import padded
 from ablate.data.tokenizers import Tokenizer
 from ablate.data.tokens import dtype_for
-from ablate.data.turns import TEMPLATES, Columns, Turn, turns_of
+from ablate.data.turns import Turn
 from ablate.errors import DataError
 
 LAYOUT = 1
@@ -120,16 +120,20 @@ class AnswerRows(BatchDataset):
         return float(self.examples.sizes.sum() / self.examples.answers.sum())
 
 
-def cached_examples(cache: Path, source: Objects, tokenizer: Tokenizer, columns: Columns, template: str) -> Examples:
-    """The tokens of a source, encoded only where `cache` does not hold them already. Raises DataError for rows that are
-    not as expected, and where there is none."""
-    asked = [LAYOUT, source.fingerprint, tokenizer.identity, columns.model_dump(), template]
+Read = Callable[[str, dict[str, Any]], list[Turn]]
+"""Where a row is and its values by column -> the parts of an example. Raises DataError."""
+
+
+def cached_examples(cache: Path, source: Objects, tokenizer: Tokenizer, read: Read, how: Sequence[Any]) -> Examples:
+    """The tokens of a source, encoded only where `cache` does not hold them already. `how` is all that `read` depends
+    on, for JSON. Raises DataError for rows that are not as expected, and where there is none."""
+    asked = [LAYOUT, source.fingerprint, tokenizer.identity, *how]
     path = absolute(cache) / "instructions" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.npz"
     if (found := _open(path)) is not None:
         return found
     with locked(path):
         if (found := _open(path)) is None:
-            found = _encode(source, tokenizer, columns, template)
+            found = _encode(source, tokenizer, read)
             content = io.BytesIO()
             np.savez(content, **vars(found))
             replace(path, hashlib.sha256(content.getbuffer()).digest() + content.getbuffer())
@@ -148,7 +152,7 @@ def _open(path: Path) -> Examples | None:
         return Examples(**arrays)
 
 
-def _encode(source: Objects, tokenizer: Tokenizer, columns: Columns, template: str) -> Examples:
+def _encode(source: Objects, tokenizer: Tokenizer, read: Read) -> Examples:
     tokens: list[NDArray[Any]] = []
     answers: list[NDArray[np.bool_]] = []
     lengths: list[int] = []
@@ -157,7 +161,7 @@ def _encode(source: Objects, tokenizer: Tokenizer, columns: Columns, template: s
     rows = iter(source)
     with progress(f"tokenising {source.name}", None, "examples") as advance:
         while batch := list(islice(rows, BATCH)):
-            for parts in _encoded(batch, tokenizer, columns, template):
+            for parts in _encoded(batch, tokenizer, read):
                 ids = [np.append(ids, end) if turn.answer else ids for turn, ids in parts]
                 tokens += ids
                 answers += [np.full(len(i), turn.answer) for (turn, _), i in zip(parts, ids, strict=True)]
@@ -170,14 +174,12 @@ def _encode(source: Objects, tokenizer: Tokenizer, columns: Columns, template: s
     return Examples(np.concatenate(tokens).astype(dtype), np.concatenate(answers), np.array(lengths), np.array(sizes))
 
 
-def _encoded(
-    batch: list[Row], tokenizer: Tokenizer, columns: Columns, template: str
-) -> Iterator[list[tuple[Turn, NDArray[Any]]]]:
+def _encoded(batch: list[Row], tokenizer: Tokenizer, read: Read) -> Iterator[list[tuple[Turn, NDArray[Any]]]]:
     """The parts of each row with their ids. What is asked and what is answered are encoded apart, so that the tokens of
     the one do not depend on the other, as where an answer is generated."""
     rows = []
     for where, row in batch:
-        rows.append(turns_of(where, row, columns, TEMPLATES[template]))
+        rows.append(read(where, row))
         try:
             "".join(turn.text for turn in rows[-1]).encode()
         except UnicodeEncodeError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -13,7 +13,7 @@ from ablate.data.making import combined, one_origin
 from ablate.data.objects import Objects, objects
 from ablate.data.order import permutation
 from ablate.data.tokenizers import Tokenizer, load_tokenizer
-from ablate.data.turns import Columns
+from ablate.data.turns import TEMPLATES, Columns, Turn, turns_of
 from ablate.errors import DataError
 from ablate.registry import Names
 
@@ -74,13 +74,13 @@ class Instructions(DataConfig):
     def load(self, cache: Path) -> Corpus:
         tokenizer = self.load_tokenizer(cache)
         whole, more = self._sources(cache)
-        examples, told = self._cut(cached_examples(cache, whole, tokenizer, self.columns, self.template), whole.name)
+        examples, told = self._cut(self._examples(cache, whole, tokenizer), whole.name)
         if more is None:
             train, val = (
                 examples.taken(n) for n in split(len(examples), self.val_fraction, self.split_seed, "examples")
             )
         else:
-            train, found = examples, cached_examples(cache, more, tokenizer, self.columns, self.template)
+            train, found = examples, self._examples(cache, more, tokenizer)
             val, told_more = self._cut(found, more.name)
             told += told_more
         rows, held = self._rows(train), self._rows(val)
@@ -101,6 +101,12 @@ class Instructions(DataConfig):
     def load_tokenizer(self, cache: Path) -> Tokenizer:
         """The tokenizer. Raises DataError where there is none."""
         return load_tokenizer(self.tokenizer)
+
+    def _examples(self, cache: Path, source: Objects, tokenizer: Tokenizer) -> Examples:
+        def read(where: str, row: dict[str, Any]) -> list[Turn]:
+            return turns_of(where, row, self.columns, TEMPLATES[self.template])
+
+        return cached_examples(cache, source, tokenizer, read, [self.columns.model_dump(), self.template])
 
     def _sources(self, cache: Path) -> tuple[Objects, Objects | None]:
         """What is trained on, and what is validated on where that is named."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.data.documents import json_type
-from ablate.data.objects import Objects, Row, objects
-from ablate.data.turns import TEMPLATES, Template, messages_of
+from ablate.data.objects import Row
+from ablate.data.turns import Template, messages_of
 from ablate.errors import DataError, did_you_mean
 
 FORMAT = (
@@ -27,24 +26,16 @@ class Pair(NamedTuple):
     rejected: str
 
 
-def load_pairs(given: str, split: str, template: str, cache: Path) -> tuple[list[Pair], Objects]:
-    """The pairs of a file, a glob or a dataset, and where they come from. Raises DataError for what is missing, and for
-    rows that are not as expected."""
-    local = Path(given).expanduser()
-    is_file = bool(local.suffix) and not local.is_dir()
-    source = objects((given,), None, None, "", None, cache) if is_file else objects((), given, None, split, None, cache)
-    return pairs(source, TEMPLATES[template], source.name), source
-
-
 def pairs(rows: Iterable[Row], template: Template, name: str) -> list[Pair]:
     """The pairs in `rows`. Raises DataError where there are fewer than two, one to learn from and one to measure."""
-    found = [_pair(where, row, template) for where, row in rows]
+    found = [pair_of(where, row, template) for where, row in rows]
     if len(found) < 2:
         raise DataError(f"{name} has {len(found)} preference pairs; at least 2 are needed.")
     return found
 
 
-def _pair(where: str, row: dict[str, Any], template: Template) -> Pair:
+def pair_of(where: str, row: dict[str, Any], template: Template) -> Pair:
+    """The pair in a row. Raises DataError that says where, and what is missing."""
     for column in ("chosen", "rejected"):
         if column not in row:
             there = ", ".join(map(repr, row)) or "none"

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from ablate.errors import AblateError, did_you_mean
-from ablate.exporting import hub, tokenizer, vision
+from ablate.exporting.forms import FORMS
 from ablate.sweeping.references import resolved
-from ablate.training.source import EXPORTED, Source, find
+from ablate.training.source import find
 
 
 def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
@@ -41,58 +35,5 @@ def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
         shutil.rmtree(part, ignore_errors=True)
     count = sum(p.numel() for p in source.model().parameters())
     of = "averaged parameters" if ema else "parameters"
-    return f"{folder}: {count:,} {of} after {source.step:,} updates, {words}"
-
-
-def _consolidated(source: Source, folder: Path) -> str:
-    torch.save(dict(source.state), folder / "model.pt")
-    _config(source, folder)
-    return "model.pt for torch.load"
-
-
-def _safetensors(source: Source, folder: Path) -> str:
-    save(source.state, folder)
-    _config(source, folder)
-    return f"{EXPORTED} by Ablate's names"
-
-
-def _hub(source: Source, folder: Path) -> str:
-    files = hub.files(source)
-    save(files.weights, folder, {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(files.config, indent=2) + "\n", encoding="utf-8")
-    for name, text in files.texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    return f"{files.words}; {tokenizer.write(source.experiment, folder)}"
-
-
-def _timm(source: Source, folder: Path) -> str:
-    weights, config = vision.plain(source)
-    save(weights, folder, {"format": "pt"})
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    return f'timm.create_model("local-dir:{folder.name.removesuffix(".part")}", pretrained=True)'
-
-
-def save(weights: Any, folder: Path, metadata: dict[str, str] | None = None) -> None:
-    """Writes tensors as safetensors. One that is there under two names is written under the first."""
-    from safetensors.torch import save_file
-
-    seen: set[int] = set()
-    tensors: dict[str, Tensor] = {}
-    for name, tensor in weights.items():
-        if tensor.data_ptr() not in seen:
-            seen.add(tensor.data_ptr())
-            tensors[name] = tensor.contiguous()
-    save_file(tensors, folder / EXPORTED, metadata)
-
-
-def _config(source: Source, folder: Path) -> None:
-    (folder / "config.yaml").write_text(source.experiment.to_yaml(), encoding="utf-8")
-
-
-FORMS: dict[str, Callable[[Source, Path], str]] = {
-    "consolidated": _consolidated,
-    "safetensors": _safetensors,
-    "hf": _hub,
-    "timm": _timm,
-}
-"""Form -> what writes it into a folder, and says so in words."""
+    after = f" after {source.step:,} updates" if source.step else ""  # of an aligned model they are not known
+    return f"{folder}: {count:,} {of}{after}, {words}"

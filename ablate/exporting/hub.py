@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ablate.config import Experiment
@@ -76,9 +77,7 @@ def plain(source: Source) -> Files:
             for part, rows in zip(("gate", "up"), value.chunk(2), strict=True):
                 weights[_layer(name, "gate_up_proj", f"{part}_proj")] = rows.clone()
         else:
-            for ours, theirs in _NAMES.items():
-                name = name.replace(ours, theirs)
-            weights[f"model.{name}"] = value
+            weights[f"model.{_renamed(name)}"] = value
     eps: float = getattr(source.experiment.norm.layer, "eps")  # noqa: B009 - a field of RMSNorm
     own = {"intermediate_size": model.mlp, "num_key_value_heads": kv_heads, "head_dim": width, "rms_norm_eps": eps}
     own |= {"rope_theta": model.rope_base, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
@@ -91,6 +90,34 @@ _NAMES = {
     "attn_residual.norm": "input_layernorm",
     "mlp_residual.norm": "post_attention_layernorm",
 }
+
+
+def restored(source: Source, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights that `transformers` has trained on from `files(source)`, by our own names."""
+    if not is_plain(source.experiment):
+        found = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}
+    else:
+        found = {}
+        for name in source.state:
+            if name == HEAD:
+                parts = [HEAD]
+            elif name.endswith("attn.qkv_proj.weight"):
+                parts = [_layer(name, "attn.qkv_proj", f"self_attn.{part}_proj") for part in "qkv"]
+            elif name.endswith("mlp.gate_up_proj.weight"):
+                parts = [_layer(name, "gate_up_proj", f"{part}_proj") for part in ("gate", "up")]
+            else:
+                parts = [f"model.{_renamed(name)}"]
+            if parts[0] in weights:  # a head that is the embedding may be left out
+                found[name] = torch.cat([weights[part] for part in parts])
+    if getattr(source.experiment.model, "tie_embeddings", False):
+        found[HEAD] = found["embed_tokens.weight"]
+    return found
+
+
+def _renamed(name: str) -> str:
+    for ours, theirs in _NAMES.items():
+        name = name.replace(ours, theirs)
+    return name
 
 
 def _layer(name: str, ours: str, theirs: str) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config import Experiment
+from ablate.errors import ConfigError, Problem
 from ablate.planning.gpus import GPU
 from ablate.planning.inputs import inputs_of
 from ablate.planning.memory import Memory, Meter, usable
@@ -116,8 +117,11 @@ class Plan:
 
 
 def plan(experiment: Experiment, assumed: Assumed) -> Plan:
-    """The plan of one run. Raises ConfigError where the batch cannot be shared by the devices, DataError where the
-    vocabulary is not known."""
+    """The plan of one run. Raises ConfigError for an alignment and where the batch cannot be shared by the devices,
+    DataError where the vocabulary is not known."""
+    if experiment.align:
+        text = "is not planned: what is traced is a step of training, and an alignment generates answers as well"
+        raise ConfigError([Problem("align", text)])
     setup = setup_of(experiment, assumed.devices, assumed.nodes)
     classes, shape, note = inputs_of(experiment)
     model = skeleton(experiment, classes, shape)
@@ -240,8 +244,8 @@ def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
 def plan_file(
     file: str | None, overrides: Mapping[str, Any], assumed: Assumed, size: str | None = None
 ) -> Plan | SweepPlan:
-    """The plan of an experiment's file (None: the defaults) or of a sweep file, of its `size` where it has sizes, under
-    `overrides`."""
+    """The plan of an experiment's file (None: the defaults) or of a sweep file, of its size or stage `size` where it
+    has several, under `overrides`."""
     tree = {} if file is None else read_yaml(Path(file))
     if {"arms", "search", "experiment", "name"} & set(tree):
         from ablate.sweeping.spec import Sweep

@@ -19,7 +19,7 @@ from ablate.sweeping.references import resolved
 from ablate.sweeping.stages import PREFIX
 from ablate.sweeping.study import read_sweep
 from ablate.training.checkpoints import CHECKPOINT
-from ablate.training.source import Source, find
+from ablate.training.source import EXPORTED, Source, find
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,7 +94,8 @@ def _models(name: str, storage: str | None) -> Iterator[tuple[str, Source | str]
 
 
 def _kept(run_id: str) -> bool:
-    return (tracking.store_path() / "runs" / run_id / CHECKPOINT).exists()
+    folder = tracking.store_path() / "runs" / run_id
+    return any((folder / name).exists() for name in (CHECKPOINT, EXPORTED))
 
 
 def _language(given: str) -> Source:

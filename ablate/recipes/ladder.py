@@ -20,7 +20,7 @@ from ablate.sweeping.costs import items_of
 from ablate.sweeping.records import SweepRecord
 from ablate.sweeping.scale import at_length, resized
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.trees import load_trees, overridden, source_of
+from ablate.sweeping.trees import load_trees, overridden
 
 METRIC = "val/loss"
 
@@ -80,9 +80,12 @@ def rungs(
     run. Raises ConfigError for fewer than two sizes, unknown ones, two of one size, and without fresh seeds.
     """
     source = str(file)
-    trees = load_trees(file, overrides, None)
+    held = load_trees(file, overrides, None)
+    if held.word == "stage":
+        raise ConfigError([Problem("stages", "a ladder compares sizes, and this file has stages")], source)
+    trees = held.trees
     own = {
-        name: Rung.of(name, Sweep.from_tree(overridden(Sweep, tree, overrides or {}, source), source_of(file, name)))
+        name: Rung.of(name, Sweep.from_tree(overridden(Sweep, tree, overrides or {}, source), held.source(file, name)))
         for name, tree in trees.items()
     }
     smallest = min(own.values(), key=lambda rung: rung.parameters)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.errors import ConfigError
 from ablate.reporting.ends import at_the_end
-from ablate.reporting.words import items, searched, short_names, task
+from ablate.reporting.words import items, searched, short_names, validated
 from ablate.sweeping import audit
 from ablate.sweeping.records import SweepRecord, TrialRecord, finished
 from ablate.words import listed, number, plural, setting, settings
@@ -180,8 +180,9 @@ def _few_items(record: SweepRecord) -> Iterator[str]:
     count, metric = record.validation_items, record.spec.objective.metric
     if count is None or count >= FEW_ITEMS:
         return
-    noun = {"image_classification": "image", "language_modeling": "sequence"}.get(task(record.spec), "item")
-    step = f" (one {noun} more or less right moves {metric} by {1 / count:.2g})" if metric == "val/accuracy" else ""
+    noun = validated(record.spec)
+    one = f" (one {noun} more or less right moves {metric} by {1 / count:.2g})"
+    step = one if metric in ("val/accuracy", "align/accuracy", "align/win_rate") else ""
     yield (
         f"The validation set has only {plural(count, noun)}{step}: differences between settings may be noise of so "
         "small a set. Give more with data.val_fraction or a larger validation set."

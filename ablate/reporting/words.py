@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablate.errors import ConfigError
-from ablate.sweeping.costs import UNITS
+from ablate.sweeping.costs import unit_of
 from ablate.sweeping.spec import Sweep
 
 LEARNING_RATE = "optimizer.lr"
@@ -46,6 +46,11 @@ def metric_label(metric: str, spec: Sweep) -> str:
         "val/bits_per_byte": "bits per byte of text",
         "val/accuracy": "share of images",
         "val/perplexity": f"per {token}",
+        "align/accuracy": "share of pairs",
+        "align/margin": "chosen less rejected",
+        "align/kl": "nats per answer",
+        "align/reward": "by the reward model",
+        "align/win_rate": "share of prompts",
     }
     kind = metric_kind(metric)
     return f"{metric} ({units[kind]})" if kind in units else metric
@@ -65,7 +70,17 @@ def unit(spec: Sweep) -> str:
 
 def items(spec: Sweep) -> str:
     """What a model is trained on, counted."""
-    return UNITS.get(task(spec), "items")
+    try:
+        return unit_of(spec.base(next(iter(spec.all_arms))))
+    except ConfigError:  # a plugin is missing
+        return "items"
+
+
+def validated(spec: Sweep) -> str:
+    """One of what a model is validated on."""
+    if items(spec) in ("pairs", "answers"):
+        return "pair"
+    return {"image_classification": "image", "language_modeling": "sequence"}.get(task(spec), "item")
 
 
 def task(spec: Sweep) -> str:

@@ -9,6 +9,7 @@ from ablate.data.tokenizers import KNOWN_SIZES
 from ablate.planning.gpus import GPUS
 from ablate.planning.skeleton import skeleton
 from ablate.planning.utilisation import utilisation
+from ablate.training.accounting import items_per_update
 
 UNITS = {"language_modeling": "tokens", "image_classification": "images"}
 """Task -> what it is trained on, counted."""
@@ -34,14 +35,13 @@ class Work:
 
 
 def items_of(experiment: Experiment) -> int:
-    """Tokens or images of one trial."""
-    trainer = experiment.trainer
-    return trainer.max_steps * trainer.batch_size * getattr(experiment.data, "seq_len", 1)
+    """Tokens or images of one trial; of an alignment pairs or answers."""
+    return experiment.trainer.max_steps * items_per_update(experiment)
 
 
 def unit_of(experiment: Experiment) -> str:
-    """What it is trained on, counted: tokens or images."""
-    return UNITS.get(experiment.data.task, "items")
+    """What it is trained on, counted: tokens or images; pairs or answers."""
+    return experiment.align.unit if experiment.align else UNITS.get(experiment.data.task, "items")
 
 
 def vocabulary_of(experiment: Experiment) -> int:
@@ -50,14 +50,19 @@ def vocabulary_of(experiment: Experiment) -> int:
     return getattr(experiment.model, "vocab_size", None) or KNOWN_SIZES.get(tokenizer, _PAPERS_VOCABULARY)
 
 
-def work(experiment: Experiment) -> Work:
-    """Of one trial: 6 operations for each weight of the layers and of the head and each token (a look-up in the
-    embedding is free; a frozen head, and a matrix that is adapted instead, has no gradient of its own, and hands one
-    on: 4), and 12 L d T for the attention of a token to T others, half of it where that is causal. All as `ablate plan`
-    counts them, and at the utilisation that it assumes. Validation is left out.
+def work(experiment: Experiment) -> Work | None:
+    """Of one trial; None of an alignment: how long that takes is bound by memory while answers are generated, and by
+    how long they come out, and no FLOPs tell that.
+
+    6 operations for each weight of the layers and of the head and each token (a look-up in the embedding is free; a
+    frozen head, and a matrix that is adapted instead, has no gradient of its own, and hands one on: 4), and 12 L d T
+    for the attention of a token to T others, half of it where that is causal. All as `ablate plan` counts them, and at
+    the utilisation that it assumes. Validation is left out.
 
     An image is the tokens of its patches and one more; its patch embedding and head are left out.
     """
+    if experiment.align:
+        return None
     model, data = experiment.model, experiment.data
     weights, tokens = float(model.layer_parameters()), getattr(data, "seq_len", None)
     if experiment.lora is not None:

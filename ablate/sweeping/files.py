@@ -11,7 +11,7 @@ from ablate.reading import read_yaml
 from ablate.sweeping.scale import scaled, suffix_of
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.stages import earlier
-from ablate.sweeping.trees import load_trees, overridden, source_of
+from ablate.sweeping.trees import load_trees, overridden
 from ablate.words import listed
 
 
@@ -23,28 +23,30 @@ def load_sweeps(
     factor: float = 1.0,
     model: bool = False,
 ) -> list[Sweep]:
-    """The sweeps of a file: one for each of its sizes from the smallest model on, or that of `size`.
+    """The sweeps of a file: one for each of its sizes from the smallest model on, or of its stages in their order; or
+    that of the size or stage `size` alone.
 
     Each is scaled by `factor`, with `model` its model too (`ablate.sweeping.scale`); what `overrides` say is then set
     as it stands, so a length given there is the length that is run. Raises ConfigError with all problems of the first
     sweep that has any.
     """
-    sweeps = []
-    for at, tree in load_trees(file, overrides, size).items():
-        source = source_of(file, at)
+    sweeps, found = [], load_trees(file, overrides, size)
+    for at, tree in found.trees.items():
+        source = found.source(file, at)
         if factor != 1:
             tree = scaled(Sweep.from_tree(tree, source), factor, model).to_tree()
-        sweeps.append(Sweep.from_tree(overridden(Sweep, tree, overrides or {}, source), source))
-    return sorted(sweeps, key=_parameters) if len(sweeps) > 1 else sweeps
+        sweeps.append(Sweep.from_tree(overridden(Sweep, tree, found.overrides(overrides or {}, at), source), source))
+    return sorted(sweeps, key=_parameters) if found.word == "size" else sweeps
 
 
 def with_earlier(
     file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> list[Sweep]:
     """`specs`, each after the sweeps that its arms start from, which are looked for by their names in the files beside
-    `file`. Scale and `overrides` hold for those as well, but for the name and the adapters (`lora`), which go on what
-    the earlier ones have trained."""
-    shared = {path: value for path, value in overrides.items() if _part(path) not in ("name", "lora")}
+    `file`. Scale and `overrides` hold for those as well, but for the name and, in other files, for what is for a stage
+    and for the adapters (`lora`), which go on what the earlier ones have trained."""
+    same = {path: value for path, value in overrides.items() if path != "name"}
+    shared = {path: value for path, value in same.items() if _part(path) not in ("lora", "stages")}
     suffix = suffix_of(factor, model)
     ordered: dict[str, Sweep] = {}
 
@@ -54,7 +56,8 @@ def with_earlier(
                 raise SweepError(f"The sweeps {listed(waiting)} would wait for each other.")
             if name not in ordered and (found := _beside(Path(file), name.removesuffix(suffix))):
                 where, size = found
-                (before,) = load_sweeps(where, shared, size=size, factor=factor, model=model)
+                said = same if where == Path(file) else shared
+                (before,) = load_sweeps(where, said, size=size, factor=factor, model=model)
                 add(before, (*waiting, name))
         ordered[spec.name] = spec
 
@@ -69,17 +72,17 @@ def _part(path: str) -> str:
 
 
 def _beside(file: Path, name: str) -> tuple[Path, str | None] | None:
-    """The file of the same folder that has the sweep `name`, and of a file with sizes which."""
+    """The file of the same folder that has the sweep `name`, and of a file with sizes or stages which."""
     for path in sorted(file.parent.glob("*.yaml")):
         try:
             tree = read_yaml(path)
         except AblateError:  # which is no matter of this sweep
             continue
-        sizes = tree.get("sizes") or {}
-        if tree.get("name") == name and not sizes:
+        parts = tree.get("sizes") or tree.get("stages") or {}
+        if tree.get("name") == name and not parts:
             return path, None
-        if size := next((size for size in sizes if f"{tree.get('name')}-{size}" == name), None):
-            return path, size
+        if part := next((part for part in parts if f"{tree.get('name')}-{part}" == name), None):
+            return path, part
     return None
 
 

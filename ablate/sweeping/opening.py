@@ -7,11 +7,12 @@ import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from ablate import plugins, provenance, ranks, remote, tracking
+from ablate import plugins, provenance, ranks, remote, running, tracking
 from ablate.config import leaves
 from ablate.errors import ConfigError, Problem, SweepError
 from ablate.metrics import reported
 from ablate.sweeping import stages
+from ablate.sweeping.costs import items_of
 from ablate.sweeping.records import title_of
 from ablate.sweeping.spec import Sweep
 from ablate.sweeping.study import (
@@ -26,13 +27,12 @@ from ablate.sweeping.study import (
     study_names,
 )
 from ablate.sweeping.trials import ArmTrials, Confirmation
-from ablate.training.warm_start import check_freeze, pinned
+from ablate.training.warm_start import check_freeze
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import BaseStorage
 
-    from ablate.config import Experiment
     from ablate.data import Corpus, DataConfig
 
 # parts of a sweep file that may change while its studies go on
@@ -141,9 +141,9 @@ def open_arms(
         study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
         base = spec.base(arm)
         corpus = corpora[base.data]
-        study.set_user_attr("validation_items", len(corpus.val))
+        study.set_user_attr("validation_items", running.validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
-        study.set_user_attr("trial_items", trial_items(base, corpus))
+        study.set_user_attr("trial_items", items_of(base))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
     return arms
 
@@ -154,12 +154,7 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
     for arm in arms:
         if arm.waits_for is None:
             base = stages.started(arm.spec.base(arm.arm), arm.study)
-            pinned(base, corpora[base.data].classes, corpora[base.data].shape)
-
-
-def trial_items(base: Experiment, corpus: Corpus) -> int:
-    """Tokens or images of one whole trial."""
-    return base.trainer.max_steps * base.trainer.batch_size * corpus.items_per_sample
+            running.pinned(base, corpora[base.data])
 
 
 def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:

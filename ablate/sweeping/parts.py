@@ -1,4 +1,4 @@
-"""The parts of a sweep file: arms, objective, budget, confirmation, published figures, sizes, scale."""
+"""The parts of a sweep file: arms, objective, budget, confirmation, published figures, sizes, stages, scale."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ class Objective(Config):
     """What is compared: a metric of the last validation."""
 
     metric: str = "val/loss"
-    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set."""
+    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set; of
+    an alignment align/accuracy, align/margin, align/reward, align/win_rate or align/kl."""
     direction: Literal["minimize", "maximize"] = "minimize"
     """Whether less or more of it is better."""
 
@@ -108,22 +109,27 @@ class Published(Config):
     """Arm -> value."""
 
 
-class Size(_Settings):
-    """One of the sizes that a file covers: a sweep of its own, called NAME-SIZE. Its settings go over the base
-    experiment; what it gives of the parts below takes the place of the file's."""
+class _Part(_Settings):
+    """A part of a file that is a sweep of its own. Its settings go over the base experiment; what it gives of the keys
+    below takes the place of the file's."""
 
-    beside = ("arms", "search", "fixed", "budget", "confirm")
+    beside: ClassVar[tuple[str, ...]] = ("arms", "search", "fixed", "budget", "confirm")
 
     arms: dict[str, Arm] | None = None
-    """The arms of this size."""
+    """The arms of this part."""
     search: dict[str, Entry] | None = None
-    """What is searched at this size."""
+    """What is searched in this part."""
     fixed: list[Point] | None = None
-    """Where each search of this size starts."""
+    """Where each search of this part starts."""
     budget: Budget | None = None
-    """What each arm may cost at this size."""
+    """What each arm may cost in this part."""
     confirm: Confirm | None = None
-    """The fresh seeds of this size."""
+    """The fresh seeds of this part."""
+
+
+class Size(_Part):
+    """One of the sizes that a file covers: a sweep of its own, called NAME-SIZE. Its settings go over the base
+    experiment; what it gives of the parts below takes the place of the file's."""
 
 
 class Sizes(Config):
@@ -131,6 +137,25 @@ class Sizes(Config):
 
     sizes: dict[str, Size] = Field(min_length=1)
     """Name -> size."""
+
+
+class Stage(_Part):
+    """One of the stages that a file has in order: a sweep of its own, called NAME-STAGE. Its settings go over the base
+    experiment; what it gives of the parts below takes the place of the file's."""
+
+    beside = (*_Part.beside, "objective", "published")
+
+    objective: Objective | None = None
+    """What is compared in this stage."""
+    published: list[Published] | None = None
+    """Figures of papers for this stage."""
+
+
+class Stages(Config):
+    """The part of a sweep file that makes it several sweeps, one after another."""
+
+    stages: dict[str, Stage] = Field(min_length=1)
+    """Name -> stage."""
 
 
 class Scale(Config):

@@ -16,7 +16,7 @@ from ablate.errors import AblateError, ConfigError, Problem
 from ablate.sweeping import audit
 from ablate.sweeping.costs import items_of, unit_of, work
 from ablate.sweeping.files import load_sweeps
-from ablate.sweeping.opening import check, refuse_changes, trial_items
+from ablate.sweeping.opening import check, refuse_changes
 from ablate.sweeping.records import FINISHED, SweepRecord, finished, left
 from ablate.sweeping.scale import told
 from ablate.sweeping.search import shown
@@ -36,11 +36,13 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     corpora = check(spec)
     found = None if fresh else _found(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
-    seconds = _seconds_per_trial(base, corpora[base.data], workers)
-    items = {arm: trial_items(spec.base(arm), corpora[spec.base(arm).data]) for arm in spec.all_arms}
+    seconds = None if base.align else _seconds_per_trial(base, corpora[base.data], workers)
+    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
     todo = _todo(spec, items, found, seconds)
     trials = sum(todo.values())
-    if seconds is None:
+    if base.align:
+        total = _gpu_hours(spec, todo)
+    elif seconds is None:
         total = f"the model does not fit the memory of this machine; {_gpu_hours(spec, todo)}"
     else:
         total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
@@ -79,7 +81,9 @@ def cost(spec: Sweep) -> str:
     todo = _todo(spec, items, None, None)
     each = max(items.values())
     unit = unit_of(spec.base(next(iter(spec.all_arms))))
-    return f"{sum(todo.values())} trainings of {count(each)} {unit}, {_hours(spec, todo)} H100 hours"
+    hours = _hours(spec, todo)
+    told = f"{hours} H100 hours" if hours else "H100 hours not estimated"
+    return f"{sum(todo.values())} trainings of {count(each)} {unit}, {told}"
 
 
 def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seconds: float | None) -> dict[str, int]:
@@ -93,13 +97,20 @@ def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seco
 
 
 def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
-    hours = sum(number * work(spec.base(arm)).gpu_hours for arm, number in todo.items())
+    """Hours of an H100; '' where what they are is not known by formula."""
+    hours = 0.0
+    for arm, number in todo.items():
+        if (one := work(spec.base(arm))) is None:
+            return ""
+        hours += number * one.gpu_hours
     return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
 def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
-    share = work(spec.base(next(iter(spec.all_arms)))).utilisation
-    return f"{_hours(spec, todo)} hours of an H100 at {share:.0%} of its peak (assumed)"
+    one = work(spec.base(next(iter(spec.all_arms))))
+    if one is None:
+        return "the time of an alignment is not estimated"
+    return f"{_hours(spec, todo)} hours of an H100 at {one.utilisation:.0%} of its peak (assumed)"
 
 
 def _text(

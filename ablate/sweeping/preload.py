@@ -6,6 +6,7 @@ from importlib import import_module
 gc.disable()  # which would look for garbage among a million new objects, and find none
 
 for _name in (
+    "ablate.running",
     "ablate.training.train",
     "ablate.training.callbacks",
     "ablate.training.checkpoints",

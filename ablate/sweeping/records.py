@@ -70,7 +70,7 @@ class SweepRecord:
     parents: dict[str, str] = field(default_factory=dict)
     """Arm -> its parent run in MLflow."""
     validation_items: int | None = None
-    """Sequences or images of the smallest validation set; None where that is not known."""
+    """Sequences or images of the smallest validation set, or pairs that are measured; None where that is not known."""
     confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
     """Arm -> the trainings of its best settings on fresh seeds; `params` holds the seed."""
     plugins: dict[str, str] = field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ablate.config import Experiment
 from ablate.errors import SweepError, did_you_mean
 from ablate.sweeping.records import SweepRecord
-from ablate.sweeping.stages import parsed
+from ablate.sweeping.stages import named, parsed
 from ablate.sweeping.study import read_sweep
 
 
@@ -32,10 +32,9 @@ def best_run(given: str, sweep: SweepRecord, arm: str) -> str:
     return best.run_id
 
 
-def with_donor(experiment: Experiment, storage: str | None = None) -> Experiment:
-    """`experiment` with the run in the place of a `sweep:NAME/ARM` that it starts from, so that what is written down of
-    it says which weights those were. Raises SweepError."""
-    start = experiment.warm_start
-    if start is None or start.donor is None or (run := resolved(start.donor, storage)) == start.donor:
-        return experiment
-    return Experiment.from_mapping(experiment.to_tree(), {"warm_start.from": run})
+def with_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
+    """`experiment` with the runs in the place of each `sweep:NAME/ARM` that it starts from or is judged by, so that
+    what is written down of it says which weights those were. Raises SweepError."""
+    given = named(experiment)
+    runs = {path: run for path, one in given.items() if (run := resolved(one, storage)) != one}
+    return Experiment.from_mapping(experiment.to_tree(), runs) if runs else experiment

@@ -11,7 +11,7 @@ from ablate.errors import ConfigError, Problem
 from ablate.sweeping.costs import items_of, unit_of
 from ablate.sweeping.parts import Arm, Scale
 from ablate.sweeping.spec import Sweep
-from ablate.sweeping.stages import renamed
+from ablate.sweeping.stages import named, renamed
 from ablate.words import count
 
 Changes = Callable[[Experiment], Mapping[str, Any]]
@@ -74,18 +74,17 @@ def suffix_of(factor: float, model: bool = False) -> str:
 
 
 def _follow(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:
-    """Has an arm that starts from one of another sweep start from that sweep at the same scale."""
-    start = spec.base(arm).warm_start
-    new = renamed(start.donor, spec, suffix) if start else None
-    if new is None:
+    """Has an arm that names one of another sweep name that of that sweep at the same scale."""
+    given = named(spec.base(arm)).items()
+    changes = {path: new for path, one in given if (new := renamed(one, spec, suffix)) is not None}
+    if not changes:
         return
     if arm not in made.get("arms", {}):
-        made["experiment"] = merge(Experiment, made["experiment"], {"warm_start.from": new})
+        made["experiment"] = merge(Experiment, made["experiment"], changes)
         return
     beside = {key: value for key, value in made["arms"][arm].items() if key in Arm.beside}
     settings = {key: value for key, value in made["arms"][arm].items() if key not in Arm.beside}
-    merged = merge(Experiment, merge(Experiment, {}, settings), {"warm_start.from": new})
-    made["arms"][arm] = {**merged, **beside}
+    made["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), changes), **beside}
 
 
 def told(spec: Sweep) -> str:

@@ -19,9 +19,9 @@ from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.registry import Config, Names
 from ablate.sweeping import audit, stages
 from ablate.sweeping.methods import PrunerConfig, SamplerConfig, pruners, samplers
-from ablate.sweeping.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size
+from ablate.sweeping.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
 from ablate.sweeping.search import Choice, Entry, Range, Space, cells, contains, shown
-from ablate.sweeping.trees import load_trees, overridden, source_of
+from ablate.sweeping.trees import load_trees, overridden
 
 DEFAULT_TRIALS = 10
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -67,6 +67,9 @@ class Sweep(Config):
     """What the full setting is, where `--scale` made this a smaller one."""
     sizes: dict[str, Size] = Field({}, exclude=True)
     """Name -> size: each makes a sweep of its own, called NAME-SIZE. Loading a file gives those sweeps."""
+    stages: dict[str, Stage] = Field({}, exclude=True)
+    """Name -> stage: each makes a sweep of its own, called NAME-STAGE, and they run one after another; the arms of one
+    start from those of an earlier one by warm_start.from: sweep:NAME-STAGE/ARM."""
     checkpoints: Literal["best", "all", "none"] = "best"
     """Which finished trials keep their checkpoint: the best of each arm and of its confirmation, all, or none."""
 
@@ -85,21 +88,24 @@ class Sweep(Config):
 
     @classmethod
     def load(cls, file: str | Path, overrides: Mapping[str, Any] | None = None, size: str | None = None) -> Sweep:
-        """The sweep in a YAML file, of a file with sizes that of `size`. `overrides` are dotted paths of the base
-        experiment (trainer.max_steps) or of the sweep itself (budget.trials, sampler, pruner, objective.metric, name).
-        Raises ConfigError with all problems."""
-        trees = load_trees(file, overrides, size)
-        if len(trees) > 1:
-            raise ConfigError([Problem("sizes", f"there are several: give one of {', '.join(trees)}")], str(file))
-        ((at, tree),) = trees.items()
-        return cls.from_tree(overridden(cls, tree, overrides or {}, str(file)), source_of(file, at))
+        """The sweep in a YAML file, of a file with sizes or stages that of `size`. `overrides` are dotted paths of the
+        base experiment (trainer.max_steps) or of the sweep itself (budget.trials, sampler, pruner, objective.metric,
+        name). Raises ConfigError with all problems."""
+        found = load_trees(file, overrides, size)
+        if len(found.trees) > 1:
+            text = f"there are several: give one of {', '.join(found.trees)}"
+            raise ConfigError([Problem(f"{found.word}s", text)], str(file))
+        ((at, tree),) = found.trees.items()
+        own = found.overrides(overrides or {}, at)
+        return cls.from_tree(overridden(cls, tree, own, str(file)), found.source(file, at))
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:
         """The sweep of nested mappings, checked together with the experiments that it leads to."""
-        if tree.get("sizes"):
-            text = f"makes several sweeps of it, and one is wanted: {', '.join(map(str, tree['sizes']))}"
-            raise ConfigError([Problem("sizes", text)], source)
+        for key in ("sizes", "stages"):
+            if tree.get(key):
+                text = f"makes several sweeps of it, and one is wanted: {', '.join(map(str, tree[key]))}"
+                raise ConfigError([Problem(key, text)], source)
         load_plugins(tree, source=source)
         try:
             sweep = cls.model_validate(dict(tree))

@@ -1,10 +1,10 @@
-"""A sweep file as nested mappings: the sweeps of its sizes, and what the command line sets over it."""
+"""A sweep file as nested mappings: the sweeps of its sizes or stages, and what the command line sets over it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -12,7 +12,7 @@ from ablate.config import Experiment, Tree, load_plugins, merge, problems_of
 from ablate.errors import ConfigError, Problem, did_you_mean
 from ablate.reading import read_yaml
 from ablate.registry import Config
-from ablate.sweeping.parts import Size, Sizes
+from ablate.sweeping.parts import Size, Sizes, Stage, Stages
 
 OVERRIDABLE = (
     "name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
@@ -43,55 +43,109 @@ def overridden(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[st
     return made
 
 
-def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, size: str | None) -> dict[str, Tree]:
-    """Size -> the sweep of that size in a YAML file, or of `size` alone, before any of the `overrides` but the name.
+class Divided(NamedTuple):
+    """A file as the sweeps that it holds."""
+
+    word: str
+    """What they are: size or stage; "" where the file is one sweep."""
+    trees: dict[str, Tree]
+    """Name -> the sweep, called NAME-SIZE or NAME-STAGE, which knows of no others. {"": tree} of a file with one."""
+
+    def source(self, file: str | Path, at: str) -> str:
+        """What messages call the sweep `at`."""
+        return f"{file}, {self.word} {at}" if at else str(file)
+
+    def overrides(self, overrides: Mapping[str, Any], at: str) -> dict[str, Any]:
+        """Those of `overrides` that hold for the sweep `at`: stages.NAME.PATH for that stage alone, over all others."""
+        own = f"{STAGES}{at}."
+        shared = {path: value for path, value in overrides.items() if not path.startswith(STAGES)}
+        return shared | {path.removeprefix(own): v for path, v in overrides.items() if at and path.startswith(own)}
+
+
+STAGES = "stages."
+"""What a setting of the command line begins with that is for one stage."""
+
+
+def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str | None) -> Divided:
+    """The sweeps in a YAML file, or that of the size or stage `part` alone, before any of the `overrides` but the name.
     Raises ConfigError."""
-    tree, source = read_yaml(Path(file)), str(file)
-    if "name" in (overrides or {}):
-        tree = {**tree, "name": (overrides or {})["name"]}
-    trees = sized(tree, source)
-    if size is None:
-        return trees
-    if size not in trees or not size:
-        known = [name for name in trees if name]
-        text = f"no such size. Accepted: {', '.join(known)}." if known else "the file has no sizes; leave it out"
-        raise ConfigError([Problem("--size", text + did_you_mean(size, known), size)], source)
-    return {size: trees[size]}
+    tree, source, given = read_yaml(Path(file)), str(file), overrides or {}
+    if "name" in given:
+        same = tree if part else _renamed(tree, str(tree.get("name")), str(given["name"]))  # a stage alone goes on
+        tree = {**same, "name": given["name"]}
+    found = divided(tree, source)
+    known = [name for name in found.trees if name]
+    problems = [
+        Problem(path, f"there is no such stage. Accepted: {', '.join(known)}." if known else "the file has no stages")
+        for path in given
+        if path.startswith(STAGES) and (found.word != "stage" or path.split(".")[1] not in known)
+    ]
+    if part is not None and part not in known:
+        text = f"no such {found.word}. Accepted: {', '.join(known)}.{did_you_mean(part, known)}"
+        problems.append(Problem("--size", text if known else "the file has no sizes; leave it out", part))
+    if problems:
+        raise ConfigError(problems, source)
+    return found if part is None else found._replace(trees={part: found.trees[part]})
 
 
-def source_of(file: str | Path, size: str) -> str:
-    """What messages call the sweep of a size in a file."""
-    return f"{file}, size {size}" if size else str(file)
+def _renamed(tree: Any, old: str, new: str) -> Any:
+    """`tree` with `sweep:OLD-STAGE/ARM` as it is called where the file is called `new`."""
+    stages = tree.get("stages")
+    if not isinstance(stages, Mapping):
+        return tree
+    names = {f"sweep:{old}-{stage}": f"sweep:{new}-{stage}" for stage in stages}
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: renamed(inner) for key, inner in value.items()}
+        if isinstance(value, str):
+            title, slash, arm = value.partition("/")
+            return f"{names.get(title, title)}{slash}{arm}"
+        return [renamed(inner) for inner in value] if isinstance(value, list) else value
+
+    return renamed(tree)
 
 
-def sized(tree: Mapping[str, Any], source: str) -> dict[str, Tree]:
-    """Size -> the sweep of that size, called NAME-SIZE, which knows of no others. {"": tree} of a file without sizes.
+_DIVISIONS: dict[str, tuple[type[Config], tuple[str, ...]]] = {
+    "sizes": (Sizes, Size.beside),
+    "stages": (Stages, Stage.beside),
+}
+"""The keys that make a file several sweeps -> their class, and what of a part is no setting."""
 
-    The settings of a size go over the base experiment; the parts of a sweep that it gives replace those of the file; of
-    the published figures it has its own and those of no size. Raises ConfigError.
+
+def divided(tree: Mapping[str, Any], source: str) -> Divided:
+    """The sweeps of a file's mapping.
+
+    The settings of a part go over the base experiment; the parts of a sweep that it gives replace those of the file; of
+    the published figures a size has its own and those of no size. Raises ConfigError.
     """
-    plain = {key: value for key, value in tree.items() if key != "sizes"}
-    if not tree.get("sizes"):
-        return {"": plain}
-    given = {"sizes": tree["sizes"]}
+    plain = {key: value for key, value in tree.items() if key not in _DIVISIONS}
+    there = [key for key in _DIVISIONS if tree.get(key)]
+    if not there:
+        return Divided("", {"": plain})
+    if len(there) > 1:
+        raise ConfigError([Problem("stages", "go without sizes: write a file for each size")], source)
+    (key,) = there
+    cls, beside = _DIVISIONS[key]
+    given = {key: tree[key]}
     try:
-        sizes = Sizes.model_validate(given).sizes
+        parts = getattr(cls.model_validate(given), key)
     except ValidationError as error:
-        raise ConfigError(problems_of(Sizes, given, error), source) from None
+        raise ConfigError(problems_of(cls, given, error), source) from None
     base, quoted = plain.get("experiment") or {}, plain.get("published") or []
     if not isinstance(base, Mapping) or not isinstance(quoted, list):
-        return {"": plain}  # which tells what is wrong with it
-    if problems := list(_strangers(quoted, sizes)):
+        return Divided("", {"": plain})  # which tells what is wrong with it
+    if key == "sizes" and (problems := list(_strangers(quoted, parts))):
         raise ConfigError(problems, source)
     load_plugins(tree, base, source=source)
     found = {}
-    for name, size in sizes.items():
-        settings = merge(Experiment, merge(Experiment, {}, base), size.settings)
-        own = {key: value for key, value in (tree["sizes"][name] or {}).items() if key in Size.beside}
+    for name, part in parts.items():
+        settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
+        own = {field: value for field, value in (tree[key][name] or {}).items() if field in beside}
         figures = [_without_size(p) for p in quoted if _size_of(p) in (None, name)]
         more = {"published": figures} if quoted else {}
-        found[name] = {**plain, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **own, **more}
-    return found
+        found[name] = {**plain, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
+    return Divided(key.removesuffix("s"), found)
 
 
 def _strangers(quoted: list[Any], sizes: Mapping[str, Size]) -> list[Problem]:

@@ -183,12 +183,13 @@ def _trial_and_close(connection: Connection, experiment: Tree, place: Place, thr
 
 
 def trial(connection: Connection, experiment: Tree, place: Place, threads: int, told: Sequence[int] = ()) -> bool:
-    """Trains, and says through the pipe how it goes. Signals that it is `told` stop it as the sweep does. False where
+    """Runs it, and says through the pipe how it goes. Signals that it is `told` stop it as the sweep does. False where
     that ended in an error."""
     import torch
 
     from ablate.config import Experiment
-    from ablate.training.train import Hooks, reason_of, train
+    from ablate.running import run
+    from ablate.training.train import Hooks, reason_of
 
     torch.set_num_threads(threads)
     stopped = False
@@ -227,7 +228,7 @@ def trial(connection: Connection, experiment: Tree, place: Place, threads: int, 
     )
     try:
         await_store(lambda text: send("waiting", text), asked_to_stop)
-        result = train(Experiment.from_mapping(experiment), place, hooks)
+        result = run(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)
         return True
     except ranks.Lost as error:

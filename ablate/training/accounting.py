@@ -64,8 +64,8 @@ def _times(model: Model, part: str) -> int:
 
 
 def items_per_update(experiment: Experiment) -> int:
-    """Tokens or images of one update."""
-    return experiment.trainer.batch_size * int(getattr(experiment.data, "seq_len", 1))
+    """Tokens or images of one update; of an alignment pairs or answers."""
+    return experiment.trainer.batch_size * (1 if experiment.align else int(getattr(experiment.data, "seq_len", 1)))
 
 
 def spent(source: Source) -> float:

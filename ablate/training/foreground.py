@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ablate import ranks, slurm, tracking
 from ablate.config import Experiment
 from ablate.training.runs import run_name
-from ablate.training.train import Hooks, Place, Result, train
+from ablate.training.train import Hooks, Place, Procedure, Result, train
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,10 +20,17 @@ STOPPING = (
     "Stopping: the update or the validation under way is finished and a checkpoint written. Ctrl-C again stops at "
     "once, and the run goes on from its last validation."
 )
+STOPPING_ALIGNED = (
+    "Stopping after the update under way: an alignment keeps nothing of what it has done so far, and begins again when "
+    "it goes on. Ctrl-C again stops at once."
+)
 
 
-def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
-    """Trains with a progress bar on `console` (or a line per validation where that is no terminal).
+def train_in_foreground(
+    experiment: Experiment, console: Console, run_id: str | None = None, procedure: Procedure | None = None
+) -> Result:
+    """Trains (by `procedure`, see `train`) with a progress bar on `console`, or a line per validation where that is no
+    terminal.
 
     Ctrl-C writes a checkpoint and ends the run as interrupted; a second one, and one before the first update, stops at
     once (a group of processes ends in order).
@@ -53,9 +60,13 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         console.print(f"update {step}/{total}: {shown}", markup=False)
         return True
 
-    with bar, _Asked(lambda text: console.print(text, markup=False)) as asked:
+    stopping = STOPPING_ALIGNED if experiment.align else STOPPING
+    with bar, _Asked(stopping, lambda text: console.print(text, markup=False)) as asked:
         result = train(
-            experiment, Place(run_id=run_id), Hooks(started, progress, validated, lambda: bool(asked.signals))
+            experiment,
+            Place(run_id=run_id),
+            Hooks(started, progress, validated, lambda: bool(asked.signals)),
+            procedure,
         )
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
@@ -73,8 +84,8 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 class _Asked:
     """The signals that asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
-        self.note = note
+    def __init__(self, text: str, note: Callable[[str], None]) -> None:
+        self.text, self.note = text, note
         self.training = False
         self.signals: list[int] = []
         self._before: dict[int, Any] = {}
@@ -92,4 +103,4 @@ class _Asked:
             raise KeyboardInterrupt
         self.signals.append(number)
         if len(self.signals) == 1:
-            self.note(STOPPING)
+            self.note(self.text)

@@ -64,10 +64,12 @@ class Source:
 
 
 def find(given: str, ema: bool = False) -> Source:
-    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder that
-    `ablate export --to safetensors` has written; `ema`: with the average of its weights. Raises AblateError."""
-    if (Path(given).expanduser() / EXPORTED).is_file():
-        return _exported(Path(given).expanduser())
+    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder as
+    `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
+    AblateError."""
+    for folder in (Path(given).expanduser(), tracking.store_path() / "runs" / given):
+        if (folder / EXPORTED).is_file():
+            return _exported(folder)
     file = _file(given)
     try:
         content = load(file)

@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from ablate import plugins, provenance, ranks, remote, tracking
 from ablate.config import Experiment
-from ablate.errors import ConfigError, DataError, OutOfMemory
+from ablate.errors import ConfigError, DataError, OutOfMemory, Problem
 from ablate.extras import library
 from ablate.training import accounting, warm_start
 from ablate.training.runs import copied, plugin_tag, run_folder, run_name
@@ -87,8 +87,36 @@ class Hooks:
     """Looked at after every update; true ends the run as interrupted."""
 
 
-def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()) -> Result:
-    """Trains `experiment`, tracked in MLflow, and returns how it ended.
+class Ended(NamedTuple):
+    """How a procedure ended."""
+
+    status: str
+    reason: str
+    step: int
+    """Optimizer updates made."""
+    metrics: dict[str, float]
+    """Those of the last validation."""
+    facts: dict[str, Any]
+    """Further tags of the run."""
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What is done with an experiment between its data and its result; what is tracked around it is always the same."""
+
+    pinned: Callable[[Experiment, Corpus], Experiment]
+    """The experiment with the SHA-256 of what it starts from. Raises AblateError where that does not fit."""
+    speed: Callable[[Experiment, Corpus], Speed]
+    """In which arithmetic."""
+    run: Callable[[Experiment, Corpus, Speed, tracking.Tracker, Hooks], Ended]
+    """Does it, for an MLflow run that is open."""
+
+
+def train(
+    experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks(), procedure: Procedure | None = None
+) -> Result:
+    """Trains `experiment`, tracked in MLflow, and returns how it ended. `procedure` is how, if not by Lightning:
+    `ablate.running.run` chooses.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
@@ -98,6 +126,9 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
     from ablate.training.checkpoints import PREVIOUS, alone, remove
 
     begin = time.perf_counter()
+    if procedure is None and experiment.align:
+        raise ConfigError([Problem("align", "is not for train: ablate.running.run takes every experiment")])
+    procedure = procedure or LIGHTNING
     check_ranks(experiment.trainer)
     if found := parallel.problems(experiment):
         raise ConfigError(found)
@@ -105,8 +136,8 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
         remote.check(experiment.trainer.copy_to)
     corpus = experiment.data.load(tracking.cache_folder())
     if not place.run_id:
-        experiment = warm_start.pinned(experiment, corpus.classes, corpus.shape)
-    speed = choose_speed(experiment, corpus)
+        experiment = procedure.pinned(experiment, corpus)
+    speed = procedure.speed(experiment, corpus)
     surroundings = _surroundings(experiment, corpus, speed)
     with contextlib.ExitStack() as held:
         if place.run_id:
@@ -116,7 +147,7 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
         if not place.run_id:
             held.enter_context(alone(folder))
         try:
-            status, reason, step, metrics, facts = _run(experiment, corpus, speed, tracker, hooks)
+            status, reason, step, metrics, facts = procedure.run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.tags({"ablate.copy": copied(experiment, tracker.run_id)})
         except OutOfMemory as error:
@@ -132,7 +163,7 @@ def train(experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks()
         if status != "interrupted":
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
-    items = experiment.trainer.batch_size * corpus.items_per_sample
+    items = accounting.items_per_update(experiment)
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
 
 
@@ -191,10 +222,12 @@ def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, A
     return tracker
 
 
-def _run(
-    experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks
-) -> tuple[str, str, int, dict[str, float], dict[str, Any]]:
-    """(status, reason, updates, metrics of the last validation, facts)."""
+def _pinned(experiment: Experiment, corpus: Corpus) -> Experiment:
+    return warm_start.pinned(experiment, corpus.classes, corpus.shape)
+
+
+def _run(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
+    """Trains by Lightning."""
     from ablate.training.checkpoints import CHECKPOINT, Earlier, newest
 
     folder = run_folder(tracker.run_id)
@@ -226,7 +259,10 @@ def _run(
     }
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
-    return status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts
+    return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts)
+
+
+LIGHTNING = Procedure(_pinned, choose_speed, _run)
 
 
 def _blank(experiment: Experiment, corpus: Corpus) -> Model:

@@ -63,13 +63,17 @@ def pinned(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Expe
     Raises ConfigError where parts are unknown or do not fit, and where the weights are not those that it names;
     AblateError where there is no donor.
     """
-    start, model = experiment.warm_start, check_freeze(experiment, classes, shape)
-    if start is None or model is None or start.donor is None:
-        return experiment
     from ablate.config import Experiment
 
-    source = _donor(model, start, experiment)
+    if (source := donor_of(experiment, classes, shape)) is None:
+        return experiment
     return Experiment.from_mapping(experiment.to_tree(), {f"warm_start.{k}": v for k, v in facts_of(source).items()})
+
+
+def donor_of(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Source | None:
+    """What `experiment` starts from, as it is checked before a run begins; None where all of it starts by `init`."""
+    start, model = experiment.warm_start, check_freeze(experiment, classes, shape)
+    return _donor(model, start, experiment) if start and model and start.donor is not None else None
 
 
 def check_freeze(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model | None:
@@ -137,7 +141,7 @@ def _donor(model: Model, start: WarmStart, experiment: Experiment | None = None)
 
     assert start.donor is not None
     if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
-        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeping.references.with_donor does"
+        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeping.references.with_donors does"
         raise ConfigError([Problem("warm_start.from", text, start.donor)])
     source = find(start.donor)
     problems = [*_other_model(experiment, source)] if experiment else []  # which says more than each of its tensors

@@ -4,7 +4,10 @@ import json
 
 import pytest
 
-from ablate.data.preferences import Pair, load_pairs
+from ablate.data import IGNORED, Preferences
+from ablate.data.objects import objects
+from ablate.data.preferences import Pair, pairs
+from ablate.data.turns import TEMPLATES
 from ablate.errors import DataError
 
 
@@ -31,7 +34,8 @@ FORMATS = {
 def load(tmp_path):
     def build(*rows):
         (tmp_path / "pairs.json").write_text(json.dumps(rows))
-        return load_pairs(str(tmp_path / "pairs.json"), "train", "plain", tmp_path)[0]
+        source = objects([str(tmp_path / "pairs.json")], None, None, "", None, tmp_path)
+        return pairs(source, TEMPLATES["plain"], source.name)
 
     return build
 
@@ -51,9 +55,36 @@ def test_a_folder_that_datasets_loads(tmp_path):
     (tmp_path / "set").mkdir()
     lines = "".join(json.dumps(FORMATS["UltraFeedback"]) + "\n" for _ in range(3))
     (tmp_path / "set" / "train.jsonl").write_text(lines)
-    found, source = load_pairs(str(tmp_path / "set"), "train", "plain", tmp_path)
-    assert found == [Pair("2+2?\n", "4", "5")] * 3
-    assert "(train)" in source.name
+    corpus = Preferences(dataset=str(tmp_path / "set"), template="plain", val_fraction=0.4).load(tmp_path)
+    assert corpus.learnt.items == [Pair("2+2?\n", "4", "5")] * 2
+    assert corpus.held.items == [Pair("2+2?\n", "4", "5")]
+
+
+def test_the_corpus_knows_what_pairs_take_and_trains_on_the_chosen_answers(tmp_path):
+    rows = [{"prompt": "ab", "chosen": "c" * n, "rejected": "defg"} for n in range(1, 11)]
+    (tmp_path / "pairs.json").write_text(json.dumps(rows))
+    data = Preferences(files=str(tmp_path / "pairs.json"), template="plain", seq_len=12, val_fraction=0.2)
+    corpus = data.load(tmp_path)
+    assert (len(corpus.learnt), len(corpus.held)) == (8, 2)
+    for part in (corpus.learnt, corpus.held):
+        assert part.prompts.tolist() == [len("ab\n")] * len(part)
+        assert part.longest.tolist() == [3 + max(4, len(pair.chosen)) + 1 for pair in part.items]
+        assert part.fitting(9) == [pair for pair in part.items if len(pair.chosen) <= 5]
+        assert part.fitting(9, answer=6) == part.items
+        assert part.fitting(9, answer=7) == []
+    inputs, targets = corpus.train.__getitems__([0])
+    chosen = corpus.learnt.items[0].chosen
+    answer = targets[targets != IGNORED].tolist()
+    assert bytes(answer[:-1]).decode() == chosen
+    assert answer[-1] == 0
+    assert bytes(inputs[0, :3].tolist()) == b"ab\n"
+    assert data.load(tmp_path).fingerprint == corpus.fingerprint
+
+
+def test_a_corpus_of_pairs_that_do_not_fit_is_refused(tmp_path):
+    (tmp_path / "pairs.json").write_text(json.dumps([FORMATS["texts"]] * 3))
+    with pytest.raises(DataError, match=r"No prompt of .*pairs.json leaves room for an answer within seq_len=4"):
+        Preferences(files=str(tmp_path / "pairs.json"), seq_len=4).load(tmp_path)
 
 
 @pytest.mark.parametrize(

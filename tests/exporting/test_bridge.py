@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from exporting.cases import CASES, SEQ, VOCAB, checkpoint
 
+from ablate.exporting.hub import restored
 from ablate.exporting.memory import to_hf
 from ablate.training.source import find
 
@@ -182,3 +183,18 @@ def test_peft_adapts_it(kind, tmp_path):
     merged = wrapped.merge_and_unload()
     assert not torch.equal(merged(tokens).logits, before)
     assert type(merged) is type(theirs)
+
+
+@pytest.mark.parametrize(("kind", "settings"), CASES, ids=names)
+def test_weights_that_were_trained_there_come_back_by_our_names(kind, settings, tmp_path):
+    more = GROUPS if settings.get("norm.layer") == "groupnorm" else {}
+    file, ours = checkpoint(tmp_path, {"norm": kind, **settings, **more})
+    source = find(str(file))
+    theirs = to_hf(source)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(2)  # exact
+    found = restored(source, theirs.state_dict())
+    assert found.keys() == ours.state_dict().keys()
+    for name, parameter in ours.named_parameters(remove_duplicate=False):
+        assert torch.equal(found[name], 2 * parameter), name
