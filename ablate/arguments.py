@@ -44,6 +44,7 @@ ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
   ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 _EXPORT = "ablate export RUN_ID --to hf --output exported"
+_SOURCE = "a run's id, the path or address (s3://...) of its folder or last.ckpt, or sweep:NAME/ARM"
 _FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or timm (one for timm, of a ViT)"
 _WORDSIM = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt combined.csv"
 _PAIRS = "word pairs with scores: SimLex-999 and WordSim-353 in their original formats, or word, word, score"
@@ -154,9 +155,7 @@ def parser() -> argparse.ArgumentParser:
     cost.add_argument("--json", action="store_true", help="print as JSON, memory in bytes")
 
     out = verb("export", "write a trained model for other programs", _EXPORT)
-    out.add_argument(
-        "source", metavar="CHECKPOINT_OR_RUN", help="a run's id, the path of its last.ckpt, or sweep:NAME/ARM"
-    )
+    out.add_argument("source", metavar="CHECKPOINT_OR_RUN", help=_SOURCE)
     out.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     out.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     out.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
@@ -248,7 +247,11 @@ def _positive(text: str) -> int:
 
 
 def _positive_or_auto(text: str) -> int | Literal["auto"]:
-    return "auto" if text == "auto" else _positive(text)
+    if text == "auto":
+        return "auto"
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be auto or a whole number of at least 1, given {text}")
+    return int(text)
 
 
 def _whole(text: str) -> int:

@@ -283,7 +283,9 @@ _WORDS = {
 """What a person reads, by pydantic's type of error, where pydantic's own text is not plain enough."""
 _NAME = "must consist of letters from A to Z, digits, dots, hyphens and underscores, beginning with a letter or digit"
 _PATTERNS = {"^[A-Za-z0-9][A-Za-z0-9._-]*$": _NAME, "://": "must be an address, such as s3://bucket/runs"}
-_MEMBER = re.compile(r"bool|int|float|str|(literal|list|tuple|dict)\[.*\]")  # what pydantic adds to a union's path
+_MEMBER = re.compile(
+    r"bool|(constrained-)?(int|float|str)|(literal|list|tuple|dict)\[.*\]"
+)  # what pydantic adds to a union's path
 
 
 def _joined(errors: Iterable[Any]) -> list[Any]:

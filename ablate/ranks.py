@@ -11,6 +11,7 @@ import ctypes
 import math
 import os
 import pickle
+import re
 import signal
 import sys
 import time
@@ -151,7 +152,8 @@ def together(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
     except Exception as error:
         _group.write(f"end/{number}/0", None)
         if not _group.hears(*(f"end/{number}/{rank}" for rank in range(_group.size)), seconds=GRACE):
-            first = str(error).strip().partition("\n")[0]
+            said = str(error).strip().partition("\n")[0]
+            first = re.sub(r"^\[\S+\] ", "", said).partition(". ")[0]  # gloo's goes on for lines
             raise Lost(f"A rank of this group is gone or stands still ({type(error).__name__}: {first}).") from error
         raise
     _group.write(f"end/{number}/0", None)

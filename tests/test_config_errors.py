@@ -146,6 +146,7 @@ class Plugin(Config):
     """What a user's own kind may have in its fields."""
 
     either: int | list[int] = 1
+    some: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
     names: list[str] = []
     table: dict[str, int] = {}
     pattern: Annotated[str, Field(pattern="^a+$")] = "a"
@@ -158,6 +159,8 @@ class Plugin(Config):
     ("tree", "path", "message"),
     [
         ({"either": 1.5}, "either", "must be a whole number or a list, such as [a, b]"),
+        ({"some": 0}, "some", "must be greater than 0 or 'auto'"),
+        ({"some": "two"}, "some", "must be a whole number or 'auto'"),
         ({"names": "a"}, "names", "must be a list, such as [a, b]"),
         ({"names": [3]}, "names.0", TEXT),
         ({"table": [1]}, "table", "must be a mapping, such as {key: value}"),
@@ -223,7 +226,7 @@ def test_parts_that_do_not_fit_together_are_reported_together():
             "topics",
         ),
         "schedule.warmup_steps": ("the warm-up (300) must be below trainer.max_steps (300)", 300),
-        "trainer.accumulate": ("must divide trainer.batch_size (16)", 3),
+        "trainer.accumulate": ("must divide trainer.batch_size (16). Take 2 or 4", 3),
     }
 
 

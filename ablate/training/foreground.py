@@ -43,11 +43,15 @@ def train_in_foreground(
     )  # fmt: skip
     task = bar.add_task("train", total=experiment.trainer.max_steps, loss="")
     total = experiment.trainer.max_steps
+    begun: list[str] = []
 
     def started(run: str, text: str, before: Earlier) -> None:
         asked.training = True
         slurm.remember(tracking.store(), run)
         console.print(f"run {run}: {text}", markup=False)
+        begun.append(run)
+        if run_id and not before.updates and not experiment.align:
+            console.print("there is no whole checkpoint of it: it begins again", markup=False)
         if before.updates:
             console.print(f"goes on at update {before.updates}/{total}", markup=False)
             bar.update(task, completed=before.updates)
@@ -62,12 +66,12 @@ def train_in_foreground(
 
     stopping = STOPPING_ALIGNED if experiment.align else STOPPING
     with bar, _Asked(stopping, lambda text: console.print(text, markup=False)) as asked:
-        result = train(
-            experiment,
-            Place(run_id=run_id),
-            Hooks(started, progress, validated, lambda: bool(asked.signals)),
-            procedure,
-        )
+        hooks = Hooks(started, progress, validated, lambda: bool(asked.signals))
+        try:
+            result = train(experiment, Place(run_id=run_id), hooks, procedure)
+        except ranks.Lost as error:
+            again = f" Go on with: {ranks.command()} train --resume {begun[0]}" if begun else ""
+            raise ranks.Lost(f"{error}{again}") from None
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
     )

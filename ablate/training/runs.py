@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from ablate import plugins, remote, tracking
-from ablate.config import Experiment
+from ablate.config import Experiment, leaves
 from ablate.errors import AblateError
 from ablate.training.trainer import HOW
 
@@ -63,8 +63,6 @@ def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     """The experiment of an earlier run, from its stored configuration. `overrides` may change where it is computed (see
     `HOW`). Raises AblateError if there is no such run, it is finished, or anything else is to be changed, a plugin
     included: it would not be the same run."""
-    if other := [key for key in overrides if key not in HOW]:
-        raise AblateError(f"A resumed run keeps its configuration; leave out {', '.join(other)}.")
     from mlflow.exceptions import MlflowException
 
     client = tracking.client()
@@ -73,6 +71,8 @@ def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
         text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
     except (MlflowException, OSError) as error:
         raise AblateError(f"There is no run {run_id} to go on with: {str(error).splitlines()[0]}") from None
+    if other := [key for key in overrides if key not in HOW]:
+        raise AblateError(f"A resumed run keeps its configuration; leave out {_beside(other, text)}.")
     status = run.data.tags.get("ablate.status", "")
     if status in ("completed", "diverged", "pruned"):
         raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
@@ -84,6 +84,13 @@ def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
             "Put it back: the run keeps a copy beside its config.yaml."
         )
     return experiment
+
+
+def _beside(paths: list[str], text: str) -> str:
+    """Each of `paths` with what the configuration `text` says there."""
+    stored = dict(leaves(yaml.safe_load(text)))
+    values = {path: stored.get(path, stored.get(f"{path}.kind")) for path in paths}
+    return ", ".join(path if value is None else f"{path} (it has {value})" for path, value in values.items())
 
 
 def plugin_tag(experiment: Experiment) -> str:

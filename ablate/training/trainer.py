@@ -73,7 +73,10 @@ class TrainerConfig(Config):
         """What is wrong between these fields: (path, message, given)."""
         found: list[tuple[tuple[str, ...], str, Any]] = []
         if self.batch_size % self.accumulate:
-            found.append((("accumulate",), f"must divide trainer.batch_size ({self.batch_size})", self.accumulate))
+            divisors = [n for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
+            near = [n for n in divisors if n < self.accumulate][-1:] + [n for n in divisors if n > self.accumulate][:1]
+            text = f"must divide trainer.batch_size ({self.batch_size}). Take {' or '.join(map(str, near))}"
+            found.append((("accumulate",), text, self.accumulate))
         if self.compile == "reduce-overhead" and self.accumulate > 1:  # a graph writes its gradients to one place
             text = "needs trainer.accumulate=1: a CUDA graph writes over the gradients that are being accumulated"
             found.append((("compile",), text, self.compile))

@@ -7,6 +7,7 @@ import signal
 import pytest
 from rich.console import Console
 
+from ablate import ranks
 from ablate.config import Experiment
 from ablate.data.text import Topics
 from ablate.training import foreground
@@ -17,8 +18,8 @@ def run(store, tiny_settings):
     experiment = Experiment.from_mapping(tiny_settings)
     told = io.StringIO()
 
-    def train():
-        return foreground.train_in_foreground(experiment, Console(file=told, width=200))
+    def train(run_id=None):
+        return foreground.train_in_foreground(experiment, Console(file=told, width=200), run_id)
 
     train.told = told
     return train
@@ -48,3 +49,21 @@ def test_while_it_trains_it_ends_with_a_checkpoint_and_the_second_stops_at_once(
     monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, times=2))
     with pytest.raises(KeyboardInterrupt):
         run()
+
+
+def test_a_group_that_lost_a_rank_says_how_to_go_on_and_a_run_without_a_checkpoint_that_it_begins_again(
+    run, store, monkeypatch
+):
+    plain = foreground.Hooks
+
+    def lost(step, loss):
+        raise ranks.Lost("A rank of this group is gone.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(foreground, "Hooks", lambda started, *given: plain(started, lost, *given[1:]))
+        with pytest.raises(ranks.Lost, match=r"gone\. Go on with: ablate train --resume \w+$") as caught:
+            run()
+    run_id = str(caught.value).split()[-1]
+    assert run(run_id).run_id == run_id
+    told = run.told.getvalue().splitlines()
+    assert told.count("there is no whole checkpoint of it: it begins again") == 1
