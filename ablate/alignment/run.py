@@ -137,7 +137,10 @@ def _told(corpus: PairCorpus, setting: Setting) -> str:
     """What is learnt from and measured on."""
     told = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
     out = len(corpus.learnt) + len(corpus.held) - len(setting.train) - len(setting.held)
-    return told + (f", {out:,} left out that are longer than {setting.context} tokens" if out else "")
+    answer = f"an answer of {setting.align.answer}" if setting.align.answer else "the longer answer"
+    return told + (
+        f", {out:,} left out, whose prompt and {answer} are more than {setting.context} tokens" if out else ""
+    )
 
 
 def _quiet() -> None:

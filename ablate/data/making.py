@@ -102,7 +102,7 @@ class Maker:
             side = "held out for validation" if source.held_out else "left to train on"
             raise DataError(
                 f"Too little data: no document of {source.whole.name} is {side} (val_fraction={source.fraction}). "
-                "Name a validation set (val_files or val_split), or set another val_fraction."
+                "Name a validation set (data.val_files or data.val_split), or set another data.val_fraction."
             )
         raise DataError(f"There is no text in {source.name}")
 

@@ -19,7 +19,8 @@ def metrics(scores: Mapping[str, Score]) -> dict[str, float]:
 
 
 def log(run_id: str, scores: Mapping[str, Score], step: int) -> None:
-    """Adds scores to a run, at `step` tokens; those of the same task are replaced. Raises StoreError."""
+    """Adds scores to a run, at `step` tokens; those of the same task are replaced. On how many questions each is, and
+    after how many solved examples, is a tag beside them. Raises StoreError."""
     tracker = tracking.Tracker(run_id)
     tracker.metrics(metrics(scores), step)
     tracker.flush()
@@ -27,7 +28,8 @@ def log(run_id: str, scores: Mapping[str, Score], step: int) -> None:
         tracker.text(json.dumps(score.to_dict()), f"{FOLDER}/{task}.json")
     with tracking.patience(tracking.tracking_uri()):
         before = tracking.client().get_run(run_id).data.tags.get(TAG, "")
-    tracker.tags({TAG: ",".join(sorted({*before.split(","), *scores} - {""}))})
+    counted = {f"{TAG}.{name}": f"{len(s.questions)} questions, {s.shots} shots" for name, s in scores.items()}
+    tracker.tags({TAG: ",".join(sorted({*before.split(","), *scores} - {""})), **counted})
 
 
 def read(experiment: str) -> dict[str, dict[str, Score]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,7 +178,7 @@ def render(found: Sequence[Evaluated], console: Console) -> None:
                     (
                         task,
                         metric,
-                        one.name,
+                        _short(one.name),
                         f"{len(score.questions):,}",
                         str(score.shots),
                         f"{score.metrics[metric]:.4g}",
@@ -188,7 +189,8 @@ def render(found: Sequence[Evaluated], console: Console) -> None:
     right = ("questions", "shots", "score", "stderr", "less the first")
     console.print(table(("task", "metric", "model", *right), rows, right))
     if len(found) > 1:
-        console.print(f"less the first: paired over the questions with {found[0].name}, 95 % bootstrap interval.")
+        first = _short(found[0].name)
+        console.print(f"less the first: paired over the questions with {first}, 95 % bootstrap interval.")
     for task in found[0].scores:
         for one in found:
             score = one.scores[task]
@@ -198,3 +200,8 @@ def render(found: Sequence[Evaluated], console: Console) -> None:
                 )
             if score.long:
                 console.print(f"{one.name}: {score.long} questions of {task} have answers longer than the context.")
+
+
+def _short(name: str) -> str:
+    """The first digits of a run's id, so that the row fits a terminal."""
+    return name[:8] if re.fullmatch("[0-9a-f]{32}", name) else name

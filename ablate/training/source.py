@@ -133,6 +133,8 @@ def _file(given: str) -> Path:
     found = next((p for p in places if p.is_file() or (p.is_dir() and p.suffix == ".ckpt")), None)
     if found is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
+        if (runs / given / "hf" / "config.json").is_file():  # of a policy there would be the weights beside
+            raise AblateError(f"{given} is a reward model, which gives an answer one number: align.reward takes it.")
         text = f"{given} is neither a checkpoint nor a run that has one under {runs}."
         raise AblateError(
             f"{text}{did_you_mean(given, known)} ablate ui shows the runs; ablate.checkpoint is their tag."

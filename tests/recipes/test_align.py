@@ -117,7 +117,7 @@ def test_pairs_longer_than_the_context_are_counted(run, tmp_path):
     found = align(run(), how("dpo", str(tmp_path / "long.json"), batch_size=2))
     learnt, held = map(int, re.search(r"(\d) pairs to learn from, (\d) held out, 2 left out", found.told).groups())
     assert learnt + held == 8
-    assert "that are longer than 48 tokens" in found.told
+    assert "whose prompt and the longer answer are more than 48 tokens" in found.told
     (tmp_path / "long.json").write_text(json.dumps([rows[0], *rows[-2:]]))
     with pytest.raises(AblateError, match=r"Of 2 pairs to learn from [01] fit the context of 48 tokens"):
         align(run(), how("dpo", str(tmp_path / "long.json")))
