@@ -2,8 +2,10 @@
 
 import json
 import resource
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -239,6 +241,19 @@ def test_the_command_prints_a_table_and_json(capsys):
     text = capsys.readouterr().out
     assert "It fits." in text
     assert "1,000 classes are assumed" in text
+
+
+def test_the_documentation_shows_what_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text().replace("\\\n", "")
+    blocks = page.split("    $ ablate ")[1:]
+    assert len(blocks) == 2
+    for block in blocks:
+        command, *shown = block.splitlines()
+        shown = [line for line in shown if not line or line.startswith("    ")]
+        assert main(shlex.split(command)) == 0
+        printed = [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()]
+        assert [line[4:].rstrip() for line in shown][: len(printed)] == printed
 
 
 def test_seven_billion_parameters_take_seconds_and_neither_lightning_nor_a_gpu():
