@@ -8,7 +8,9 @@ profiler sees the allocator hand out in the third update, with the shards that a
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import gc
 import sys
 from typing import Any
 
@@ -52,6 +54,7 @@ def measured(experiment: Experiment, setup: Setup) -> float:
     for _ in range(2):
         update(model, optimizer, setup)
     shards = sum(p.to_local().numel() for p in model.parameters())
+    gc.collect()  # or the model of the case before goes while this one is measured
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
         update(model, optimizer, setup)
     results: Any = seen.profiler
@@ -60,6 +63,12 @@ def measured(experiment: Experiment, setup: Setup) -> float:
 
 
 def main() -> int:
+    top = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.parse_args()
+    if not dist.is_torchelastic_launched():
+        start = "torchrun --standalone --nproc-per-node 2 benchmarks/memory_fsdp.py"
+        print(f"benchmarks/memory_fsdp.py compares processes that torchrun starts: {start}", file=sys.stderr)
+        return 2
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     ranks = dist.get_world_size()

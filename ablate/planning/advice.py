@@ -25,8 +25,6 @@ def advice(
     """One line: the parts of the memory of each of `devices` by the plan, what can be used of it, and the nearest
     settings that fit. "" where the plan does not know the setting, fails, or is not made in so many seconds: it may
     never stand in the way of the error that it explains."""
-    if experiment.trainer.tensor_parallel > 1:
-        return ""
 
     def plan() -> str:
         setup = replace(setup_of(experiment, devices, 1), precision=precision)

@@ -38,6 +38,8 @@ _TABLE = {  # name: GiB, bfloat16 and float32 in TFLOPs
     "rtx-3090": (23.6, 71.2, 35.6),
     "rtx-4090": (23.5, 165.2, 82.6),
 }
+MOST_GIB, MOST_TFLOPS = 100_000, 1_000_000
+"""Beyond any device: more is a slip, such as another unit."""
 GPUS = {name: GPU(name, gib * GIB, bf16 * 1e12, fp32 * 1e12) for name, (gib, bf16, fp32) in _TABLE.items()}
 
 
@@ -45,9 +47,16 @@ def gpu_of(name: str, memory: float | None = None, tflops: float | None = None) 
     """The GPU called `name`, with other `memory` (GiB) or peak (TFLOPs of any precision) where they are given; with
     both, a name of one's own will do. Raises ConfigError."""
     known = GPUS.get(name.lower().replace(" ", "-").replace("_", "-"))
-    if known is None and (memory is None or tflops is None):
-        text = f"unknown GPU. Accepted: {', '.join(GPUS)}; others with --gpu-memory and --gpu-flops."
-        raise ConfigError([Problem("--gpu", text + did_you_mean(name.lower(), GPUS), name)], "the command line")
+    problems = []
+    for flag, given, most in (("--gpu-memory", memory, MOST_GIB), ("--gpu-flops", tflops, MOST_TFLOPS)):
+        if given is not None and given > most:
+            problems.append(Problem(flag, f"must be at most {most:,}, which no device comes near", given))
+    missing = {"--gpu-memory GIB": memory, "--gpu-flops TFLOPS": tflops}
+    if known is None and (flags := " and ".join(flag for flag, given in missing.items() if given is None)):
+        text = f"unknown GPU. Accepted: {', '.join(GPUS)}; any other needs {flags}."
+        problems.append(Problem("--gpu", text + did_you_mean(name.lower(), GPUS), name))
+    if problems:
+        raise ConfigError(problems, "the command line")
     base = known or GPU(name, 0, 0, 0)
     peaks = (base.bf16, base.float32) if tflops is None else (tflops * 1e12, tflops * 1e12)
     return GPU(base.name, base.memory if memory is None else memory * GIB, *peaks)

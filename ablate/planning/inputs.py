@@ -17,17 +17,28 @@ def inputs_of(experiment: Experiment) -> tuple[int, tuple[int, ...], str]:
     vocabulary: int | None = getattr(experiment.model, "vocab_size", None)
     if seq is not None:
         name: str | None = getattr(experiment.data, "tokenizer", None)
-        if vocabulary is None and name is not None:
-            vocabulary = _vocabulary(name)
         if vocabulary is not None:
             return vocabulary, (seq,), ""
+        if name is not None:
+            vocabulary = _vocabulary(name)
+            return vocabulary, (seq,), _told(experiment, vocabulary) if name == "bytes" else ""
     try:
         corpus = experiment.data.load(tracking.cache_folder())
     except DataError:
         if pixels is None:
             raise
         return CLASSES, (3, pixels, pixels), f"The images cannot be read here; {CLASSES:,} classes are assumed."
-    return vocabulary or corpus.classes, corpus.shape, ""
+    told = _told(experiment, corpus.classes) if seq is not None else ""
+    return vocabulary or corpus.classes, corpus.shape, told
+
+
+def _told(experiment: Experiment, vocabulary: int) -> str:
+    """Said where nobody chose the vocabulary: few models are trained on one so small."""
+    setting = "data.tokenizer=NAME or " if hasattr(experiment.data, "tokenizer") else ""
+    return (
+        f"The vocabulary is assumed to be that of data={experiment.data.kind}, {vocabulary:,} tokens. For another: "
+        f"{setting}model.vocab_size=32000."
+    )
 
 
 def _vocabulary(name: str) -> int:

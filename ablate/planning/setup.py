@@ -57,31 +57,33 @@ class Setup:
             for offload in ([True] if self.offload else [False, True])
             for again in ([True] if self.checkpointing else [False, True])
             for strategy in strategies
-            if (strategy == "fsdp" and (self.devices > 1 or offload)) or (strategy == self.strategy and not offload)
+            if (strategy == "fsdp" and self.devices > 1) or (strategy == self.strategy and not offload)
             for n in parts
         ]
 
 
 def setup_of(experiment: Experiment, devices: int | None = None, nodes: int | None = None) -> Setup:
     """How `experiment` trains on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the batch cannot
-    be shared equally, or a setting makes no sense."""
+    be shared equally, or a setting makes no sense or is not planned for."""
     trainer = experiment.trainer
     own = 1 if trainer.devices == "auto" else trainer.devices
     world = (devices or own) * (nodes or trainer.nodes or 1)
-    strategy: str = trainer.strategy
-    if strategy == "auto":
-        strategy = "ddp" if world > 1 else "one"
+    strategy = "one" if world == 1 else "ddp" if trainer.strategy == "auto" else trainer.strategy
     problems = []
     parts = world * trainer.accumulate
-    if trainer.batch_size % parts:
+    if trainer.tensor_parallel > 1:
+        text = "the plan does not know matrices that devices share: leave it out (1)"
+        problems.append(Problem("trainer.tensor_parallel", text, trainer.tensor_parallel))
+    elif trainer.batch_size % parts:
         below, above = trainer.batch_size // parts * parts, -(-trainer.batch_size // parts) * parts
         near = " or ".join(str(n) for n in (below, above) if n)
         text = (
             f"must be a multiple of {parts}: devices ({world}) x trainer.accumulate ({trainer.accumulate}); {near} is"
         )
         problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
-    if trainer.cpu_offload and strategy != "fsdp":
-        problems.append(Problem("trainer.cpu_offload", "needs trainer.strategy=fsdp", True))
+    if trainer.cpu_offload and world == 1:
+        text = "needs several devices (--devices or trainer.devices): a single one has the whole model, and no shards"
+        problems.append(Problem("trainer.cpu_offload", text, True))
     if problems:
         raise ConfigError(problems, "the plan")
     precision = "bf16-mixed" if trainer.precision == "auto" else str(trainer.precision)

@@ -57,7 +57,7 @@ class TrainerConfig(Config):
     """Whether each block keeps its input alone and computes the rest again in the backward pass: less memory, a third
     more time."""
     cpu_offload: bool = False
-    """With fsdp: whether the shards, and the optimizer with them, are in the memory of the host."""
+    """With fsdp on several devices: whether the shards, and the optimizer with them, are in the memory of the host."""
     ema_decay: float | None = Field(None, gt=0, lt=1)
     """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
     the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
@@ -131,6 +131,9 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
         found.append(
             Problem("trainer.compile", f"is for one device, there are {world} ranks: take true", config.compile)
         )
+    if world == 1 and config.cpu_offload:
+        text = "needs several processes: a single one has no shards, and the whole model on its device. Take false, or"
+        found.append(Problem("trainer.cpu_offload", f"{text} trainer.devices=2 or more", True))
     if found or (found := _batch_problems(config, world)):
         raise ConfigError(found, source)
 
@@ -164,7 +167,7 @@ def what_needs_less(config: TrainerConfig) -> str:
     ways = [f"trainer.accumulate={parts} ({at_once * config.accumulate // parts} at once)"] if parts else []
     if not config.activation_checkpointing:
         ways.append("trainer.activation_checkpointing=true")
-    if config.strategy != "fsdp":
+    if config.strategy != "fsdp" or ranks.world_size() == 1:
         ways.append("trainer.strategy=fsdp" + ("" if ranks.world_size() > 1 else " on several devices"))
     elif not config.cpu_offload:
         ways.append("trainer.cpu_offload=true")

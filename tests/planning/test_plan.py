@@ -2,8 +2,10 @@
 
 import json
 import resource
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -113,6 +115,41 @@ def test_the_nearest_setting_is_the_largest_micro_batch_that_fits():
     assert not made({**settings, "trainer.accumulate": parts // 2}, assumed).fits
 
 
+def test_one_device_shares_nothing_whatever_the_strategy():
+    alone = Assumed(GPUS["h100-80gb"])
+    small = {"model": "llama-9m", "model.vocab_size": 300, "data.seq_len": 32, "trainer.batch_size": 8}
+    one, ddp, fsdp = (made({**small, "trainer.strategy": strategy}, alone) for strategy in ("auto", "ddp", "fsdp"))
+    assert one.memory == ddp.memory == fsdp.memory
+    large = {"model": "llama-7b", "model.vocab_size": 32000}
+    assert made(large, alone).fitting == ()
+    assert any("trainer.cpu_offload=true" in f.words for f in made(large, Assumed(GPUS["l4"], devices=2)).fitting)
+    with pytest.raises(
+        ConfigError, match=r"trainer.cpu_offload: needs several devices \(--devices or trainer.devices\)"
+    ):
+        made({**small, "trainer.strategy": "fsdp", "trainer.cpu_offload": True}, alone)
+
+
+def test_with_autocast_checkpoints_are_in_float32_sharded_or_not():
+    """The input of each layer, 4 bytes a number: norms and additions leave the hidden state in float32. Under FSDP this
+    is so because `policies` casts no inputs."""
+    found = meter()
+    config = found.model.config
+    numbers = 8 * 256 * config.hidden
+    for strategy, devices in (("one", 1), ("fsdp", 8)):
+        held = found.memory(setup(strategy=strategy, devices=devices, batch_size=8 * devices, checkpointing=True))
+        assert 4 * numbers * config.layers <= held.parts["activations"] < 4 * numbers * (config.layers + 3)
+
+
+def test_a_vocabulary_that_nobody_chose_is_told_with_what_changes_it():
+    (note,) = made({"model": "llama-9m"}).notes
+    assert note.endswith("that of data=topics, 256 tokens. For another: model.vocab_size=32000.")
+    (note,) = made({"model": "llama-9m", "data": "text", "data.files": "a.txt"}).notes
+    assert note.endswith("that of data=text, 256 tokens. For another: data.tokenizer=NAME or model.vocab_size=32000.")
+    assert made({"model": "llama-9m", "model.vocab_size": 32000}).notes == ()
+    assert made({"model": "llama-9m", "data": "text", "data.files": "a.txt", "data.tokenizer": "gpt2"}).notes == ()
+    assert made({"model": "vit-digits"}).notes == ()
+
+
 def test_a_model_that_fits_nowhere_says_so(capsys):
     words = [
         "plan",
@@ -148,10 +185,19 @@ def test_mistakes_are_told():
         made({**BIG, "trainer.batch_size": 256, "trainer.accumulate": 3} | {"trainer.batch_size": 255})
     with pytest.raises(ConfigError, match=r"--gpu: unknown GPU.*Did you mean h100-80gb\?"):
         gpu_of("h100-80g")
+    with pytest.raises(ConfigError, match=r"any other needs --gpu-memory GIB and --gpu-flops TFLOPS\."):
+        gpu_of("mine")
+    with pytest.raises(ConfigError, match=r"any other needs --gpu-memory GIB\."):
+        gpu_of("mine", tflops=200)
+    with pytest.raises(ConfigError, match=r"(?s)--gpu-memory: must be at most 100,000,.*--gpu-flops: must be at most"):
+        gpu_of("mine", 1e300, 1e12)
     with pytest.raises(ConfigError, match=r"trainer.strategy: .*'ddp'"):
         made({**BIG, "trainer.strategy": "zero"})
     with pytest.raises(ConfigError, match=r"trainer.cpu_offload: needs trainer.strategy=fsdp"):
         made({**BIG, "trainer.cpu_offload": True})
+    with pytest.raises(ConfigError, match=r"trainer.tensor_parallel: the plan does not know .*leave it out") as told:
+        made({**BIG, "trainer.strategy": "fsdp", "trainer.tensor_parallel": 8, "trainer.batch_size": 4})
+    assert "batch_size" not in str(told.value)  # which the devices may well share then
     with pytest.raises(ConfigError, match=r"trainer.acumulate: unknown key. Did you mean trainer.accumulate\?"):
         made({**BIG, "trainer.acumulate": 2})
     with pytest.raises(AblateError, match=r"model.vocab_size=32000"):
@@ -195,6 +241,19 @@ def test_the_command_prints_a_table_and_json(capsys):
     text = capsys.readouterr().out
     assert "It fits." in text
     assert "1,000 classes are assumed" in text
+
+
+def test_the_documentation_shows_what_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text().replace("\\\n", "")
+    blocks = page.split("    $ ablate ")[1:]
+    assert len(blocks) == 2
+    for block in blocks:
+        command, *shown = block.splitlines()
+        shown = [line for line in shown if not line or line.startswith("    ")]
+        assert main(shlex.split(command)) == 0
+        printed = [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()]
+        assert [line[4:].rstrip() for line in shown][: len(printed)] == printed
 
 
 def test_seven_billion_parameters_take_seconds_and_neither_lightning_nor_a_gpu():

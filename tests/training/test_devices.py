@@ -24,7 +24,7 @@ from ablate.training.checkpoints import Earlier
 from ablate.training.parallel import problems
 from ablate.training.runs import stored_experiment
 from ablate.training.train import Hooks, Place, train
-from ablate.training.trainer import check_ranks, to_launch
+from ablate.training.trainer import check_ranks, to_launch, what_needs_less
 
 WORDS = [
     "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.01",
@@ -42,8 +42,13 @@ def test_a_group_of_another_size_is_refused_with_the_command_to_type(monkeypatch
     with pytest.raises(ConfigError, match=r"trainer\.nodes: .* torchrun --nnodes 2 --rdzv-backend c10d"):
         check_ranks(trainer(nodes=2))
     check_ranks(trainer(devices=1, nodes=1))
+    with pytest.raises(
+        ConfigError, match=r"cpu_offload: needs several processes: .* Take false, or trainer\.devices=2"
+    ):
+        check_ranks(trainer(strategy="fsdp", cpu_offload=True))
     monkeypatch.setattr(ranks, "world_size", lambda: 8)
     monkeypatch.setattr(ranks, "local_size", lambda: 4)
+    check_ranks(trainer(strategy="fsdp", cpu_offload=True))
     check_ranks(trainer(devices=4, nodes=2, batch_size=16, accumulate=2))
     check_ranks(trainer(strategy="fsdp", tensor_parallel=2, batch_size=4))
     with pytest.raises(ConfigError, match=r"multiple of 8: 8 ranks, trainer\.accumulate 1\. Take 16 or 24 \(given: 20"):
@@ -144,6 +149,19 @@ def test_without_a_plan_out_of_memory_is_told_with_what_needs_less(store, tiny_s
         train(Experiment.from_mapping(tiny_settings))
     for words in ("Tried to allocate 2.00 GiB", "4 of the batch", "trainer.accumulate=2 (2 at once)", "checkpointing"):
         assert words in str(caught.value).splitlines()[0]
+
+
+def test_one_process_is_not_told_to_offload(monkeypatch):
+    alone = what_needs_less(trainer(strategy="fsdp"))
+    assert "trainer.strategy=fsdp on several devices" in alone
+    assert "cpu_offload" not in alone
+    monkeypatch.setattr(ranks, "world_size", lambda: 2)
+    assert "trainer.cpu_offload=true" in what_needs_less(trainer(strategy="fsdp"))
+
+
+def test_a_setting_that_the_plan_does_not_know_is_no_advice(tiny_settings):
+    shared = Experiment.from_mapping(tiny_settings, {"trainer.strategy": "fsdp", "trainer.tensor_parallel": 2})
+    assert advice(shared, "32-true", 256, (32,), 2) == ""
 
 
 def test_advice_takes_no_longer_than_it_may(tiny_settings, monkeypatch):
