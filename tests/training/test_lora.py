@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import subprocess
 import sys
 
 import pytest
@@ -337,33 +336,8 @@ def test_without_the_library_it_says_what_to_install(store, tiny_settings, monke
 
 # ---------------------------------------------------------------------------------------------------- ranks
 
-SCRIPT = """
-import json, sys
-from pathlib import Path
 
-from ablate import ranks
-from ablate.config import Experiment
-from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
-
-
-def everything():
-    found = {}
-    for name, tree in json.loads(Path(sys.argv[1]).read_text()).items():
-        asked = iter(range(1, 1000))
-        result = train(Experiment.from_mapping(tree), hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
-        if name != "stopped":
-            result = train(stored_experiment(result.run_id, {}), Place(run_id=result.run_id))
-        found[name] = result.to_dict()
-    Path(sys.argv[2]).write_text(json.dumps(found))
-    return 0
-
-
-sys.exit(ranks.led(everything))
-"""
-
-
-def test_two_ranks_adapt_as_one_process_does(store, tiny_settings, torchrun, tmp_path):
+def test_two_ranks_adapt_as_one_process_does(store, tiny_settings, trained_by_two):
     """With ddp and with fsdp, stopped and continued, by one process too; of the donor only adapters' targets differ
     afterwards."""
     trainer = {**tiny_settings["trainer"], "precision": "32-true"}
@@ -374,14 +348,8 @@ def test_two_ranks_adapt_as_one_process_does(store, tiny_settings, torchrun, tmp
     ways = {"ddp": {"strategy": "ddp"}, "fsdp": {"strategy": "fsdp"}, "recomputed": again}
     ways["stopped"] = ways["fsdp"]
     trees = {name: experiment(alone.to_tree(), trainer=way).to_tree() for name, way in ways.items()}
-    file, given, out = tmp_path / "everything.py", tmp_path / "given.json", tmp_path / "out.json"
-    file.write_text(SCRIPT)
-    given.write_text(json.dumps(trees))
-    command = torchrun(str(file), str(given), str(out))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    results = trained_by_two(trees, stopped=["stopped"])
     before, expected = find(donor).state, find(one.run_id).state
-    results = json.loads(out.read_text())
     stopped = results["stopped"]["run_id"]
     assert set(find(stopped).state) == set(before)  # of shards
     results["stopped"] = train(stored_experiment(stopped, {}), Place(run_id=stopped)).to_dict()

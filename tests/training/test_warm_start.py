@@ -1,8 +1,5 @@
 """Copying parts of a donor and freezing parts: what is copied, what is never touched, and what is refused."""
 
-import json
-import subprocess
-
 import pytest
 import torch
 
@@ -305,32 +302,7 @@ def test_what_makes_no_sense_is_refused_before_a_run_begins(store, tiny_settings
     assert len(list((store / "runs").iterdir())) == before
 
 
-SCRIPT = """
-import json, sys
-from pathlib import Path
-
-from ablate import ranks
-from ablate.config import Experiment
-from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
-
-
-def everything():
-    found = {}
-    for name, tree in json.loads(Path(sys.argv[1]).read_text()).items():
-        asked = iter(range(1, 1000))
-        part = train(Experiment.from_mapping(tree), hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
-        rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
-        found[name] = rest.to_dict()
-    Path(sys.argv[2]).write_text(json.dumps(found))
-    return 0
-
-
-sys.exit(ranks.led(everything))
-"""
-
-
-def test_two_ranks_freeze_and_copy_as_one_process_does(store, tiny_settings, torchrun, tmp_path):
+def test_two_ranks_freeze_and_copy_as_one_process_does(store, tiny_settings, trained_by_two):
     trainer = {**tiny_settings["trainer"], "precision": "32-true"}
     trees = {"plain": {**tiny_settings, "trainer": trainer}}
     donor = train(experiment(trees["plain"], model__layers=1, norm="admin")).run_id
@@ -341,14 +313,8 @@ def test_two_ranks_freeze_and_copy_as_one_process_does(store, tiny_settings, tor
         trees[strategy] = {**tree, "trainer": {**trainer, "strategy": strategy}}
     again = {**trainer, "strategy": "fsdp", "activation_checkpointing": True, "gradient_clip_val": 10.0}
     trees["recomputed"] = {**tree, "trainer": again}
-    file, given, out = tmp_path / "everything.py", tmp_path / "given.json", tmp_path / "out.json"
-    file.write_text(SCRIPT)
-    given.write_text(json.dumps(trees))
-    command = torchrun(str(file), str(given), str(out))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     before, one = find(donor).state, find(alone.run_id).state
-    for name, result in json.loads(out.read_text()).items():
+    for name, result in trained_by_two(trees).items():
         assert result["metrics"]["val/loss"] == pytest.approx(alone.metrics["val/loss"], rel=1e-5), name
         state = find(result["run_id"]).state
         frozen = [n for n in state if n.startswith(("embed", "lm_head", "layers.0.mlp"))]
