@@ -240,18 +240,14 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _positive(text: str) -> int:
+def _positive(text: str, also: str = "") -> int:
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, given {text}")
+        raise argparse.ArgumentTypeError(f"must be {also}a whole number of at least 1, given {text}")
     return int(text)
 
 
 def _positive_or_auto(text: str) -> int | Literal["auto"]:
-    if text == "auto":
-        return "auto"
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be auto or a whole number of at least 1, given {text}")
-    return int(text)
+    return "auto" if text == "auto" else _positive(text, "auto or ")
 
 
 def _whole(text: str) -> int:

@@ -150,8 +150,8 @@ def _plan_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Names
 def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namespace) -> int:
     """Runs or continues one sweep after another until Ctrl-C, of which those `wanted` were asked for, and the others
     are what those start from; the worst exit status."""
+    from ablate.sweeping.files import is_shared
     from ablate.sweeping.stages import earlier
-    from ablate.sweeping.trees import STAGES
     from ablate.words import listed
 
     worst = 0
@@ -159,7 +159,7 @@ def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namesp
         if spec.name not in wanted:
             after = [other.name for other in specs if spec.name in earlier(other)]
             print(f"{spec.name} goes first: {listed(after)} start{'' if after[1:] else 's'} from its best trials.")
-            if words := [word for word in given.words if not word.startswith(STAGES)]:
+            if words := [word for word in given.words if is_shared(word.partition("=")[0])]:
                 print(f"  {' '.join(words)} holds for it too.")
         worst = max(worst, _run_sweep(spec, given, given.fresh and spec.name in wanted))
         if worst == 130:

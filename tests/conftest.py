@@ -1,5 +1,6 @@
 """Fixtures that several folders share: tiny models of every family, registries that a test may add to, and a store."""
 
+import json
 import os
 import sqlite3
 import sys
@@ -74,6 +75,14 @@ def tiny_settings():
 def vit_settings():
     """Those of a Vision Transformer."""
     return TINY_VIT
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    """Preference pairs: yes is better than no, whatever is asked."""
+    rows = [{"prompt": f"is it {n}?", "chosen": "yes", "rejected": "no"} for n in range(30)]
+    (tmp_path / "pairs.json").write_text(json.dumps(rows))
+    return str(tmp_path / "pairs.json")
 
 
 @pytest.fixture

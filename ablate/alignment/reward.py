@@ -10,16 +10,15 @@ import torch
 
 from ablate import tracking
 from ablate.alignment import measures
+from ablate.data.files import file_sha256
 from ablate.errors import AblateError, ConfigError, Problem
 from ablate.extras import library
-
-FOLDER = "hf"
-"""In the folder of a run: the model as `transformers` loads it."""
+from ablate.training.source import ALIGNED
 
 
 def reward_folder(given: str) -> Path:
     """Where a reward model lies, of its run or its folder. Raises AblateError."""
-    places = (Path(given).expanduser(), tracking.store_path() / "runs" / given / FOLDER)
+    places = (Path(given).expanduser(), tracking.store_path() / "runs" / given / ALIGNED)
     found = next((place for place in places if (place / "config.json").is_file()), None)
     if found is None:
         raise AblateError(
@@ -31,11 +30,8 @@ def reward_folder(given: str) -> Path:
 
 def sha256_of(given: str) -> str:
     """Of the weights of the reward model `given`, as they are stored. Raises AblateError where there is none."""
-    digest = hashlib.sha256()
-    for file in sorted(reward_folder(given).glob("*.safetensors")):
-        with file.open("rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
-    return digest.hexdigest()
+    files = sorted(reward_folder(given).glob("*.safetensors"))
+    return hashlib.sha256("".join(map(file_sha256, files)).encode()).hexdigest()
 
 
 def pinned_sha256(given: str, expected: str | None) -> str:

@@ -13,8 +13,8 @@ import torch
 
 from ablate import provenance, ranks, tracking
 from ablate.alignment import measures
-from ablate.alignment.methods import METHODS, Follower, Setting, fit
-from ablate.alignment.reward import FOLDER, load_reward, pinned_sha256
+from ablate.alignment.methods import EXTRA, METHODS, Follower, Setting, fit
+from ablate.alignment.reward import load_reward, pinned_sha256
 from ablate.config import Experiment
 from ablate.data import PairCorpus
 from ablate.errors import ConfigError, DataError, Problem
@@ -25,13 +25,12 @@ from ablate.training import warm_start
 from ablate.training.callbacks import Stop
 from ablate.training.checkpoints import Earlier
 from ablate.training.runs import run_folder
+from ablate.training.source import ALIGNED
 from ablate.training.speed import Speed
 from ablate.training.train import Ended, Hooks, Procedure
 
 if TYPE_CHECKING:
     from ablate.data import Corpus
-
-EXTRA = "rlhf"
 
 
 def procedure(reward: measures.Reward | None = None) -> Procedure:
@@ -102,7 +101,7 @@ def _aligned(
             fit(setting, prepared, follower)
         except Stop as stop:
             return Ended(stop.status, stop.reason, follower.step, follower.metrics, facts)
-        kept = run_folder(tracker.run_id) / FOLDER
+        kept = run_folder(tracker.run_id) / ALIGNED
         prepared.model.save_pretrained(kept)
         setting.tokenizer.save_pretrained(kept)
         if align.method != "reward":  # whose head is none of a language model

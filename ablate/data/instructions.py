@@ -12,7 +12,7 @@ from ablate.data.base import Corpus, DataConfig, data_kinds, split
 from ablate.data.making import combined, one_origin
 from ablate.data.objects import Objects, objects
 from ablate.data.order import permutation
-from ablate.data.tokenizers import Tokenizer, load_tokenizer
+from ablate.data.tokenizers import Tokenizer, load_tokenizer, of_a_run
 from ablate.data.turns import TEMPLATES, Columns, Turn, turns_of
 from ablate.errors import DataError
 from ablate.registry import Names
@@ -64,11 +64,7 @@ class Instructions(DataConfig):
             raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
         if self.val_split is not None and self.val_files:
             raise ValueError("both val_split and val_files are given; leave one out")
-        if self.tokenizer.startswith("bpe-"):
-            raise ValueError(
-                f"tokenizer {self.tokenizer} would be trained on the instructions. For that of a run: ablate export "
-                "RUN --to hf --output FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
-            )
+        of_a_run(self.tokenizer, "instructions")
         return self
 
     def load(self, cache: Path) -> Corpus:

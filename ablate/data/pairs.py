@@ -16,7 +16,7 @@ from ablate.data.base import Corpus, DataConfig, data_kinds, split
 from ablate.data.making import one_origin
 from ablate.data.objects import Objects, objects
 from ablate.data.preferences import Pair, pair_of, pairs
-from ablate.data.tokenizers import Tokenizer, load_tokenizer
+from ablate.data.tokenizers import Tokenizer, load_tokenizer, of_a_run
 from ablate.data.turns import TEMPLATES, Turn
 from ablate.errors import DataError
 from ablate.registry import Names
@@ -93,11 +93,7 @@ class Preferences(DataConfig):
         given = [name for name in ("subset", "revision") if getattr(self, name) is not None]
         if given and self.dataset is None:
             raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
-        if self.tokenizer.startswith("bpe-"):
-            raise ValueError(
-                f"tokenizer {self.tokenizer} would be trained on the pairs. For that of a run: ablate export RUN --to "
-                "hf --output FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
-            )
+        of_a_run(self.tokenizer, "pairs")
         return self
 
     def load(self, cache: Path) -> PairCorpus:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ablate.data.files import absolute, reason, suggestion
+from ablate.data.files import absolute, locked, reason, replace, suggestion
 from ablate.errors import DataError
 
 ACCEPTED = (
@@ -193,6 +193,24 @@ def tokenizer_of(data: Any, cache: Path) -> Tokenizer:
         found: Tokenizer = data.load_tokenizer(cache)
         return found
     return load_tokenizer(getattr(data, "tokenizer", "bytes"))
+
+
+def kept(text: str, cache: Path) -> Path:
+    """The file in `cache` of the tokenizer.json with this `text`, which has no place of its own."""
+    content = text.encode()
+    file = cache / "tokenizers" / f"{hashlib.sha256(content).hexdigest()}.json"
+    with locked(file):
+        replace(file, content)
+    return file
+
+
+def of_a_run(name: str, what: str) -> None:
+    """Raises ValueError for a tokenizer that would be trained on `what`, where a model comes with its own."""
+    if name.startswith("bpe-"):
+        raise ValueError(
+            f"tokenizer {name} would be trained on the {what}. For that of a run: ablate export RUN --to hf --output "
+            "FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
+        )
 
 
 def _from_json(path: Path) -> Tokenizer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 
 from ablate import tracking
 from ablate.data import Corpus
-from ablate.data.tokenizers import tokenizer_of
+from ablate.data.tokenizers import kept, tokenizer_of
 from ablate.diagnosing.data import everything, loaded, masked
 from ablate.diagnosing.opened import Opened, Opening, identity_of
 from ablate.diagnostics import Batch, Layers, Subject
@@ -112,10 +111,7 @@ def _tokenizer(name: str) -> str | None:
         return None
     with _in_words(name):  # an older form, which transformers turns into a tokenizer.json
         text = _transformers().AutoTokenizer.from_pretrained(name).backend_tokenizer.to_str()
-    file = tracking.cache_folder() / "tokenizers" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    return str(file)
+    return str(kept(text, tracking.cache_folder()))
 
 
 def _check(name: str, config: Any, corpus: Corpus, used: str | None, own: str | None, words: Sequence[str]) -> None:

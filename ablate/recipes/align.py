@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from ablate.alignment.config import AlignConfig
 from ablate.alignment.measures import Reward
 from ablate.alignment.run import procedure
 from ablate.config import Experiment
-from ablate.data.files import locked, replace
-from ablate.data.tokenizers import HuggingFace, tokenizer_of
+from ablate.data.tokenizers import HuggingFace, kept, tokenizer_of
 from ablate.errors import AblateError
 from ablate.sweeping.references import resolved
 from ablate.training.source import Source, find
@@ -116,8 +114,4 @@ def _tokenizer(source: Source) -> str:
         return name
     tokenizer = tokenizer_of(data, cache)
     assert isinstance(tokenizer, HuggingFace)
-    text = tokenizer.json.encode()
-    file = cache / "tokenizers" / f"{hashlib.sha256(text).hexdigest()}.json"
-    with locked(file):
-        replace(file, text)
-    return str(file)
+    return str(kept(tokenizer.json, cache))

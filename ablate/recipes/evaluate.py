@@ -168,12 +168,13 @@ def write(found: Sequence[Evaluated], file: str) -> None:
 
 def render(found: Sequence[Evaluated], console: Console) -> None:
     """One row for each model and metric, and below what did not fit into the context."""
-    compared, rows = differences(found), []
+    compared, rows, shown = differences(found), [], []
     for task in found[0].scores:
         for metric in found[0].scores[task].metrics:
             for one in found:
                 score, paired = one.scores[task], compared.get((one.name, task, metric))
                 error = score.stderr.get(metric)
+                shown.append(bool(paired and paired.shown))
                 rows.append(
                     (
                         task,
@@ -187,7 +188,10 @@ def render(found: Sequence[Evaluated], console: Console) -> None:
                     )
                 )
     right = ("questions", "shots", "score", "stderr", "less the first")
-    console.print(table(("task", "metric", "model", *right), rows, right))
+    made = table(("task", "metric", "model", *right), rows, right)
+    for row, is_shown in zip(made.rows, shown, strict=True):
+        row.style = "bold" if is_shown else None
+    console.print(made)
     if len(found) > 1:
         first = _short(found[0].name)
         console.print(f"less the first: paired over the questions with {first}, 95 % bootstrap interval.")

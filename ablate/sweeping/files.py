@@ -46,7 +46,7 @@ def with_earlier(
     `file`. Scale and `overrides` hold for those as well, but for the name and, in other files, for what is for a stage
     and for the adapters (`lora`), which go on what the earlier ones have trained."""
     same = {path: value for path, value in overrides.items() if path != "name"}
-    shared = {path: value for path, value in same.items() if _part(path) not in ("lora", "stages")}
+    shared = {path: value for path, value in overrides.items() if is_shared(path)}
     suffix = suffix_of(factor, model)
     ordered: dict[str, Sweep] = {}
 
@@ -66,9 +66,10 @@ def with_earlier(
     return list(ordered.values())
 
 
-def _part(path: str) -> str:
-    """What is set by a path of the command line: a part of the experiment, of which it may be a search, or a key."""
-    return path.removeprefix("search.").removeprefix("experiment.").partition(".")[0]
+def is_shared(path: str) -> bool:
+    """Whether what the command line sets there holds for the sweeps of other files that a sweep starts from."""
+    part = path.removeprefix("search.").removeprefix("experiment.").partition(".")[0]
+    return part not in ("name", "lora", "stages")
 
 
 def _beside(file: Path, name: str) -> tuple[Path, str | None] | None:

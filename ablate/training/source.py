@@ -21,6 +21,7 @@ from ablate.training.lora import merged
 from ablate.training.warm_start import freeze
 
 EXPORTED = "model.safetensors"  # of an export
+ALIGNED = "hf"  # in the folder of an aligned run: the model as transformers loads it
 PREFIX = "model."  # of the model in the state of a task
 
 
@@ -133,7 +134,7 @@ def _file(given: str) -> Path:
     found = next((p for p in places if p.is_file() or (p.is_dir() and p.suffix == ".ckpt")), None)
     if found is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
-        if (runs / given / "hf" / "config.json").is_file():  # of a policy there would be the weights beside
+        if (runs / given / ALIGNED / "config.json").is_file():  # of a policy there would be the weights beside
             raise AblateError(f"{given} is a reward model, which gives an answer one number: align.reward takes it.")
         text = f"{given} is neither a checkpoint nor a run that has one under {runs}."
         raise AblateError(

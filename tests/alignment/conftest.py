@@ -1,19 +1,9 @@
 """A model that was trained for a moment, and pairs of which the longer answer is the better one."""
 
-import json
-
 import pytest
 
 from ablate.config import Experiment
 from ablate.training.train import train
-
-
-@pytest.fixture
-def pairs(tmp_path):
-    """Yes is better than no, whatever is asked."""
-    rows = [{"prompt": f"is it {n}?", "chosen": "yes", "rejected": "no"} for n in range(20)]
-    (tmp_path / "pairs.json").write_text(json.dumps(rows))
-    return str(tmp_path / "pairs.json")
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_what_is_heard_and_tracked(aligned):
     assert (result.status, result.step, result.items_per_update) == ("completed", 4, 4)
     ((run_id, text, before),) = heard["started"]
     assert (run_id, before) == (result.run_id, 0)
-    assert "18 pairs to learn from, 2 held out" in text
+    assert "27 pairs to learn from, 3 held out" in text
     assert heard["progress"] == [1, 2, 3, 4]
     assert [step for step, _ in heard["validation"]] == [2, 4]
     assert heard["validation"][-1][1] == result.metrics
@@ -84,7 +84,7 @@ def test_the_command_line_runs_one_and_goes_on_with_one(aligned, tmp_path, capsy
     (tmp_path / "align.yaml").write_text(experiment.to_yaml())
     assert main(["train", str(tmp_path / "align.yaml")]) == 0
     told = capsys.readouterr().out
-    assert "18 pairs to learn from, 2 held out" in told
+    assert "27 pairs to learn from, 3 held out" in told
     assert "update 2/2: align/accuracy " in told
     stopped = run(experiment, hooks=Hooks(asked_to_stop=lambda: True)).run_id
     assert main(["train", "--resume", stopped]) == 0

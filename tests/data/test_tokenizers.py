@@ -10,7 +10,7 @@ import pytest
 import sentencepiece
 import tokenizers
 
-from ablate.data.tokenizers import load_tokenizer
+from ablate.data.tokenizers import kept, load_tokenizer
 from ablate.errors import DataError
 
 SENTENCES = ["the cat sat on the mat", "a dog and a cat", "the end of the text", "so it goes on and on"] * 5
@@ -196,3 +196,11 @@ def test_gated(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
     with pytest.raises(DataError, match=r"'some/model' is gated.*https://huggingface.co/some/model"):
         load_tokenizer("some/model")
+
+
+def test_a_tokenizer_without_a_place_is_kept_once(tmp_path):
+    text = word_tokenizer().to_str()
+    first, second = (kept(text, tmp_path) for _ in range(2))
+    assert first == second
+    assert load_tokenizer(str(first)).vocab_size == 5
+    assert kept(text.replace("cat", "dog"), tmp_path) != first

@@ -19,14 +19,6 @@ trl = pytest.importorskip("trl")
 
 
 @pytest.fixture
-def pairs(tmp_path):
-    """Yes is better than no, whatever is asked."""
-    rows = [{"prompt": f"is it {n}?", "chosen": "yes", "rejected": "no"} for n in range(30)]
-    (tmp_path / "pairs.json").write_text(json.dumps(rows))
-    return str(tmp_path / "pairs.json")
-
-
-@pytest.fixture
 def run(store, tiny_settings):
     """run(placement) -> the run of a model that was trained for a moment, with a context of 48 bytes."""
     data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}

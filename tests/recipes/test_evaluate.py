@@ -1,13 +1,17 @@
 """`ablate evaluate`: what is printed, what is in MLflow and what the report makes of it."""
 
+import io
 import json
 
 import pytest
 import torch
+from rich.console import Console
 
 from ablate import tracking
 from ablate.cli import main
 from ablate.config import Experiment
+from ablate.evaluation.scoring import Question, Score
+from ablate.recipes.evaluate import Evaluated, render
 from ablate.training.train import train
 
 pytest.importorskip("lm_eval")
@@ -26,6 +30,7 @@ def test_a_run_gets_its_scores_and_others_are_compared(store, tmp_path, tiny_set
     assert run.info.status == "FINISHED"
     assert run.data.tags["ablate.status"] == "completed"
     assert run.data.tags["ablate.evaluated"] == "piqa"
+    assert run.data.tags["ablate.evaluated.piqa"] == f"{len(QUESTIONS)} questions, 0 shots"
     history = tracking.client().get_metric_history(first.run_id, "eval/piqa/acc")
     assert [point.step for point in history] == [first.step * first.items_per_update]
     file = tracking.client().download_artifacts(first.run_id, "evaluation/piqa.json")
@@ -43,6 +48,22 @@ def test_a_run_gets_its_scores_and_others_are_compared(store, tmp_path, tiny_set
     said = capsys.readouterr().out
     assert "piqa  acc " in said
     assert "questions of piqa lost their beginning" in said  # a context of 32 bytes
+
+
+def test_the_comparison_of_two_runs_fits_a_terminal_and_what_is_shown_is_bold():
+    found = []
+    for name, values in {"0" * 32: [0, 0, 0, 1], "1" * 32: [1, 1, 1, 1], "2" * 32: [1, 0, 0, 1]}.items():
+        questions = [Question(str(n), {"acc": value}, []) for n, value in enumerate(values)]
+        found.append(Evaluated(name, name, {"piqa": Score("piqa", {"acc": sum(values) / 4}, {"acc": 0.2}, questions)}))
+    told = io.StringIO()
+    render(found, Console(file=told, width=80, force_terminal=True, color_system="standard"))
+    rows = [line for line in told.getvalue().splitlines() if "piqa" in line]
+    assert ["\x1b[1m" in row for row in rows] == [False, True, False]
+    for row, model, difference in zip(
+        rows, ("00000000", "11111111", "22222222"), (" -", "+0.7500", "+0.2500"), strict=True
+    ):
+        assert model in row
+        assert difference in row
 
 
 def test_mistakes_are_told(store, tmp_path, vit_settings, tiny_settings, task_data, capsys):  # noqa: F811

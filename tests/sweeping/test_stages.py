@@ -6,7 +6,7 @@ import yaml
 
 from ablate.cli import main
 from ablate.errors import ConfigError, SweepError
-from ablate.sweeping.files import load_sweeps, with_earlier
+from ablate.sweeping.files import is_shared, load_sweeps, with_earlier
 from ablate.sweeping.run import sweep
 from ablate.sweeping.simulation import simulate
 from ablate.sweeping.spec import Sweep
@@ -182,3 +182,12 @@ def test_a_size_of_a_file_is_found_by_its_whole_name(tmp_path):
     found = with_earlier(tmp_path / "two.yaml", specs, {})
     assert [spec.name for spec in found] == ["first-m", "second"]
     assert found[0].base("none").model.hidden == 32
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [("trainer.max_steps", True), ("search.optimizer.lr", True), ("lora", False), ("search.lora.rank", False),
+     ("experiment.lora.rank", False), ("name", False), ("stages.policy.seed", False)],
+)  # fmt: skip
+def test_what_the_command_line_says_holds_for_the_earlier_sweeps_but_what_is_for_the_later_alone(path, shared):
+    assert is_shared(path) == shared

@@ -5,6 +5,8 @@ import subprocess
 
 import pytest
 
+from ablate.tasks import Task
+
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -48,3 +50,17 @@ def trained_by_two(torchrun, tmp_path):
         return json.loads(out.read_text())
 
     return run
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The weights before the first update of each training that follows."""
+    seen = []
+    plain = Task.on_train_start
+
+    def note(self):
+        plain(self)
+        seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
+
+    monkeypatch.setattr(Task, "on_train_start", note)
+    return seen

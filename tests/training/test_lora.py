@@ -13,7 +13,6 @@ from ablate.data import IGNORED
 from ablate.errors import AblateError, ConfigError
 from ablate.models import models
 from ablate.norms import placements
-from ablate.tasks import Task
 from ablate.training.lora import Lora, adapt
 from ablate.training.runs import stored_experiment
 from ablate.training.source import find
@@ -70,20 +69,6 @@ def by_hand(state, scale):
 def donor(store, family_settings):
     """A model that was trained for a moment; its run."""
     return train(experiment(family_settings, seed=5)).run_id
-
-
-@pytest.fixture
-def begun(monkeypatch):
-    """The weights before the first update of each training that follows."""
-    seen = []
-    plain = Task.on_train_start
-
-    def note(self):
-        plain(self)
-        seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
-
-    monkeypatch.setattr(Task, "on_train_start", note)
-    return seen
 
 
 # ---------------------------------------------------------------------------------------------------- the layers

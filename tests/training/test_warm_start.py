@@ -6,7 +6,6 @@ import torch
 from ablate import tracking
 from ablate.config import Experiment
 from ablate.errors import AblateError, ConfigError
-from ablate.tasks import Task
 from ablate.training.runs import stored_experiment
 from ablate.training.source import find
 from ablate.training.train import Hooks, Place, train
@@ -40,20 +39,6 @@ def stop_at(step):
 def donor(store, family_settings):
     """A model without layers that was trained for a moment; its run."""
     return train(experiment(family_settings, model__layers=0, seed=5)).run_id
-
-
-@pytest.fixture
-def begun(monkeypatch):
-    """The weights before the first update of each training that follows."""
-    seen = []
-    plain = Task.on_train_start
-
-    def note(self):
-        plain(self)
-        seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
-
-    monkeypatch.setattr(Task, "on_train_start", note)
-    return seen
 
 
 def test_the_parts_are_the_donors_and_everything_else_starts_as_it_would_have(family_settings, donor, begun):
