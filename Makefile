@@ -41,7 +41,7 @@ format: $(BIN)/.dev ## put the code into its format
 	$(BIN)/ruff check --fix .
 
 docs: $(BIN)/.installed ## write docs/norms.md from the registry
-	$(BIN)/python -m ablate.reference > docs/norms.md
+	$(BIN)/python -m ablate.cli.norms_page > docs/norms.md
 
 ui: $(BIN)/.installed ## the MLflow UI on mlruns/, on loopback
 	$(BIN)/ablate ui --port $(PORT)

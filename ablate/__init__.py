@@ -15,29 +15,29 @@ from ablate import _torchvision
 _torchvision.install()
 
 if TYPE_CHECKING:
-    from ablate.config import Experiment as Experiment
-    from ablate.diagnosing.diagnose import Diagnosis as Diagnosis
-    from ablate.diagnosing.diagnose import diagnose as diagnose
-    from ablate.errors import AblateError as AblateError
-    from ablate.reporting.report import Report as Report
-    from ablate.reporting.report import report as report
-    from ablate.sweeping.run import sweep as sweep
-    from ablate.sweeping.spec import Sweep as Sweep
+    from ablate.config.errors import AblateError as AblateError
+    from ablate.diagnostics.run import Diagnosis as Diagnosis
+    from ablate.diagnostics.run import diagnose as diagnose
+    from ablate.experiment.tree import Experiment as Experiment
+    from ablate.reports.report import Report as Report
+    from ablate.reports.report import report as report
+    from ablate.sweeps.run import sweep as sweep
+    from ablate.sweeps.spec.sweep import Sweep as Sweep
     from ablate.training.train import Result as Result
     from ablate.training.train import train as train
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AblateError": "ablate.errors",
-    "Diagnosis": "ablate.diagnosing.diagnose",
-    "Experiment": "ablate.config",
-    "Report": "ablate.reporting.report",
+    "AblateError": "ablate.config.errors",
+    "Diagnosis": "ablate.diagnostics.run",
+    "Experiment": "ablate.experiment.tree",
+    "Report": "ablate.reports.report",
     "Result": "ablate.training.train",
-    "Sweep": "ablate.sweeping.spec",
-    "diagnose": "ablate.diagnosing.diagnose",
-    "report": "ablate.reporting.report",
-    "sweep": "ablate.sweeping.run",
+    "Sweep": "ablate.sweeps.spec.sweep",
+    "diagnose": "ablate.diagnostics.run",
+    "report": "ablate.reports.report",
+    "sweep": "ablate.sweeps.run",
     "train": "ablate.training.train",
 }
 __all__ = sorted([*_HOMES, "__version__"])

@@ -23,7 +23,7 @@ import torch
 from timing import between, positive
 
 from ablate import Experiment
-from ablate.training import diagnosing
+from ablate.diagnostics import callback
 from ablate.training.train import train
 
 CASES: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ CASES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Timed(diagnosing.LayerDiagnostics):
+class Timed(callback.LayerDiagnostics):
     """The callback, which notes how long it takes."""
 
     seconds = 0.0
@@ -87,7 +87,7 @@ def main() -> int:
     top.add_argument("--threads", type=positive, default=os.cpu_count() or 1)
     given = top.parse_args()
     torch.set_num_threads(given.threads)
-    diagnosing.LayerDiagnostics = Timed  # type: ignore[misc, assignment]
+    callback.LayerDiagnostics = Timed  # type: ignore[misc, assignment]
     print(f"threads {given.threads}; {given.runs} runs; all measurements at the default interval")
     print(f"{'case':10}{'% of the steps':>16}  {'range':18}{'figure, s':>10}")
     with tempfile.TemporaryDirectory() as folder:

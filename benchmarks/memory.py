@@ -19,9 +19,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ablate.sweeping import run
-from ablate.sweeping.spec import Sweep
-from ablate.sweeping.trials import ArmTrials
+from ablate.sweeps import run
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.spec.sweep import Sweep
 
 EXAMPLES = """examples:
   python benchmarks/memory.py                # 100 trials, minutes

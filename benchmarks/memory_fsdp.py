@@ -22,11 +22,11 @@ from torch.distributed.fsdp import fully_shard
 from torch.profiler import ProfilerActivity, profile
 
 from ablate import Experiment
-from ablate.planning.memory import Meter
-from ablate.planning.setup import Setup
-from ablate.planning.skeleton import blocks, count, skeleton
-from ablate.planning.tracing import checkpointed, loss
-from ablate.training.parallel import policies
+from ablate.estimate.memory import Meter
+from ablate.estimate.setup import Setup
+from ablate.estimate.skeleton import blocks, count, skeleton
+from ablate.estimate.tracing import checkpointed, loss
+from ablate.parallel.strategies import policies
 
 SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688, "layers": 8, "heads": 4}
 

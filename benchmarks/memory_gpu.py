@@ -21,12 +21,12 @@ import torch
 from timing import positive
 
 from ablate import Experiment
+from ablate.estimate.gpus import GIB
+from ablate.estimate.memory import Memory, Meter
+from ablate.estimate.setup import Setup
+from ablate.estimate.skeleton import blocks, count, skeleton
+from ablate.estimate.tracing import checkpointed, loss
 from ablate.models import Model
-from ablate.planning.gpus import GIB
-from ablate.planning.memory import Memory, Meter
-from ablate.planning.setup import Setup
-from ablate.planning.skeleton import blocks, count, skeleton
-from ablate.planning.tracing import checkpointed, loss
 
 VOCABULARY, UPDATES = 32000, 3
 TOLERANCE = 0.10

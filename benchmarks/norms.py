@@ -22,9 +22,9 @@ from rich.table import Table
 from timing import Pairs, Run, alternating, between, nothing, positive, seconds
 from torch import nn
 
-from ablate.errors import AblateError
+from ablate.config.errors import AblateError
+from ablate.config.plugins import load
 from ablate.norms import NormLayer, norm_layers
-from ablate.plugins import load
 
 EXAMPLES = """examples:
   python benchmarks/norms.py                                     # every norm, eager and compiled, float32 and bfloat16

@@ -22,8 +22,8 @@ from torch.optim import Optimizer
 
 from ablate import Experiment
 from ablate.data import BatchDataset, Corpus
-from ablate.planning.gpus import GIB, present
-from ablate.planning.skeleton import count, skeleton
+from ablate.estimate.gpus import GIB, present
+from ablate.estimate.skeleton import count, skeleton
 from ablate.tasks import Task, tasks
 
 SIZES = ("llama-71m", "llama-130m", "llama-250m", "llama-1b", "vit-tiny", "vit-small")

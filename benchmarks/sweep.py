@@ -48,7 +48,7 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
     import torch
     from rich.console import Console
 
-    import ablate.sweeping.preload  # noqa: F401 - what trials need, which a sweep's worker server imports too
+    import ablate.sweeps.preload  # noqa: F401 - what trials need, which a sweep's worker server imports too
     from ablate import Experiment, Sweep, sweep, train
 
     torch.set_num_threads(1)

@@ -22,7 +22,7 @@ from pathlib import Path
 from timing import Spread, between, positive
 
 from ablate import Sweep, sweep, tracking
-from ablate.planning.gpus import GIB
+from ablate.estimate.gpus import GIB
 
 
 def spec(given: argparse.Namespace, trials: int) -> Sweep:
@@ -63,7 +63,7 @@ def main() -> int:
     import torch
     from rich.console import Console
 
-    from ablate.sweeping.sharing import largest, workers_on_gpus
+    from ablate.sweeps.gpu_sharing import largest, workers_on_gpus
 
     if not given.cpu and not torch.cuda.is_available():
         print("benchmarks/workers_gpu.py needs a GPU, or --cpu; torch finds none", file=sys.stderr)

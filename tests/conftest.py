@@ -9,9 +9,10 @@ from contextlib import closing
 import pytest
 import torch
 
-from ablate import plugins, tracking
-from ablate.config import Experiment
-from ablate.registry import Registry
+from ablate import tracking
+from ablate.config import plugins
+from ablate.config.registry import Registry
+from ablate.experiment.tree import Experiment
 
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     # each test process on a core of its own: trials with as many threads as there are cores would fight for them

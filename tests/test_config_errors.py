@@ -6,11 +6,13 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field, ValidationError
 
-from ablate.config import Experiment, build, merge
+from ablate.config.base import Config
+from ablate.config.building import build
+from ablate.config.errors import AblateError, ConfigError
+from ablate.config.merging import merge
 from ablate.data import data_kinds
-from ablate.errors import AblateError, ConfigError
-from ablate.registry import Config
-from ablate.sweeping.spec import Sweep
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.sweep import Sweep
 
 load = Experiment.from_mapping
 

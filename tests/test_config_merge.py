@@ -4,14 +4,15 @@ import itertools
 
 import pytest
 
-from ablate.config import Experiment, merge
+from ablate.config.merging import merge
+from ablate.config.yaml import parse_overrides
+from ablate.experiment.trainer import TrainerConfig
+from ablate.experiment.tree import Experiment
 from ablate.models.llama import Llama
 from ablate.norms.by_depth import Mix
 from ablate.norms.layers import LayerNorm, RMSNorm
 from ablate.norms.placements import DeepNorm, Post
-from ablate.reading import parse_overrides
-from ablate.training.optim import Adam
-from ablate.training.trainer import TrainerConfig
+from ablate.optim.optimizers import Adam
 
 load = Experiment.from_mapping
 

@@ -8,10 +8,10 @@ import pytest
 import yaml
 
 from ablate.cli import parser
-from ablate.config import Experiment
-from ablate.reading import file_and_overrides
-from ablate.sweeping.files import load_sweeps
-from ablate.sweeping.spec import Sweep
+from ablate.config.yaml import file_and_overrides
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.sweep import Sweep
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

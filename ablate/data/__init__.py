@@ -1,13 +1,13 @@
 """Data: kinds, corpora, and the order in which they are read."""
 
 from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds, split
-from ablate.data.corpora import PRESETS
-from ablate.data.images import Digits, ImageDataset, ImageFiles, ImageFolder
-from ablate.data.instructions import Instructions
+from ablate.data.conversations.instructions import Instructions
+from ablate.data.conversations.pairs import PairCorpus, Pairs, Preferences
+from ablate.data.images.kinds import Digits, ImageDataset, ImageFiles, ImageFolder
 from ablate.data.order import PermutedBatches, SequentialBatches, loader, permutation
-from ablate.data.pairs import PairCorpus, Pairs, Preferences
-from ablate.data.text import Text, Topics
-from ablate.data.tokenizers import Tokenizer, load_tokenizer
+from ablate.data.text.kinds import Text, Topics
+from ablate.data.text.presets import PRESETS
+from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 
 __all__ = [
     "IGNORED",

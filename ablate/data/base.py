@@ -14,9 +14,10 @@ from pydantic import Field
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from ablate.config.base import Kind
+from ablate.config.errors import DataError
+from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, loader, permutation
-from ablate.errors import DataError
-from ablate.registry import Kind, Registry
 
 Batch = tuple[Tensor, Tensor]
 

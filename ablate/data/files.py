@@ -14,7 +14,7 @@ from typing import Any
 
 from filelock import FileLock
 
-from ablate.errors import DataError, did_you_mean
+from ablate.config.errors import DataError, did_you_mean
 
 
 def absolute(name: str | Path) -> Path:

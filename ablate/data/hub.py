@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ablate.config.errors import DataError
 from ablate.data.files import absolute, locked, reason, replace, suggestion
-from ablate.errors import DataError
 
 TIMEOUT = 10.0
 """Seconds until the hub is said to be out of reach."""

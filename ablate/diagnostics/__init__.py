@@ -3,21 +3,21 @@
 Each measurement is one class in a module of its own; importing the package registers them, in the order of these lines.
 """
 
-from ablate.diagnostics.angular import Angular, angular_distance
+from ablate.diagnostics.measures.angular import Angular, angular_distance
 
 # isort: split
-from ablate.diagnostics.pruning import Pruning
+from ablate.diagnostics.measures.pruning import Pruning
 
 # isort: split
-from ablate.diagnostics.gradients import Gradients
-from ablate.diagnostics.jacobian import Jacobian
-from ablate.diagnostics.variance import Variance
+from ablate.diagnostics.measures.gradients import Gradients
+from ablate.diagnostics.measures.jacobian import Jacobian
+from ablate.diagnostics.measures.variance import Variance
 
 # isort: split
-from ablate.diagnostics.layers import Layers
-from ablate.diagnostics.measurement import Measurement, Metric, Options, Result, chosen, measurements, register
+from ablate.diagnostics.measures.base import Measurement, Metric, Options, Result, chosen, measurements, register
+from ablate.diagnostics.measures.layers import Layers
+from ablate.diagnostics.measures.subject import Batch, Subject
 from ablate.diagnostics.streaming import measure
-from ablate.diagnostics.subject import Batch, Subject
 
 __all__ = [
     "Angular",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ablate.diagnostics.measurement import Result
-from ablate.reporting import style
+from ablate.diagnostics.measures.base import Result
+from ablate.reports import style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -208,7 +208,7 @@ def _folded(label: str, width: int = 34) -> str:
 
 def overview(results: Mapping[str, Result], history: Mapping[str, Mapping[int, Sequence[float]]], unit: str) -> Figure:
     """One run: what each number of the layers did in training, a map each, and the angular distances at the end."""
-    from ablate.diagnostics.measurement import measurements
+    from ablate.diagnostics.measures.base import measurements
 
     labels = {column: label for kind in measurements.values() for column, label in kind.columns.items()}
     maps = {name: result for name, result in results.items() if any("distance" in row for row in result.rows)}

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ablate.data.progress import progress
-from ablate.diagnostics.measurement import DEFAULT, Measurement, Options, Result
-from ablate.diagnostics.subject import Subject
+from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result
+from ablate.diagnostics.measures.subject import Subject
 
 SAVED_EVERY = 20.0
 """Seconds between two writings of what has been measured so far."""

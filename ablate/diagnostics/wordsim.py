@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate import tracking
-from ablate.data.tokenizers import Tokenizer, tokenizer_of
-from ablate.errors import AblateError, DataError
-from ablate.training.source import Source, find
+from ablate.config.errors import AblateError, DataError
+from ablate.data.text.tokenizers import Tokenizer, tokenizer_of
+from ablate.training.trained import Source, find
 
 LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
 """What is measured -> the matrix, one row for each token."""

@@ -1,5 +1,5 @@
 """Scores of trained language models on downstream tasks, as lm-evaluation-harness defines these."""
 
-from ablate.evaluation.config import EvaluationConfig
+from ablate.experiment.evaluation import EvaluationConfig
 
 __all__ = ["EvaluationConfig"]

@@ -12,8 +12,8 @@ from lm_eval.models.huggingface import HFLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from torch import Tensor, nn
 
-from ablate.data.tokenizers import Tokenizer
-from ablate.errors import AblateError
+from ablate.config.errors import AblateError
+from ablate.data.text.tokenizers import Tokenizer
 
 Request = tuple[Any, list[int], list[int]]
 """(texts, or None of a part of a long text; tokens of the context; tokens of the answer)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.errors import DataError
+from ablate.config.errors import DataError
 
 if TYPE_CHECKING:
     from datasets import Dataset

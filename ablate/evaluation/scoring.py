@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from ablate.errors import AblateError
+from ablate.config.errors import AblateError
+from ablate.config.extras import library
 from ablate.evaluation.tasks import load, quiet
-from ablate.extras import library
-from ablate.undisturbed import undisturbed
+from ablate.training.undisturbed import undisturbed
 
 if TYPE_CHECKING:
-    from ablate.data.tokenizers import Tokenizer
+    from ablate.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def score(
 
     Args:
         model: token ids [batch, seq] -> logits [batch, seq, vocabulary]; padding stands on the right.
-        tokenizer: of the run (`ablate.exporting.tokenizer.of`).
+        tokenizer: of the run (`ablate.export.tokenizer.of`).
         tasks: names, such as arc_easy; or what `ablate.evaluation.tasks.load` gave of them, to load them once.
         length: tokens of the context, `data.seq_len`.
         task_data: a folder with the data of the tasks; None: the hub.

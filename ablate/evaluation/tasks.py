@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ablate.errors import AblateError, DataError, did_you_mean
+from ablate.config.errors import AblateError, DataError, did_you_mean
+from ablate.config.extras import library
 from ablate.evaluation.local import find
-from ablate.extras import library
 
 SEED = 1234
 """Of the choice of solved examples: the harness's own."""

@@ -9,8 +9,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from ablate.config.base import Kind
+from ablate.config.registry import Registry
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
-from ablate.registry import Kind, Registry
 
 _WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.errors import ConfigError, Problem
+from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, ModelConfig, QKVNorm, models, site_of, sublayer_parts
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ablate import ranks
+from ablate.distributed import ranks
 from ablate.norms.placement import Placement, Site, placements
 from ablate.norms.residuals import Sublayer
 

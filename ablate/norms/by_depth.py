@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_serializer, field_validator, model_validator
 from torch import Tensor, nn
 
+from ablate.config.base import Config
 from ablate.norms.placement import Placement, Problems, Site, Stack, placements
 from ablate.norms.placements import Post, Pre
-from ablate.registry import Config
 
 _SHARED = ("layer", "final_norm")
 _DEEP = 1 << 20  # layers, in the place of none: every share of them that is not 0 has the first

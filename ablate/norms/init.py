@@ -9,8 +9,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from ablate.config.base import Kind
+from ablate.config.registry import Registry
 from ablate.norms.placement import Placement, Problems, Stack
-from ablate.registry import Kind, Registry
 
 OUTPUTS = ("o", "down")  # the projections that write to the residual stream
 

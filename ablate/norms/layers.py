@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.registry import Kind, Registry
+from ablate.config.base import Kind
+from ablate.config.registry import Registry
 
 
 class NormLayer(Kind):

@@ -18,8 +18,9 @@ from typing import Annotated, Any, ClassVar
 
 from torch import Tensor, nn
 
+from ablate.config.base import Kind
+from ablate.config.registry import Registry
 from ablate.norms.layers import NormLayer, RMSNorm, norm_layers
-from ablate.registry import Kind, Registry
 
 Problems = list[tuple[tuple[str, ...], str, Any]]
 """What is wrong with a configuration: (path, message, given)."""

@@ -8,9 +8,9 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor
 
-from ablate import ranks
-from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import own_name
 

@@ -7,10 +7,10 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from ablate import ranks
-from ablate.config import Experiment
+from ablate.config.errors import ConfigError, Problem
 from ablate.data import Corpus
-from ablate.errors import ConfigError, Problem
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.tasks.base import Compiled, Task
 

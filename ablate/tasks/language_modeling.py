@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from ablate import ranks
-from ablate.config import Experiment
 from ablate.data import IGNORED, Corpus, ValSet
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.tasks.base import Compiled, Task
 

@@ -7,8 +7,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.data import Corpus
-from ablate.metrics import averaged
 from ablate.tasks import Task
+from ablate.tasks.metrics import averaged
 
 
 class WeightAverage(Callback):

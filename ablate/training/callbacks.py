@@ -11,9 +11,9 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
-from ablate import ranks
+from ablate.distributed import ranks
 from ablate.tasks import Task
-from ablate.tracking import STEP_METRIC, Tracker
+from ablate.tracking.tracker import STEP_METRIC, Tracker
 
 
 class Stop(Exception):  # noqa: N818 - not an error

@@ -15,12 +15,13 @@ import torch
 from filelock import FileLock, Timeout
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from ablate import ranks
-from ablate.config import Experiment, leaves
-from ablate.errors import ConfigError, Problem, StoreError
-from ablate.tracking import Tracker
-from ablate.training import sharded
-from ablate.training.trainer import HOW
+from ablate.config.errors import ConfigError, Problem, StoreError
+from ablate.config.merging import leaves
+from ablate.distributed import ranks
+from ablate.experiment.trainer import HOW
+from ablate.experiment.tree import Experiment
+from ablate.parallel import sharded
+from ablate.tracking.tracker import Tracker
 
 CHECKPOINT = "last.ckpt"
 PREVIOUS = "previous.ckpt"  # the one before it, while the run goes on

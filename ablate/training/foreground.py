@@ -6,8 +6,9 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ablate import ranks, slurm, tracking
-from ablate.config import Experiment
+from ablate import tracking
+from ablate.distributed import groups, ranks, slurm
+from ablate.experiment.tree import Experiment
 from ablate.training.runs import run_name
 from ablate.training.train import Hooks, Place, Procedure, Result, train
 
@@ -47,7 +48,7 @@ def train_in_foreground(
 
     def started(run: str, text: str, before: Earlier) -> None:
         asked.training = True
-        slurm.remember(tracking.store(), run)
+        slurm.remember(tracking.open_store(), run)
         console.print(f"run {run}: {text}", markup=False)
         begun.append(run)
         if run_id and not before.updates and not experiment.align:
@@ -70,13 +71,13 @@ def train_in_foreground(
         try:
             result = train(experiment, Place(run_id=run_id), hooks, procedure)
         except ranks.Lost as error:
-            again = f" Go on with: {ranks.command()} train --resume {begun[0]}" if begun else ""
+            again = f" Go on with: {groups.command()} train --resume {begun[0]}" if begun else ""
             raise ranks.Lost(f"{error}{again}") from None
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
     )
     if result.status == "interrupted":
-        console.print(f"Go on with: {ranks.command()} train --resume {result.run_id}", markup=False)
+        console.print(f"Go on with: {groups.command()} train --resume {result.run_id}", markup=False)
         if told := slurm.requeue(asked.signals):
             console.print(told, markup=False)
     else:

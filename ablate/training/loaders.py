@@ -7,9 +7,9 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
-from ablate.config import Experiment
+from ablate.config.errors import DataError
 from ablate.data import BatchDataset, Corpus, SequentialBatches, loader
-from ablate.errors import DataError
+from ablate.experiment.tree import Experiment
 
 
 def plain(error: DataError) -> DataError:

@@ -11,10 +11,13 @@ from typing import Any
 
 import yaml
 
-from ablate import plugins, remote, tracking
-from ablate.config import Experiment, leaves
-from ablate.errors import AblateError
-from ablate.training.trainer import HOW
+from ablate import tracking
+from ablate.config import plugins
+from ablate.config.errors import AblateError
+from ablate.config.merging import leaves
+from ablate.experiment.trainer import HOW
+from ablate.experiment.tree import Experiment
+from ablate.tracking import remote_files
 
 _KEPT = "kept"  # beside a checkpoint that other runs start from
 
@@ -33,20 +36,20 @@ def copied(experiment: Experiment, run_id: str) -> str:
     with tempfile.TemporaryDirectory() as made:
         config = Path(made) / "config.yaml"
         config.write_text(experiment.to_yaml(), encoding="utf-8")
-        remote.copy({"config.yaml": config, CHECKPOINT: folder / CHECKPOINT}, url)
+        remote_files.copy({"config.yaml": config, CHECKPOINT: folder / CHECKPOINT}, url)
     return url
 
 
 def discard_checkpoint(run_id: str) -> None:
     """Removes a run's checkpoints, if there are any and no other run starts from them."""
-    folder = tracking.store() / "runs" / run_id
+    folder = tracking.open_store() / "runs" / run_id
     if not (folder / _KEPT).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def keep_checkpoint(run_id: str) -> None:
     """From here on a run's checkpoint stays: other runs start from it."""
-    folder = tracking.store() / "runs" / run_id
+    folder = tracking.open_store() / "runs" / run_id
     if folder.is_dir():
         (folder / _KEPT).touch()
 

@@ -13,25 +13,29 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from ablate import plugins, provenance, ranks, remote, tracking
-from ablate.config import Experiment
-from ablate.errors import ConfigError, DataError, OutOfMemory, Problem
-from ablate.extras import library
-from ablate.training import accounting, warm_start
+from ablate import tracking
+from ablate.config import plugins
+from ablate.config.errors import ConfigError, DataError, OutOfMemory, Problem
+from ablate.config.extras import library
+from ablate.distributed import groups, ranks
+from ablate.estimate import formulas
+from ablate.experiment.tree import Experiment
+from ablate.post_training import warm_start
+from ablate.tracking import provenance, remote_files
+from ablate.training.precision import Speed, choose_speed
 from ablate.training.runs import copied, plugin_tag, run_folder, run_name
-from ablate.training.speed import Speed, choose_speed
 from ablate.training.trainer import build_trainer, check_ranks, what_needs_less
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
 
-    from ablate.config import Tree
+    from ablate.config.merging import Tree
     from ablate.data import Corpus
+    from ablate.diagnostics.callback import LayerDiagnostics
     from ablate.models import Model
     from ablate.tasks import Task
     from ablate.training.callbacks import Validations
     from ablate.training.checkpoints import Checkpoint, Earlier
-    from ablate.training.diagnosing import LayerDiagnostics
     from ablate.training.loaders import Loaders
 
 
@@ -116,24 +120,24 @@ def train(
     experiment: Experiment, place: Place = Place(), hooks: Hooks = Hooks(), procedure: Procedure | None = None
 ) -> Result:
     """Trains `experiment`, tracked in MLflow, and returns how it ended. `procedure` is how, if not by Lightning:
-    `ablate.running.run` chooses.
+    `ablate.training.procedures.run` chooses.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
     that it would have had. On rank 0 of a group (see `ablate.ranks`) all ranks train it together.
     """
-    from ablate.training import parallel
+    from ablate.parallel import strategies
     from ablate.training.checkpoints import PREVIOUS, alone, remove
 
     begin = time.perf_counter()
     if procedure is None and experiment.align:
-        raise ConfigError([Problem("align", "is not for train: ablate.running.run takes every experiment")])
+        raise ConfigError([Problem("align", "is not for train: ablate.training.procedures.run takes every experiment")])
     procedure = procedure or LIGHTNING
     check_ranks(experiment.trainer)
-    if found := parallel.problems(experiment):
+    if found := strategies.problems(experiment):
         raise ConfigError(found)
     if experiment.trainer.copy_to:
-        remote.check(experiment.trainer.copy_to)
+        remote_files.check(experiment.trainer.copy_to)
     corpus = experiment.data.load(tracking.cache_folder())
     if not place.run_id:
         experiment = procedure.pinned(experiment, corpus)
@@ -163,13 +167,13 @@ def train(
         if status != "interrupted":
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
-    items = accounting.items_per_update(experiment)
+    items = formulas.items_per_update(experiment)
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
 
 
 def _less_memory(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
     """What the plan says of the memory, or, where there is none, which settings need less."""
-    from ablate.planning.advice import advice
+    from ablate.estimate.advice import advice
 
     classes = getattr(experiment.model, "vocab_size", None) or corpus.classes
     told = advice(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
@@ -236,9 +240,9 @@ def _run(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking
     threads = torch.get_num_threads()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    costs = accounting.facts(_blank(experiment, corpus), experiment)
-    with ranks.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
-        with ranks.ready():
+    costs = formulas.facts(_blank(experiment, corpus), experiment)
+    with groups.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
+        with groups.ready():
             prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
         parameters = sum(p.numel() for p in prepared.task.model.parameters())
         if hooks.started:
@@ -295,8 +299,8 @@ def _prepare(
     begins: bool,
 ) -> _Prepared:
     """`begins`: not from a checkpoint."""
+    from ablate.parallel import strategies
     from ablate.tasks import tasks
-    from ablate.training import parallel
     from ablate.training.callbacks import Curves, Interrupt, Validations
     from ablate.training.checkpoints import Checkpoint
     from ablate.training.loaders import Loaders
@@ -310,11 +314,11 @@ def _prepare(
         )
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
-    model, recipes = parallel.built(experiment, corpus)
+    model, recipes = strategies.built(experiment, corpus)
     copied = warm_start.begin(model, experiment, recipes, copies=begins)
     if experiment.trainer.activation_checkpointing:
-        parallel.checkpoint_activations(model)
-    strategy = parallel.strategy(experiment, speed, recipes)
+        strategies.checkpoint_activations(model)
+    strategy = strategies.strategy(experiment, speed, recipes)
     task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
     task.copied = copied
     curves = Curves(tracker, hooks.progress)
@@ -327,11 +331,11 @@ def _prepare(
         callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
     diagnostics = None
     if experiment.trainer.diagnose.names and experiment.model.layers:
-        from ablate.training.diagnosing import LayerDiagnostics
+        from ablate.diagnostics.callback import LayerDiagnostics
 
         callbacks.insert(callbacks.index(validations), diagnostics := LayerDiagnostics(task, corpus, curves))
     if experiment.evaluation.tasks:
-        from ablate.training.downstream import Downstream
+        from ablate.evaluation.callback import Downstream
 
         callbacks.append(Downstream(experiment, curves))
     if hooks.asked_to_stop or ranks.world_size() > 1:
@@ -342,12 +346,12 @@ def _prepare(
 
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     """(status, reason) of training, from a checkpoint where one is given."""
-    from ablate.training import parallel
+    from ablate.parallel import strategies
     from ablate.training.callbacks import Stop
     from ablate.training.loaders import plain
 
     trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
-    loaded = checkpoint and parallel.loadable(checkpoint, task.experiment, task)
+    loaded = checkpoint and strategies.loadable(checkpoint, task.experiment, task)
     try:
         trainer.fit(task, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
         if prepared.validations.step < task.experiment.trainer.max_steps:
@@ -370,7 +374,7 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
 def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:
     """What the ranks above 0 do while rank 0 trains: the same on their parts of each batch, and nothing else."""
     torch.set_num_threads(threads)
-    with ranks.ready():
+    with groups.ready():
         experiment = Experiment.from_mapping(tree)
         corpus = experiment.data.load(tracking.cache_folder())
         prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), checkpoint is None)

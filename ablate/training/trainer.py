@@ -5,94 +5,15 @@ from __future__ import annotations
 import logging
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
-
-from ablate import ranks
-from ablate.diagnostics.config import DiagnoseConfig
-from ablate.errors import ConfigError, Problem
-from ablate.registry import Config
+from ablate.config.errors import ConfigError, Problem
+from ablate.distributed import ranks
+from ablate.experiment.trainer import TrainerConfig
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
     from lightning.pytorch.strategies import Strategy
-
-
-class TrainerConfig(Config):
-    """How long, in what batches and in what precision to train. Names are Lightning's where it has one."""
-
-    max_steps: int = Field(300, gt=0)
-    """Optimizer updates."""
-    batch_size: int = Field(16, gt=0)
-    """Sequences or images in one update, over all devices and accumulated batches."""
-    accumulate: int = Field(1, gt=0)
-    """Batches whose gradients are accumulated into one update of `batch_size`."""
-    gradient_clip_val: float | None = Field(None, gt=0)
-    """Largest norm of the whole gradient. None: no clipping, the papers' setting."""
-    val_check_interval: int | None = Field(None, gt=0)
-    """Updates between two validations; there is always one after the last update. None: six in a run."""
-    log_every_n_steps: int = Field(10, gt=0)
-    """Updates between two points of the training curves, and two looks for divergence."""
-    diverge_factor: float = Field(3.0, gt=1)
-    """A training loss above this many times the loss of guessing evenly, or not finite, ends the run as diverged."""
-    precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"] = "auto"
-    """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
-    weights and moments are bfloat16 as well. auto: autocast where it pays."""
-    compile: Literal["auto", "reduce-overhead"] | bool = "auto"
-    """Whether torch.compile makes one program of model and loss. auto: where it repays the time that it takes.
-    reduce-overhead: with CUDA graphs as well, for models so small that a GPU waits for what is to be launched; on one
-    device."""
-    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp:
-    a shard of every weight, gradient and moment too. auto: ddp. One process has nothing to share."""
-    devices: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
-    """Processes on each machine, each with a GPU of its own where there are GPUs. auto: as many as there are, one
-    without torchrun."""
-    nodes: int | None = Field(None, gt=0)
-    """Machines. None: as many as torchrun says."""
-    tensor_parallel: int = Field(1, gt=0)
-    """With fsdp: neighbouring processes that share each matrix, and a part of the batch. 1: none do."""
-    activation_checkpointing: bool = False
-    """Whether each block keeps its input alone and computes the rest again in the backward pass: less memory, a third
-    more time."""
-    cpu_offload: bool = False
-    """With fsdp on several devices: whether the shards, and the optimizer with them, are in the memory of the host."""
-    ema_decay: float | None = Field(None, gt=0, lt=1)
-    """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
-    the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
-    copy_to: str | None = Field(None, pattern="://")
-    """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
-    run's id; of a sweep that of each arm's best trial. None: it stays in the store alone."""
-    num_workers: int = Field(0, ge=0)
-    """Processes that load the data. 0: the training process itself."""
-    diagnose: DiagnoseConfig = DiagnoseConfig()
-    """What is measured on the layers in training."""
-
-    def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong between these fields: (path, message, given)."""
-        found: list[tuple[tuple[str, ...], str, Any]] = []
-        if self.batch_size % self.accumulate:
-            divisors = [n for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
-            near = [n for n in divisors if n < self.accumulate][-1:] + [n for n in divisors if n > self.accumulate][:1]
-            text = f"must divide trainer.batch_size ({self.batch_size}). Take {' or '.join(map(str, near))}"
-            found.append((("accumulate",), text, self.accumulate))
-        if self.compile == "reduce-overhead" and self.accumulate > 1:  # a graph writes its gradients to one place
-            text = "needs trainer.accumulate=1: a CUDA graph writes over the gradients that are being accumulated"
-            found.append((("compile",), text, self.compile))
-        if self.strategy != "fsdp":
-            alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False}
-            given = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
-            found += [((name,), "needs trainer.strategy=fsdp", value) for name, value in given.items()]
-        elif self.ema_decay is not None:
-            found.append((("ema_decay",), "needs whole weights on each device: trainer.strategy=ddp", self.ema_decay))
-        asked = self.diagnose.problems(fsdp=self.strategy == "fsdp")
-        return found + [(("diagnose", *path), text, given) for path, text, given in asked]
-
-    @property
-    def validation_interval(self) -> int:
-        """Updates between two validations, at most `max_steps`."""
-        return min(self.val_check_interval or max(1, -(-self.max_steps // 6)), self.max_steps)
 
 
 def quiet_lightning() -> None:
@@ -102,16 +23,6 @@ def quiet_lightning() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"lightning\..*")
     warnings.filterwarnings("ignore", message=r".*(does not have many workers|TF32|isinstance\(treespec).*")
-
-
-HOW = tuple(
-    f"trainer.{name}"
-    for name in (
-        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers",
-        "copy_to",
-    )
-)  # fmt: skip
-"""Fields that change where a run is computed and not what: it may go on with others."""
 
 
 def check_ranks(config: TrainerConfig, source: str = "the configuration") -> None:

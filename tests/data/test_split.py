@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from ablate.config.errors import DataError
 from ablate.data import data_kinds, split
-from ablate.errors import DataError
 
 
 @pytest.mark.parametrize(("n", "fraction", "held_out"), [(100, 0.05, 5), (2, 0.05, 1), (2, 0.99, 1), (10, 0.99, 9)])

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from ablate.config.errors import DataError
 from ablate.data import Text
-from ablate.errors import DataError
 
 
 def fails(tmp_path, match, name="a.txt", content=None, **fields):
@@ -108,9 +108,11 @@ def test_unreadable(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(tmp_path), "open", refuse)
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-        patch.setattr("ablate.data.sources.content_fingerprint", lambda *_: "known")
+        patch.setattr("ablate.data.text.sources.content_fingerprint", lambda *_: "known")
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-    monkeypatch.setattr("ablate.data.making.resolve", lambda names, *_: [tmp_path / "gone.txt" for _ in names])
+    monkeypatch.setattr(
+        "ablate.data.text.preparation.resolve", lambda names, *_: [tmp_path / "gone.txt" for _ in names]
+    )
     with pytest.raises(DataError, match=r"gone.txt cannot be read: No such file"):
         Text(files="gone.txt").load(tmp_path)
 
@@ -135,7 +137,7 @@ def test_too_short_validation(tmp_path):
 
 def test_file_changes_while_it_is_read(tmp_path, monkeypatch):
     (tmp_path / "a.txt").write_text("x" * 100)
-    from ablate.data import sources
+    from ablate.data.text import sources
 
     read = sources.read_file
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 
+from ablate.config.errors import AblateError
 from ablate.diagnostics import Batch, Gradients, Jacobian, Layers, Options, Pruning, Subject, Variance, measure
-from ablate.errors import AblateError
 
 
 @pytest.fixture

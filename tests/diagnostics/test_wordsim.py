@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from ablate.cli import main
-from ablate.config import Experiment
+from ablate.config.errors import AblateError, DataError
 from ablate.diagnostics.wordsim import overlap, read_pairs, similarity, token_of
-from ablate.errors import AblateError, DataError
-from ablate.training.source import find
+from ablate.experiment.tree import Experiment
 from ablate.training.train import train
+from ablate.training.trained import find
 
 SIMLEX = "word1\tword2\tPOS\tSimLex999\tconc(w1)\nold\tnew\tA\t1.58\t2.72\nsmart\tintelligent\tA\t9.2\t1.75\n"
 COMBINED = "Word 1,Word 2,Human (mean)\nlove,sex,6.77\ntiger,tiger,10\n"

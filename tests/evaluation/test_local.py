@@ -7,7 +7,7 @@ import pytest
 from datasets import Dataset
 from pyarrow import parquet
 
-from ablate.errors import DataError
+from ablate.config.errors import DataError
 from ablate.evaluation.local import find
 
 ARC = {

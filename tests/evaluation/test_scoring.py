@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.config import Experiment
-from ablate.data.tokenizers import load_tokenizer
-from ablate.errors import AblateError, DataError
+from ablate.config.errors import AblateError, DataError
+from ablate.data.text.tokenizers import load_tokenizer
+from ablate.experiment.tree import Experiment
 
 pytest.importorskip("lm_eval")
 from evaluation.conftest import QUESTIONS
@@ -106,7 +106,7 @@ def test_it_is_what_the_harness_finds_on_the_exported_checkpoint(kind, task_data
     from lm_eval.evaluator import evaluate
     from lm_eval.models.huggingface import HFLM
 
-    from ablate.exporting.export import export
+    from ablate.export.run import export
 
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     file, ours = checkpoint(tmp_path, {"norm": kind, "data.seq_len": 48}, classes=256, shape=(48,))

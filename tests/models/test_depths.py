@@ -4,7 +4,7 @@ import pytest
 import torch
 from norms.cases import settings_of
 
-from ablate.config import Experiment
+from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms import placements
 

@@ -7,7 +7,7 @@ import torch
 from norms.cases import COMBINATIONS, INITS, settings_of
 from torch.utils.checkpoint import checkpoint
 
-from ablate.config import Experiment
+from ablate.experiment.tree import Experiment
 from ablate.models import models
 
 LANGUAGE = [case for case in COMBINATIONS if models[case[0]].task == "language_modeling"]

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchmetrics.text import Perplexity
 
-from ablate.config import Experiment
+from ablate.experiment.tree import Experiment
 from ablate.models import head
 
 VOCABULARY, WIDTH, POSITIONS = 300, 16, 45

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ablate.config import Experiment
+from ablate.experiment.tree import Experiment
 
 HIDDEN, MLP, HEADS, LAYERS, VOCAB = 32, 44, 4, 3, 53
 

@@ -4,7 +4,7 @@ import pytest
 import timm
 import torch
 
-from ablate.config import Experiment
+from ablate.experiment.tree import Experiment
 from ablate.models import models
 
 VOCAB = 32_000

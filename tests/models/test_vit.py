@@ -10,8 +10,8 @@ from norms.cases import shaken
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
-from ablate.config import Experiment
-from ablate.errors import ConfigError
+from ablate.config.errors import ConfigError
+from ablate.experiment.tree import Experiment
 from ablate.norms import Placement, norm_layers, placements
 
 DIGITS = {"img_size": 8, "patch_size": 2, "in_chans": 1, "num_classes": 10, "embed_dim": 48, "depth": 6, "num_heads": 4}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from norms import reference
 
-from ablate.config import Experiment
+from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms.admin import AdminResidual, profile
 from ablate.training import train as training

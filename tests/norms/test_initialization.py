@@ -6,7 +6,7 @@ import pytest
 import torch
 from norms.cases import INITS
 
-from ablate.config import Experiment
+from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms import placements
 

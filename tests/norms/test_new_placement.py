@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.config import Experiment, json_schema
-from ablate.errors import ConfigError
+from ablate.config.errors import ConfigError
+from ablate.config.schema import json_schema
+from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms import Placement, placements
 

@@ -10,8 +10,8 @@ from norms import reference
 from norms.cases import sensible, shaken
 from torch import nn
 
-from ablate.config import Experiment
-from ablate.errors import ConfigError
+from ablate.config.errors import ConfigError
+from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms import Site, norm_layers, placements
 

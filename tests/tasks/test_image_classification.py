@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate import ranks
-from ablate.config import Experiment
+from ablate.config.errors import ConfigError
 from ablate.data import Corpus
-from ablate.data.augment import Timm
-from ablate.data.images import MemoryImages
-from ablate.errors import ConfigError
+from ablate.data.images.augment import Timm
+from ablate.data.images.kinds import MemoryImages
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
 from ablate.tasks import ImageClassification
 
 SETTINGS = {"model": {"kind": "vit", "hidden": 8, "layers": 1, "heads": 2}}

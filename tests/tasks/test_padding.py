@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 
 from ablate import tracking
-from ablate.config import Experiment
+from ablate.config.errors import ConfigError
 from ablate.data import IGNORED
-from ablate.errors import ConfigError
-from ablate.metrics import reported
-from ablate.sweeping.opening import check
-from ablate.sweeping.spec import Sweep
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.opening import check
+from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import tasks
+from ablate.tasks.metrics import reported
 from ablate.training.train import Hooks, Place, train
 
 LINES = [json.dumps({"text": f"{number} " + "some words " * (number % 7)}) for number in range(80)]

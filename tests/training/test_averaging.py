@@ -5,10 +5,10 @@ import torch
 from timm.utils import ModelEmaV3
 
 from ablate import tracking
-from ablate.config import Experiment
-from ablate.errors import ConfigError
-from ablate.sweeping.opening import check
-from ablate.sweeping.spec import Sweep
+from ablate.config.errors import ConfigError
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.opening import check
+from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import tasks
 from ablate.training.averaging import WeightAverage
 from ablate.training.train import Hooks, Place, train

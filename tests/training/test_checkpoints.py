@@ -9,8 +9,8 @@ import torch
 from lightning.pytorch import Trainer
 
 from ablate import tracking
-from ablate.config import Experiment
-from ablate.errors import StoreError
+from ablate.config.errors import StoreError
+from ablate.experiment.tree import Experiment
 from ablate.training.checkpoints import newest
 from ablate.training.runs import checkpoint_bytes
 from ablate.training.train import Hooks, Place, train

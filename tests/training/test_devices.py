@@ -11,17 +11,18 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ablate import ranks, slurm, tracking
-from ablate.config import Experiment
-from ablate.errors import AblateError, ConfigError, OutOfMemory
-from ablate.planning.advice import advice
-from ablate.planning.memory import RESERVE, Meter, usable
-from ablate.planning.setup import setup_of
-from ablate.planning.skeleton import count, skeleton
-from ablate.reading import parse_overrides
+from ablate import tracking
+from ablate.config.errors import AblateError, ConfigError, OutOfMemory
+from ablate.config.yaml import parse_overrides
+from ablate.distributed import ranks, slurm
+from ablate.estimate.advice import advice
+from ablate.estimate.memory import RESERVE, Meter, usable
+from ablate.estimate.setup import setup_of
+from ablate.estimate.skeleton import count, skeleton
+from ablate.experiment.tree import Experiment
+from ablate.parallel.strategies import problems
 from ablate.tasks.base import Task
 from ablate.training.checkpoints import Earlier
-from ablate.training.parallel import problems
 from ablate.training.runs import stored_experiment
 from ablate.training.train import Hooks, Place, train
 from ablate.training.trainer import check_ranks, to_launch, what_needs_less
@@ -110,7 +111,7 @@ def full(monkeypatch):
 def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings, full, monkeypatch):
     run = Experiment.from_mapping(tiny_settings, {"trainer.batch_size": 512})
     room = RESERVE + 10e6  # of which the plan says that it needs more
-    monkeypatch.setattr("ablate.planning.advice.capacity_here", lambda: (False, room))
+    monkeypatch.setattr("ablate.estimate.advice.capacity_here", lambda: (False, room))
     with pytest.raises(OutOfMemory) as caught:
         train(run)
     text = str(caught.value)
@@ -144,7 +145,7 @@ def test_without_a_plan_out_of_memory_is_told_with_what_needs_less(store, tiny_s
     def fails(*given, **more):
         raise MemoryError
 
-    monkeypatch.setattr("ablate.planning.advice.Meter", fails)
+    monkeypatch.setattr("ablate.estimate.advice.Meter", fails)
     with pytest.raises(OutOfMemory) as caught:
         train(Experiment.from_mapping(tiny_settings))
     for words in ("Tried to allocate 2.00 GiB", "4 of the batch", "trainer.accumulate=2 (2 at once)", "checkpointing"):
@@ -166,7 +167,7 @@ def test_a_setting_that_the_plan_does_not_know_is_no_advice(tiny_settings):
 
 def test_advice_takes_no_longer_than_it_may(tiny_settings, monkeypatch):
     run, gate = Experiment.from_mapping(tiny_settings), threading.Event()
-    monkeypatch.setattr("ablate.planning.advice.skeleton", lambda *given: gate.wait(60))
+    monkeypatch.setattr("ablate.estimate.advice.skeleton", lambda *given: gate.wait(60))
     assert advice(run, "32-true", 256, (32,), 1, seconds=0.05) == ""
     gate.set()
 

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from ablate import tracking
-from ablate.config import Experiment, json_schema
+from ablate.config.errors import ConfigError
+from ablate.config.schema import json_schema
 from ablate.data import IGNORED
-from ablate.errors import ConfigError
+from ablate.experiment.tree import Experiment
 from ablate.training.runs import stored_experiment
-from ablate.training.source import find
 from ablate.training.train import Hooks, Place, train
+from ablate.training.trained import find
 
 
 @pytest.fixture

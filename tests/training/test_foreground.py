@@ -7,9 +7,9 @@ import signal
 import pytest
 from rich.console import Console
 
-from ablate import ranks
-from ablate.config import Experiment
-from ablate.data.text import Topics
+from ablate.data.text.kinds import Topics
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
 from ablate.training import foreground
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 from PIL import Image
 
-from ablate import ranks, tracking
-from ablate.config import Experiment
-from ablate.errors import ConfigError
+from ablate import tracking
+from ablate.config.errors import ConfigError
+from ablate.distributed import groups, ranks
+from ablate.experiment.tree import Experiment
 from ablate.training.train import train
 from ablate.training.trainer import check_ranks
 
@@ -137,10 +138,10 @@ def test_a_batch_that_the_ranks_cannot_share_is_refused(monkeypatch):
 def test_without_a_group_nothing_is_asked_of_anyone(monkeypatch):
     for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert ranks.led(lambda: 5) == 5
+    assert groups.led(lambda: 5) == 5
     assert (ranks.rank(), ranks.world_size(), ranks.local_size()) == (0, 1, 1)
-    assert ranks.command() == "ablate"
+    assert groups.command() == "ablate"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process
-    assert ranks.led(ranks.world_size) == 1
+    assert groups.led(ranks.world_size) == 1
     assert not torch.distributed.is_initialized()

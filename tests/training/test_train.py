@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from ablate import tracking
-from ablate.config import Experiment
+from ablate.config.errors import AblateError, DataError
 from ablate.data import SequentialBatches
-from ablate.errors import AblateError, DataError
+from ablate.experiment.tree import Experiment
 from ablate.training.runs import stored_experiment
 from ablate.training.train import Hooks, Place, train
 

@@ -1,0 +1,125 @@
+"""What there is to choose from, for `ablate list`: each registry's kinds with one line about them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.cli.tables import table
+from ablate.config import plugins
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = dict[str, Any]
+
+
+def catalogue(what: str, files: Sequence[str] = ()) -> list[Row]:
+    """The rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. What the plugin
+    `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be loaded."""
+    if files:
+        import ablate.config  # noqa: F401 - fills every registry, so that what the files add can be told
+
+    plugins.load(files)
+    return {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}[what]()
+
+
+def render(rows: list[Row], console: Console) -> None:
+    """Prints the rows of one list, or what to do where there are none: only sweeps can be missing."""
+    if not rows:
+        console.print(
+            "No sweeps: there is no YAML file in sweeps/ of this folder, and none has been started. "
+            "Write one (`ablate schema --sweep` says what it takes) and start it with: ablate sweep FILE.yaml"
+        )
+        return
+    numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
+    cells = [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in rows]
+    console.print(table(list(rows[0]), cells, right=numbers))
+
+
+def _first_sentence(item: object) -> str:
+    text = " ".join((inspect.getdoc(item) or "").split())
+    return re.split(r"(?<!et al)\. ", text)[0].rstrip(".")
+
+
+def _placements() -> list[Row]:
+    from ablate.config.merging import leaves
+    from ablate.norms import placements
+
+    rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
+    for name, fields in placements.presets.items():
+        settings = ", ".join(f"{path}={value}" for path, value in leaves(fields))
+        rows.append({"placement": name, "rule": settings, "source": placements[fields["kind"]].source})
+    return rows
+
+
+def _norms() -> list[Row]:
+    from ablate.norms import norm_layers
+
+    return [
+        {"norm layer": kind, "formula": norm_layers[kind].formula, "source": norm_layers[kind].source}
+        for kind in norm_layers
+    ]
+
+
+def _data() -> list[Row]:
+    from ablate.config.merging import leaves
+    from ablate.data import data_kinds
+
+    what = {kind: (kind, _first_sentence(data_kinds[kind])) for kind in data_kinds}
+    for name, fields in data_kinds.presets.items():
+        settings = ", ".join(f"{path}={value}" for path, value in leaves(fields))
+        what[name] = (fields["kind"], settings)
+    return [
+        {"data": name, "task": data_kinds[kind].task.replace("_", " "), "what it is": text}
+        for name, (kind, text) in what.items()
+    ]
+
+
+def _models() -> list[Row]:
+    """Named sizes and the default of each family, with their parameters at the papers' vocabulary and resolution."""
+    import torch
+
+    from ablate.experiment.tree import Experiment
+    from ablate.models import models
+
+    rows = []
+    for name in models.names:
+        experiment = Experiment.from_mapping({"model": name})
+        config = experiment.model
+        digits = config.kind == "vit" and config.hidden < 100
+        shape: tuple[int, ...] = (256,) if config.kind == "llama" else (1, 8, 8) if digits else (3, 224, 224)
+        classes = 32000 if config.kind == "llama" else 10 if digits else 1000
+        with torch.device("meta"):
+            count = config.build(experiment.norm, experiment.init, classes, shape).parameter_count()
+        rows.append({
+            "model": name, "hidden": config.hidden, "layers": config.layers, "heads": config.heads,
+            "parameters": count, "with": f"{classes:,} tokens" if config.kind == "llama" else f"{classes:,} classes",
+        })  # fmt: skip
+    return rows
+
+
+def _sweeps() -> list[Row]:
+    """The files of `sweeps/` with the first line of their header, and what has been run of them."""
+    from ablate.config.yaml import read_yaml
+    from ablate.sweeps.storage import known_sweeps, storage_url
+
+    known = known_sweeps(storage_url())
+    rows, seen = [], set()
+    for file in sorted(Path("sweeps").glob("*.yaml")):
+        tree = read_yaml(file)
+        name, parts = str(tree.get("name", "")), tree.get("sizes") or tree.get("stages")
+        names = [f"{name}-{part}" for part in parts] if isinstance(parts, dict) else [name]
+        seen.update(names)
+        first = file.read_text(encoding="utf-8").splitlines()[:1]
+        question = first[0].lstrip("# ") if first and first[0].startswith("#") else ""
+        rows += [{"sweep": n, "file": str(file), "started": _yes(n in known), "what it asks": question} for n in names]
+    rows += [{"sweep": n, "file": "", "started": "yes", "what it asks": ""} for n in known if n not in seen]
+    return rows
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"

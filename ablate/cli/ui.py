@@ -1,0 +1,143 @@
+"""The MLflow UI on this project's store."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from ablate import tracking
+from ablate.config.errors import AblateError, StoreError
+
+if TYPE_CHECKING:
+    from mlflow.entities import Experiment
+    from mlflow.tracking import MlflowClient
+
+_VIEW = "ablate"  # names the view of the runs that the links open
+
+
+def serve(host: str, port: int) -> int:
+    """Runs the MLflow server on `host`:`port` until Ctrl-C and prints the link of each experiment. The exit status.
+
+    Raises StoreError where the port is taken or the store cannot be used.
+    """
+    uri = tracking.tracking_uri()
+    client = tracking.client()
+    links = _links(client)
+    if tracking.is_remote():
+        _print_links(uri.rstrip("/"), links)
+        return 0
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise StoreError(f"{host}:{port} cannot be used: {error.strerror}. Give another with --port.") from None
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "server",
+        "--backend-store-uri",
+        uri,
+        "--host",
+        host,
+        "--port",
+        str(port),
+    ]
+    command += ["--workers", "1", "--default-artifact-root", str(tracking.open_store() / "artifacts")]
+    # without eight processes, of a quarter of a gigabyte each, that judge language models' answers in the background
+    surroundings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
+    process = subprocess.Popen(
+        command, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
+    try:
+        _wait_until_ready(process, host, port)
+        _print_links(f"http://{host}:{port}", links)
+        print("Ctrl-C stops the server.", flush=True)
+        assert process.stderr is not None
+        for _ in process.stderr:  # keeps the pipe from filling
+            pass
+        return process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Ends the server with the processes that it has started, which are of its session."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(5)
+
+
+def _wait_until_ready(process: subprocess.Popen[str], host: str, port: int) -> None:
+    print("Starting the MLflow server ...", flush=True)
+    while process.poll() is None:
+        try:
+            socket.create_connection((host, port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.2)
+    assert process.stderr is not None
+    raise StoreError(f"The MLflow server did not start: {' '.join(process.stderr.read().split()[-60:])}")
+
+
+def _print_links(address: str, links: dict[str, str]) -> None:
+    print(f"MLflow: {address}")
+    for name, path in links.items():
+        print(f"  {name}: {address}/{path}")
+
+
+# ---------------------------------------------------------------------------------------------------- links
+
+
+def _links(client: MlflowClient) -> dict[str, str]:
+    """Experiment -> the path of its table of runs, the newest first."""
+    found = client.search_experiments(order_by=["creation_time DESC"])
+    return {e.name: f"#/experiments/{e.experiment_id}/runs{_view(client, e)}" for e in found if e.name != "Default"}
+
+
+def _view(client: MlflowClient, experiment: Experiment) -> str:
+    """What makes a link open with the columns that matter, a sweep's with its best trial first.
+
+    The UI keeps such a view, as its Share button makes one, in a tag of the experiment. Empty where that may not be
+    written.
+    """
+    from mlflow.exceptions import MlflowException
+
+    value, tag = json.dumps(view(experiment.name)), f"mlflow.sharedViewState.{_VIEW}"
+    try:
+        if experiment.tags.get(tag) != value:
+            client.set_experiment_tag(experiment.experiment_id, tag, value)
+    except MlflowException:
+        return ""
+    return f"?viewStateShareKey={_VIEW}"
+
+
+def view(title: str) -> dict[str, Any]:
+    """The order and the columns of the runs of an experiment, in the words of MLflow's UI."""
+    from ablate.reports.labels import searched
+    from ablate.sweeps.storage import read_sweep
+
+    try:
+        spec = read_sweep(title).spec
+    except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage has not, or not whole
+        order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
+        metrics, params = ["val/loss"], ["norm.kind", "model.kind", "optimizer.lr"]
+    else:
+        metrics, params = [spec.objective.metric], searched(spec)
+        order = {"orderByKey": f"metrics.`{metrics[0]}`", "orderByAsc": spec.objective.direction == "minimize"}
+    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in params]
+    return {**order, "selectedColumns": [*columns, "tags.`ablate.status`"]}

@@ -1,0 +1,59 @@
+"""The base classes of every configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
+
+
+class Config(BaseModel):
+    """A frozen part of the configuration. Unknown keys are errors; the docstring under a field describes it.
+
+    Types are strict: neither true nor "100" is a number.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        use_attribute_docstrings=True,
+        validate_default=True,
+        allow_inf_nan=False,
+        serialize_by_alias=True,
+    )
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _as_in_yaml(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        """YAML and JSON write a tuple as a list, and a person may write 1000 as 1e3."""
+        try:
+            return validate(value)
+        except ValidationError as error:
+            kinds = {details["type"] for details in error.errors() if not details["loc"]}
+            if isinstance(value, list) and "tuple_type" in kinds:
+                return validate(tuple(value))
+            if isinstance(value, float) and value.is_integer() and "int_type" in kinds:
+                return validate(int(value))
+            raise
+
+
+def _as_tuple(value: Any) -> Any:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]
+"""The type of a field that takes one name or several."""
+
+
+class Kind(Config):
+    """A configuration that a registry can hold: subclasses set `kind: Literal["name"] = "name"`."""
+
+    kind: str

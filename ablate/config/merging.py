@@ -1,0 +1,125 @@
+"""Several mappings into one: nested or dotted, later ones over earlier, kinds before their fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+from ablate.config import plugins
+from ablate.config.base import Config, Kind
+from ablate.config.registry import Registry
+
+Tree = dict[str, Any]
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(dotted path, value) of everything in nested mappings that is not a mapping with something in it.
+
+    Of an instance of a configuration class it is the fields that were given, and its kind.
+    """
+    for key, value in tree.items():
+        path = f"{prefix}{key}"
+        if isinstance(value, Config):
+            kind = {"kind": value.kind} if isinstance(value, Kind) else {}
+            value = {**kind, **value.model_dump(mode="json", exclude_unset=True)}
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) -> Tree:
+    """`tree` with the nested or dotted `update` over it, for the configuration class `cls`.
+
+    Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
+    keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer:
+    rmsnorm}` leaves `{kind: post, layer: rmsnorm}`. Plugins add up.
+    """
+    result = _copy(tree)
+    paths = [
+        (path[:-1] if path[-1] == "kind" and len(path) > 1 else path, value)
+        for path, value in ((key.split("."), value) for key, value in leaves(update))
+    ]
+    for path, value in sorted(paths, key=lambda item: (len(item[0]), registry_of(cls, result, item[0]) is None)):
+        _assign(cls, result, path, value)
+    if tree.get("plugins") and update.get("plugins"):
+        result["plugins"] = plugins.merge_plugins(tree["plugins"], update["plugins"])
+    return result
+
+
+def _copy(tree: Mapping[str, Any]) -> Tree:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in tree.items()}
+
+
+def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> None:
+    key, rest = path[0], path[1:]
+    registry, child = part_of(cls, tree, key)
+    if isinstance(tree.get(key), str) and registry is not None:
+        tree[key] = registry.expand(tree[key])
+    if rest:
+        if not isinstance(tree.get(key), dict):
+            tree[key] = {}
+        _assign(child, tree[key], rest, value)
+    elif registry is not None and isinstance(value, str):
+        given = tree.get(key)
+        part: Tree = given if isinstance(given, dict) else {}
+        fields = registry.expand(value)
+        new = registry.kind_of(fields)
+        if new is not registry.kind_of(part):
+            part = {k: v for k, v in part.items() if registry.keeps and k in registry.base.model_fields}
+        tree[key] = {**part, **fields}
+    elif value != {} or (child is None and registry is None):  # nothing given for a part changes nothing
+        tree[key] = value
+    elif _may_be_none(cls, key) and tree.get(key) is None:  # but that it is there, with its defaults
+        tree[key] = {}
+
+
+@dataclass(frozen=True)
+class Each:
+    """In the place of a class: a mapping from names to instances of `item`."""
+
+    item: type[Any]
+
+
+def part_of(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, Any]:
+    """The registry of field `key` of `cls`, if it has one, and the class that its value in `tree` asks for."""
+    if isinstance(cls, Each):
+        return None, cls.item
+    field = cls.model_fields.get(key) if cls is not None else None
+    if field is None:
+        return None, None
+    registry = next((m for m in field.metadata if isinstance(m, Registry)), None)
+    if registry is not None:
+        return registry, registry.kind_of(tree.get(key) or {})
+    inner = field.annotation
+    if get_origin(inner) is dict:
+        return None, Each(item) if _is_config(item := get_args(inner)[1]) else None
+    inner = next((member for member in get_args(inner) if _is_config(member)), inner)  # of a part that may be None
+    return None, inner if _is_config(inner) else None
+
+
+def _may_be_none(cls: Any, key: str) -> bool:
+    field = None if cls is None or isinstance(cls, Each) else cls.model_fields.get(key)
+    return field is not None and field.default is None
+
+
+def _is_config(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Config)
+
+
+def registry_of(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -> Registry[Any] | None:
+    for key in path[:-1]:
+        _, cls = part_of(cls, tree, key)
+        tree = tree[key] if isinstance(tree.get(key), Mapping) else {}
+    return part_of(cls, tree, path[-1])[0]
+
+
+def known_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted paths that `cls` has, with the kinds that `tree` chooses."""
+    for key in tree if isinstance(cls, Each) else (f.alias or name for name, f in cls.model_fields.items()):
+        yield prefix + key
+        _, child = part_of(cls, tree, key)
+        if child is not None:
+            value = tree.get(key)
+            yield from known_paths(child, value if isinstance(value, Mapping) else {}, f"{prefix}{key}.")

@@ -1,0 +1,117 @@
+"""What pydantic finds wrong, in the words of a person, with the nearest accepted key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.config.base import Config
+from ablate.config.errors import Problem, did_you_mean
+from ablate.config.merging import Tree, known_paths, registry_of
+
+
+def problems_of(cls: type[Any], tree: Tree, error: ValidationError) -> list[Problem]:
+    """The problems that validating `tree` as a `cls` found."""
+    return [_problem(cls, tree, details) for details in _joined(error.errors())]
+
+
+_WORDS = {
+    "missing": "is required",
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be text, in quotes where it would be a number, true or false",
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    **dict.fromkeys(("tuple_type", "list_type"), "must be a list, such as [a, b]"),
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "must be a mapping, such as {{key: value}}"),
+    "invalid_key": "a key must be text, in quotes where it would be a number, true or false",
+    "tuple_length": "must be a list of {length} values",
+    "union": "must be {accepted}",
+}
+"""What a person reads, by pydantic's type of error, where pydantic's own text is not plain enough."""
+
+
+_NAME = "must consist of letters from A to Z, digits, dots, hyphens and underscores, beginning with a letter or digit"
+
+
+_PATTERNS = {"^[A-Za-z0-9][A-Za-z0-9._-]*$": _NAME, "://": "must be an address, such as s3://bucket/runs"}
+
+
+_MEMBER = re.compile(
+    r"bool|(constrained-)?(int|float|str)|(literal|list|tuple|dict)\[.*\]"
+)  # what pydantic adds to a union's path
+
+
+def _joined(errors: Iterable[Any]) -> list[Any]:
+    """`errors` where the user sees them: one for a union of which no member fits, one for a list that is too short."""
+    found: dict[Any, Any] = {}
+    for number, details in enumerate(errors):
+        *above, last = details["loc"] or ("",)
+        key: Any = number
+        if details["type"] == "missing" and isinstance(last, int):
+            key = tuple(above)  # the last one missing tells the length
+            details = {**details, "type": "tuple_length", "loc": key, "ctx": {"length": last + 1}}
+        elif above and _MEMBER.fullmatch(str(last)):
+            key = tuple(above)
+            before = f"{found[key]['ctx']['accepted']} or " if key in found else ""
+            accepted = before + _text(details).removeprefix("must be ")
+            accepted = accepted.replace("a whole number or a number", "a number")
+            details = {**details, "type": "union", "loc": key, "ctx": {"accepted": accepted}}
+        elif last == "[key]":
+            details = {**details, "type": "invalid_key", "loc": above[:-1]}
+        found[key] = details
+    return list(found.values())
+
+
+def _text(details: Any) -> str:
+    """The message of a pydantic error in the words of a person."""
+    context = details.get("ctx", {})
+    if details["type"] in _WORDS:
+        return _PATTERNS.get(context.get("pattern"), _WORDS[details["type"]].format(**context))
+    message = details["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    return re.sub("^(Input|Value|String|List|Tuple|Dictionary) should ", "must ", message)
+
+
+def _problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
+    """A pydantic error as a problem: unknown keys get a suggestion, values say what is accepted."""
+    path = ".".join(str(part) for part in details["loc"])
+    kind, given, message = details["type"], details["input"], _text(details)
+    if kind == "extra_forbidden":
+        return Problem(path, f"unknown key.{_suggest(cls, tree, path)}", given)
+    if kind == "unknown_kind":
+        return Problem(f"{path}.kind" if isinstance(given, Mapping) else path, message)
+    if given is None and kind in _WORDS:
+        message += ", not null"
+    if isinstance(given, (Mapping, Config)):
+        given = None
+    return Problem(path, message, list(given) if isinstance(given, tuple) else given)
+
+
+def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
+    """Where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere; of a
+    key that is in no part, the same name first."""
+    known = list(known_paths(cls, tree))
+    parent, _, name = path.rpartition(".")
+    beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
+    elsewhere = [p for p in known if p.rpartition(".")[2] == name]
+    elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _kinds_with(cls, tree, p, name))]
+    longer = [near for near in beside if name and near.startswith(name)]
+    if owners := _kinds_with(cls, tree, parent, name):
+        hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
+        return f" It belongs to {parent}.kind {' or '.join(owners)}.{hint}"
+    if not parent and elsewhere:  # lr is optimizer.lr, and not lora
+        return f" Did you mean {elsewhere[0]}?"
+    if close := difflib.get_close_matches(name, beside, n=1) or longer:
+        return f" Did you mean {beside[close[0]]}?"
+    if elsewhere:
+        return f" Did you mean {elsewhere[0]}?"
+    return did_you_mean(path, known) or f" Accepted: {', '.join(beside.values()) or 'nothing'}."
+
+
+def _kinds_with(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]:
+    registry = registry_of(cls, tree, parent.split(".")) if parent else None
+    return [kind for kind in registry if name in registry[kind].model_fields] if registry else []

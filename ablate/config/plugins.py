@@ -1,0 +1,186 @@
+"""Kinds from outside the package: a user's own file (`plugins: [my_norm.py]`), and installed packages that name a
+module under the entry point group `ablate.plugins`.
+
+Importing them is all that it takes: their decorators (`@placements.register`, `@norm_layers.register`, ...) add to the
+registries, and from there a kind appears in YAML, on the command line, in every model family and in sweeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import sys
+import traceback
+import types
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.registry import Registry
+
+GROUP = "ablate.plugins"
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A user's file, as it was loaded."""
+
+    module: str
+    """The name of its module, which is of its own for each path."""
+    text: str
+    """Its content."""
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the content, hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+_files: dict[str, Plugin] = {}  # by real path
+_begun: set[str] = set()  # entry points that are loaded, or being loaded
+
+
+def merge_plugins(*settings: Any) -> list[Any]:
+    """The files of several `plugins` settings together, each once: they add up, none takes another's away."""
+    found: list[Any] = []
+    for setting in settings:
+        listed = setting if isinstance(setting, (list, tuple)) else [] if setting is None else [setting]
+        found += [file for file in listed if file not in found]
+    return found
+
+
+def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the configuration") -> dict[str, Plugin]:
+    """Loads what is installed and then `files`, and returns those: file, as it is given -> plugin.
+
+    What is loaded already is not loaded again, unless the content of the file has changed. What is no text is left to
+    validation. Raises ConfigError for the setting `path` of `source`, with everything that cannot be loaded.
+    """
+    found: dict[str, Plugin] = {}
+    problems = [problem for point in _points() if (problem := _load_installed(point))]
+    for file in files:
+        if isinstance(file, str):
+            plugin = _load_file(file)
+            if isinstance(plugin, Plugin):
+                found[file] = plugin
+            else:
+                problems.append(Problem(path, plugin))
+    if problems:
+        raise ConfigError(problems, source)
+    return found
+
+
+def hashes(files: Iterable[str]) -> dict[str, str]:
+    """File -> SHA-256 of its content now. Raises ConfigError where one cannot be loaded."""
+    return {file: plugin.sha256 for file, plugin in load(files).items()}
+
+
+def copies(files: Iterable[str]) -> dict[str, str]:
+    """Name beside a stored configuration -> content, such that a run can be made again from the stored files alone."""
+    return {"/".join(_below(file)): plugin.text for file, plugin in load(files).items()}
+
+
+def installed() -> dict[str, str]:
+    """The installed packages that bring plugins: name -> version."""
+    return {point.dist.name: point.dist.version for point in _points() if point.dist}
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+
+def _load_file(file: str) -> Plugin | str:
+    """The plugin in `file`, or why there is none."""
+    where = Path(os.path.expanduser(file))
+    try:
+        raw = where.read_bytes()
+        text = raw.decode()
+    except FileNotFoundError:
+        near = did_you_mean(where.name, (f.name for f in where.parent.glob("*.py"))) if where.parent.is_dir() else ""
+        there = "" if where.is_absolute() else f" in {Path.cwd()}"
+        return f"there is no file {file}{there}.{near or ' A run keeps a copy of its plugins beside its config.yaml.'}"
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
+    real = os.path.realpath(where)
+    known = _files.get(real)
+    if known and known.text == text:
+        return known
+    stem = re.sub(r"\W", "_", where.stem)
+    plugin = Plugin(f"ablate_plugin_{stem}_{hashlib.sha256(real.encode()).hexdigest()[:8]}", text)
+    module = types.ModuleType(plugin.module)
+    module.__file__ = real
+    _forget(plugin)  # an earlier version
+    before = _registered()
+    _files[real], sys.modules[plugin.module] = plugin, module
+    try:
+        exec(compile(raw, real, "exec", dont_inherit=True), module.__dict__)
+    except (Exception, SystemExit) as error:
+        problem = f"{file}{_line(error, real)}: {_words(error)}"
+    else:
+        if known or _registered() != before:
+            return plugin
+        problem = (
+            f"{file} registers nothing. A class in it needs the decorator of its registry, such as @placements.register"
+        )
+    _forget(plugin)
+    del _files[real], sys.modules[plugin.module]
+    return problem
+
+
+def _registered() -> list[tuple[str, str]]:
+    return [(registry.name, name) for registry in Registry.all.values() for name in registry.names]
+
+
+def _forget(plugin: Plugin) -> None:
+    for registry in Registry.all.values():
+        registry.forget(plugin.module)
+
+
+def _line(error: BaseException, real: str) -> str:
+    """', line N' of the file in which `error` arose."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == real]
+    if isinstance(error, SyntaxError) and error.filename == real:
+        lines.append(error.lineno)
+    return f", line {lines[-1]}" if lines and lines[-1] else ""
+
+
+def _words(error: BaseException) -> str:
+    """An error in one line, the plugins in it called by their files."""
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    text = (text.strip().splitlines() or ["no message"])[0]
+    for real, plugin in _files.items():
+        for name in re.findall(rf"{plugin.module}\.([\w.<>]+)", text):
+            text = text.replace(f"{plugin.module}.{name}", f"{name} in {real}")
+    return f"{type(error).__name__}: {text}"
+
+
+def _below(file: str) -> list[str]:
+    """The parts of a path without those that lead out of a folder."""
+    return [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]
+
+
+# ---------------------------------------------------------------------------------------------------- packages
+
+
+@cache
+def _points() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def _load_installed(point: EntryPoint) -> Problem | None:
+    """Imports what an entry point names, once; what is wrong with it."""
+    key = f"{point.name} = {point.value}"
+    if key in _begun:
+        return None
+    _begun.add(key)
+    try:
+        point.load()
+    except (Exception, SystemExit) as error:
+        _begun.discard(key)
+        owner = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
+        way = f"Repair or uninstall {point.dist.name}." if point.dist else "Repair or uninstall it."
+        return Problem("", f"the installed package {owner} has a plugin ({key}) that fails: {_words(error)}. {way}")
+    return None

@@ -1,0 +1,144 @@
+"""The base class of every configuration, and the registries behind its discriminated unions.
+
+A `Registry` is the set of kinds that one part of an experiment can have. It stands in an annotation,
+
+    norm: Annotated[Placement, placements]
+
+and validates what is given (a mapping with a `kind`, the name of a kind, the name of a preset, or an instance) into
+the class registered for that kind. Looking the class up at validation time, rather than in a fixed `Union`, is what
+lets a kind from a user's own file appear in YAML, on the command line and in the JSON schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import (
+    GetCoreSchemaHandler,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+from ablate.config.base import Kind
+from ablate.config.errors import did_you_mean
+
+T = TypeVar("T", bound=Kind)
+C = TypeVar("C", bound=type[Kind])
+
+
+class Registry(Generic[T]):
+    """The kinds of one part of the configuration, by name.
+
+    Args:
+        name: what a kind is called in messages, e.g. "placement".
+        base: the class that all kinds inherit.
+        default: the kind taken where none is given.
+        keeps: whether the fields of `base` stay when the kind changes, because they mean the same in every kind.
+    """
+
+    all: ClassVar[dict[str, Registry[Any]]] = {}
+
+    def __init__(self, name: str, base: type[T], default: str | None = None, keeps: bool = True) -> None:
+        self.name, self.base, self.default, self.keeps = name, base, default, keeps
+        self._kinds: dict[str, type[T]] = {}
+        self._presets: dict[str, dict[str, Any]] = {}
+        Registry.all[name] = self
+
+    def register(self, cls: C) -> C:
+        """Class decorator: adds `cls` under the default of its `kind` field. Raises ValueError for a taken name."""
+        plain: type[Kind] = cls
+        kind = plain.model_fields["kind"].default
+        if not isinstance(kind, str):
+            raise TypeError(f'{cls.__name__} needs a line such as: kind: Literal["{cls.__name__.lower()}"] = ...')
+        known = self._kinds.get(kind)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            owner = f"{known.__module__}.{known.__qualname__}"
+            raise ValueError(f"{self.name} {kind!r} is already registered by {owner}")
+        self._kinds[kind] = cls  # type: ignore[assignment]
+        return cls
+
+    def preset(self, name: str, kind: str, **fields: Any) -> None:
+        """Gives a set of `fields` of one kind a name of its own, accepted wherever a kind is."""
+        self._presets[name] = {"kind": kind, **fields}
+
+    def forget(self, module: str) -> None:
+        """Takes out the kinds of the classes in `module`, and their presets: it is loaded anew, or it failed."""
+        self._kinds = {kind: cls for kind, cls in self._kinds.items() if cls.__module__ != module}
+        self._presets = {name: fields for name, fields in self._presets.items() if fields["kind"] in self._kinds}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._kinds)
+
+    def __getitem__(self, kind: str) -> type[T]:
+        return self._kinds[kind]
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._kinds
+
+    @property
+    def slug(self) -> str:
+        """The name as an identifier."""
+        return self.name.replace(" ", "_")
+
+    @property
+    def presets(self) -> Mapping[str, Mapping[str, Any]]:
+        """The presets by name."""
+        return self._presets
+
+    @property
+    def names(self) -> list[str]:
+        """What can be given as a plain string: the kinds, then the presets."""
+        return [*self._kinds, *self._presets]
+
+    def expand(self, value: str) -> dict[str, Any]:
+        """The mapping that a plain string stands for. An unknown name is kept as the kind, for validation to report."""
+        return deepcopy(self._presets.get(value, {"kind": value}))
+
+    def kind_of(self, value: Any) -> type[T] | None:
+        """The class that a not yet validated `value` asks for, or None where it asks for nothing known."""
+        if isinstance(value, Kind):
+            return self._kinds.get(value.kind)
+        if isinstance(value, str):
+            value = self.expand(value)
+        kind = value.get("kind", self.default) if isinstance(value, Mapping) else self.default
+        return self._kinds.get(kind) if isinstance(kind, str) else None
+
+    def validate(self, value: Any) -> T:
+        """`value` as an instance of the class of its kind; pydantic reports what is wrong with its path."""
+        if isinstance(value, self.base):
+            return value
+        if isinstance(value, str):
+            value = self.expand(value)
+        if not isinstance(value, Mapping):
+            raise PydanticCustomError("kind_type", "expected the name of a {name} or a mapping", {"name": self.name})
+        kind = value.get("kind", self.default)
+        if kind is None or not isinstance(kind, str) or kind not in self._kinds:
+            raise PydanticCustomError(
+                "unknown_kind",
+                "unknown {name} {kind}. Accepted: {names}.{hint}",
+                {
+                    "name": self.name,
+                    "kind": repr(kind),
+                    "names": ", ".join(self.names),
+                    "hint": did_you_mean(str(kind), self.names),
+                },
+            )
+        return self._kinds[kind].model_validate({**value, "kind": kind})
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self.validate,
+            serialization=core_schema.plain_serializer_function_ser_schema(lambda value: value.model_dump(mode="json")),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> JsonSchemaValue:
+        return {
+            "registry": self.slug
+        }  # pydantic knows no such reference; `ablate.config.schema.json_schema` makes it one
+
+    def json_schema(self) -> dict[str, Any]:
+        """One of the kinds, or the name of a kind or preset."""
+        kinds = [cls.model_json_schema() for cls in self._kinds.values()]
+        return {"anyOf": [{"type": "string", "enum": self.names}, *kinds]}

@@ -1,0 +1,30 @@
+"""The JSON schema of a configuration file, for editors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.config import plugins
+from ablate.config.base import Config
+from ablate.config.registry import Registry
+from ablate.experiment.tree import Experiment
+
+
+def json_schema(cls: type[Config] = Experiment) -> dict[str, Any]:
+    """The JSON schema of a configuration file, for editors."""
+    plugins.load()
+    schema = cls.model_json_schema()
+    definitions = schema.setdefault("$defs", {})
+    for registry in Registry.all.values():
+        definitions[registry.slug] = part = registry.json_schema()
+        for kind in part["anyOf"]:  # a kind's own definitions are looked up at the top
+            definitions.update(kind.pop("$defs", {}))
+    return _refer(schema)
+
+
+def _refer(schema: Any) -> Any:
+    """`schema` with the marks that registries leave turned into references."""
+    if isinstance(schema, dict):
+        marked = {"$ref": f"#/$defs/{schema['registry']}"} if isinstance(schema.get("registry"), str) else {}
+        return {**{key: _refer(value) for key, value in schema.items() if not (marked and key == "registry")}, **marked}
+    return [_refer(item) for item in schema] if isinstance(schema, list) else schema

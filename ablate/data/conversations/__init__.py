@@ -1,0 +1,1 @@
+"""Instructions, chats and preference pairs."""

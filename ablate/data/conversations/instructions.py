@@ -1,0 +1,138 @@
+"""Instructions and their answers: what a language model is fine-tuned on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from ablate.config.base import Names
+from ablate.config.errors import DataError
+from ablate.data.base import Corpus, DataConfig, data_kinds, split
+from ablate.data.conversations.answers import AnswerRows, Examples, cached_examples
+from ablate.data.conversations.objects import Objects, objects
+from ablate.data.conversations.turns import TEMPLATES, Columns, Turn, turns_of
+from ablate.data.order import permutation
+from ablate.data.text.preparation import combined, one_origin
+from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, of_a_run
+
+
+@data_kinds.register
+class Instructions(DataConfig):
+    """Instructions with answers, or chats: the loss is that of the answers alone, each with its end of text.
+
+    Files are .json (a list of objects), .jsonl, .ndjson, .json-lines, .parquet or .arrow. A row holds instruction,
+    output and, where there is one, input; or a chat in messages or conversations, whose answers are all trained on.
+    """
+
+    kind: Literal["instructions"] = "instructions"
+    task: ClassVar[str] = "language_modeling"
+    files: Names = ()
+    """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
+    val_files: Names = ()
+    """The validation set as files. Without it, and without `val_split`, `val_fraction` of the examples is held out."""
+    dataset: str | None = None
+    """In place of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
+    subset: str | None = None
+    """Which of the dataset's subsets (configurations)."""
+    train_split: str = "train"
+    """The dataset's split to train on."""
+    val_split: str | None = None
+    """The dataset's split to validate on."""
+    revision: str | None = None
+    """Branch, tag or commit of the dataset on the hub. None: main, as it stood when this machine first looked."""
+    columns: Columns = Columns()
+    """What the columns are called."""
+    template: Literal["alpaca", "plain"] = "alpaca"
+    """The words around an instruction: Alpaca's, which recipes on Commonsense170K use, or a line end behind it."""
+    tokenizer: str = "bytes"
+    """That of the model that is fine-tuned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or the name
+    of a repository on the hub. `ablate export --to hf` writes that of a run, also one trained on its text."""
+    seq_len: int = Field(256, ge=1)
+    """Tokens of an input at most. What is longer is cut, and how many that were is told; an example of which no answer
+    would be left is left out."""
+    layout: Literal["documents", "packed"] = "documents"
+    """documents: one example in each row, padded. packed: as many whole examples as fit, in a fixed random order; each
+    sees those before it. No loss counts padding and what is asked; budgets and curves do, they count positions."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Instructions:
+        one_origin(self.files, self.dataset)
+        given = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
+        if given and self.dataset is None:
+            raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
+        if self.val_split is not None and self.val_files:
+            raise ValueError("both val_split and val_files are given; leave one out")
+        of_a_run(self.tokenizer, "instructions")
+        return self
+
+    def load(self, cache: Path) -> Corpus:
+        tokenizer = self.load_tokenizer(cache)
+        whole, more = self._sources(cache)
+        examples, told = self._cut(self._examples(cache, whole, tokenizer), whole.name)
+        if more is None:
+            train, val = (
+                examples.taken(n) for n in split(len(examples), self.val_fraction, self.split_seed, "examples")
+            )
+        else:
+            train, found = examples, self._examples(cache, more, tokenizer)
+            val, told_more = self._cut(found, more.name)
+            told += told_more
+        rows, held = self._rows(train), self._rows(val)
+        unit = "rows of examples" if self.layout == "packed" else "examples"
+        return Corpus(
+            train=rows,
+            val=held,
+            fingerprint=combined([whole.fingerprint, *([more.fingerprint] if more else [])]),
+            classes=tokenizer.vocab_size,
+            shape=(self.seq_len,),
+            bytes_per_token=held.bytes_per_token(),
+            description=f"instructions: {len(train.tokens):,} tokens ({self.tokenizer}) to train on, "
+            f"{int(train.answers.sum()):,} of them of answers, {len(rows):,} training and {len(held):,} validation "
+            f"{unit} of up to {self.seq_len} tokens{told}",
+            padded=True,
+        )
+
+    def load_tokenizer(self, cache: Path) -> Tokenizer:
+        """The tokenizer. Raises DataError where there is none."""
+        return load_tokenizer(self.tokenizer)
+
+    def _examples(self, cache: Path, source: Objects, tokenizer: Tokenizer) -> Examples:
+        def read(where: str, row: dict[str, Any]) -> list[Turn]:
+            return turns_of(where, row, self.columns, TEMPLATES[self.template])
+
+        return cached_examples(cache, source, tokenizer, read, [self.columns.model_dump(), self.template])
+
+    def _sources(self, cache: Path) -> tuple[Objects, Objects | None]:
+        """What is trained on, and what is validated on where that is named."""
+        whole = objects(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
+        more = None
+        if self.val_files:
+            more = objects(self.val_files, None, None, "", None, cache)
+        elif self.val_split is not None:
+            more = objects((), self.dataset, self.subset, self.val_split, self.revision, cache)
+        if more and more.fingerprint == whole.fingerprint:
+            raise DataError(f"What is validated on is what is trained on: {more.name}. Name something else.")
+        return whole, more
+
+    def _cut(self, examples: Examples, name: str) -> tuple[Examples, str]:
+        """The examples that fit `seq_len`, and what was done to the others. Raises DataError where none is left."""
+        kept, cut, out = examples.cut(self.seq_len + 1)
+        if not len(kept):
+            raise DataError(
+                f"No example of {name} has an answer within seq_len={self.seq_len}: with what is asked they take up to "
+                f"{examples.lengths.max():,} tokens. Set data.seq_len higher, or data.template=plain."
+            )
+        told = [f"{cut:,} answers cut"] * bool(cut) + [f"{out:,} left out, whose answers begin behind that"] * bool(out)
+        return kept, "".join(f", {text}" for text in told)
+
+    def _rows(self, examples: Examples) -> AnswerRows:
+        if self.layout == "documents":
+            return AnswerRows(examples, self.seq_len, examples.lengths)
+        mixed = examples.taken(permutation(len(examples), self.split_seed, 1))
+        return AnswerRows(mixed, self.seq_len, mixed.packed(self.seq_len + 1))
+
+
+# 170,420 questions of eight commonsense tasks with their answers, by T5's tokens, as the models of the papers
+data_kinds.preset("commonsense170k", "instructions", dataset="zwhe99/commonsense_170k", tokenizer="t5-base")

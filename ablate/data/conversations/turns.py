@@ -1,0 +1,139 @@
+"""Instructions and chats as text: what is asked and what is answered, in the words of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ablate.config.base import Config
+from ablate.config.errors import DataError, did_you_mean
+from ablate.data.text.documents import json_type
+
+
+class Turn(NamedTuple):
+    """A part of an example, one after the other without anything between."""
+
+    text: str
+    answer: bool
+    """Whether it is answered, and trained on; else it is asked. An answer is followed by the end of text."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """The words around what a row holds."""
+
+    preface: str
+    preface_with_input: str
+    instruction: str
+    input: str
+    response: str
+    """What stands in front of an answer."""
+
+    def asked(self, instruction: str, about: str = "", first: bool = True) -> str:
+        """The text up to an answer; `first`: at the start of an example."""
+        begin = (self.preface_with_input if about else self.preface) if first else ""
+        more = self.input.format(about) if about else ""
+        return f"{begin}{self.instruction.format(instruction)}{more}{self.response}"
+
+
+_TASK = "Below is an instruction that describes a task"
+_REQUEST = "Write a response that appropriately completes the request.\n\n"
+TEMPLATES = {
+    "alpaca": Template(  # of Stanford Alpaca, which the recipes on Commonsense170K take over
+        preface=f"{_TASK}. {_REQUEST}",
+        preface_with_input=f"{_TASK}, paired with an input that provides further context. {_REQUEST}",
+        instruction="### Instruction:\n{}\n\n",
+        input="### Input:\n{}\n\n",
+        response="### Response:\n",
+    ),
+    "plain": Template("", "", "{}\n", "{}\n", ""),
+}
+
+
+class Columns(Config):
+    """What the columns of the data are called."""
+
+    instruction: str = "instruction"
+    """What is asked."""
+    input: str = "input"
+    """What the instruction is about. Rows may leave it out or empty."""
+    output: str = "output"
+    """The answer."""
+    messages: str | None = None
+    """A chat, as a list of {role, content} or {from, value}. None: `messages` or `conversations`, where there is one of
+    them."""
+
+
+_CHATS = ("messages", "conversations")
+_ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+
+
+def turns_of(where: str, row: dict[str, Any], columns: Columns, template: Template) -> list[Turn]:
+    """The parts of an example: of a row with a chat, or with an instruction and its answer. Raises DataError that says
+    where, and what is missing."""
+    chat = columns.messages or next((name for name in _CHATS if name in row), None)
+    if chat is not None:
+        return chat_turns(f"{where}, {chat!r}", _value(where, row, chat), template)
+    instruction, output = (_text(where, row, name) for name in (columns.instruction, columns.output))
+    given = "" if row.get(columns.input) is None else _text(where, row, columns.input)
+    return [Turn(template.asked(instruction, given), False), Turn(output, True)]
+
+
+def chat_turns(where: str, messages: Any, template: Template) -> list[Turn]:
+    """The parts of a chat; what is asked behind the last answer is left out. Raises DataError for one without an
+    answer, and for what is no chat."""
+    turns: list[Turn] = []
+    asked = ""
+    for number, (role, text) in enumerate(messages_of(where, messages), 1):
+        if role == "assistant":
+            if not asked:
+                raise DataError(f"{where}: message {number} is an answer to nothing")
+            turns += [Turn(asked, False), Turn(text, True)]
+            asked = ""
+        elif role == "system":
+            asked += f"{text}\n\n"
+        else:
+            asked += template.asked(text, first=not turns and not asked)
+    if not turns:
+        raise DataError(f"{where}: no message is of the role assistant")
+    return turns
+
+
+def messages_of(where: str, messages: Any) -> list[tuple[str, str]]:
+    """(role, text) of each message of a chat: system, user or assistant. Raises DataError."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str):
+        raise DataError(f"{where}: expected a list of messages, got {json_type(messages)}")
+    found = []
+    for number, message in enumerate(messages, 1):
+        at = f"{where}: message {number}"
+        if not isinstance(message, dict) or not (keys := _keys(message)):
+            raise DataError(f'{at}: expected {{"role": ..., "content": ...}} or {{"from": ..., "value": ...}}')
+        role, text = (message[key] for key in keys)
+        if role not in _ROLES:
+            raise DataError(f"{at}: unknown role {role!r}. Accepted: {', '.join(_ROLES)}.")
+        if not isinstance(text, str):
+            raise DataError(f"{at}: {keys[1]!r} is not a string but {json_type(text)}")
+        found.append((_ROLES[role], text))
+    return found
+
+
+def _keys(message: dict[str, Any]) -> tuple[str, str] | None:
+    return next((keys for keys in (("role", "content"), ("from", "value")) if set(keys) <= set(message)), None)
+
+
+def _value(where: str, row: dict[str, Any], column: str) -> Any:
+    if column not in row:
+        there = ", ".join(map(repr, row)) or "none"
+        raise DataError(
+            f"{where}: no column {column!r}. Columns: {there}. Instructions are in instruction, input and output, or "
+            f"as a chat in messages; data.columns says what they are called.{did_you_mean(column, row)}"
+        )
+    return row[column]
+
+
+def _text(where: str, row: dict[str, Any], column: str) -> str:
+    value = _value(where, row, column)
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {column!r} is not a string but {json_type(value)}")
+    return value

@@ -1,0 +1,224 @@
+"""How training images are changed at random: timm's transforms and mixing, as functions of (seed, epoch, image) alone.
+
+timm draws from the global generators of Python, numpy and PyTorch. They are seeded anew for each image and put back
+afterwards: what an image becomes depends neither on the worker or rank that reads it nor on where a run was resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from ablate.config.base import Kind
+from ablate.config.registry import Registry
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from ablate.data.images.pixels import Pixels, Transform
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Mix = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+# The streams of random numbers below a seed; the order of the data is stream 1.
+IMAGE, PAIR = 2, 3
+
+
+class Augmentation(Kind):
+    """How training images are changed at random."""
+
+    kind: str
+
+    def transform(self, pixels: Pixels) -> Transform | None:
+        """What makes float32 [3, size, size] of a decoded image, from the global generators; None: nothing is random,
+        and training images are treated like validation images."""
+        raise NotImplementedError
+
+    def mix(self, classes: int) -> Mix | None:
+        """What blends a pair: (images [2, 3, size, size], classes [2]) to (the same, class probabilities
+        [2, classes]); None: nothing does."""
+        return None
+
+    def soften(self, labels: Tensor, classes: int) -> Tensor:
+        """The targets of images that are not mixed: classes [n], or their probabilities [n, classes]."""
+        return labels
+
+    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
+        """What is wrong with `batch` images in a batch of one device: (path, message, given)."""
+        return []
+
+
+augmentations: Registry[Augmentation] = Registry("augmentation", Augmentation, default="none", keeps=False)
+
+
+@augmentations.register
+class NoAugmentation(Augmentation):
+    """Training images are treated like validation images."""
+
+    kind: Literal["none"] = "none"
+
+    def transform(self, pixels: Pixels) -> Transform | None:
+        return None
+
+
+@augmentations.register
+class Timm(Augmentation):
+    """timm's transforms, mixing and label smoothing. On its own: a random crop and a flip."""
+
+    kind: Literal["timm"] = "timm"
+    scale: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (0.08, 1.0)
+    """Least and largest share of the image's area in the random crop, which is resized to image_size."""
+    ratio: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (3 / 4, 4 / 3)
+    """Least and largest width of the crop divided by its height."""
+    flip: Share = 0.5
+    """Probability that left and right are exchanged."""
+    color_jitter: float = Field(0.0, ge=0)
+    """How far brightness, contrast and saturation are changed. Not together with `randaugment`, as in timm."""
+    randaugment: str | None = None
+    """RandAugment in timm's words, such as rand-m9-mstd0.5-inc1: magnitude, its spread, stronger with magnitude."""
+    random_erasing: Share = 0.0
+    """Probability that a rectangle is replaced by noise."""
+    mixup: float = Field(0.0, ge=0)
+    """Mixup blends two images with a share from Beta(mixup, mixup). 0: no mixup."""
+    cutmix: float = Field(0.0, ge=0)
+    """CutMix exchanges a rectangle between two images, its area from Beta(cutmix, cutmix). 0: no CutMix."""
+    mix_probability: Share = 1.0
+    """Probability that a pair is mixed at all. Each pair draws its own share, so that batch size and ranks do not
+    matter: images next to each other in the permuted order are mixed with each other."""
+    cutmix_probability: Share = 0.5
+    """Probability of CutMix rather than mixup for a mixed pair, where both are on."""
+    label_smoothing: float = Field(0.0, ge=0, lt=1)
+    """The share of each training target that is spread evenly over all classes. Validation keeps plain targets."""
+
+    FORM: ClassVar[str] = r"rand(-(m\d+|n\d+|mmax\d+|inc[01]|mstd\d+(\.\d+)?|p(1|0?\.\d+)))*"
+
+    @field_validator("randaugment")
+    @classmethod
+    def _known_policy(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(cls.FORM, name):
+            raise ValueError("must be RandAugment as timm writes it, such as rand-m9-mstd0.5-inc1")
+        return name
+
+    @property
+    def mixes(self) -> bool:
+        """Whether images are mixed in pairs."""
+        return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
+
+    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
+        found: list[tuple[tuple[str, ...], str, Any]] = []
+        for name in ("scale", "ratio"):
+            low, high = getattr(self, name)
+            if low > high:
+                found.append(((name,), "the first must not be above the second", [low, high]))
+        if self.color_jitter and self.randaugment:
+            text = "is not applied together with randaugment: set one of the two"
+            found.append((("color_jitter",), text, self.color_jitter))
+        if self.mixes and batch % 2:
+            name = "mixup" if self.mixup else "cutmix"
+            text = (
+                f"mixes images in pairs, and a batch of one device has {batch}: make trainer.batch_size a multiple of "
+                "2 * trainer.accumulate * the number of ranks, or set data.augment.mixup and data.augment.cutmix to 0"
+            )
+            found.append(((name,), text, getattr(self, name)))
+        return found
+
+    def transform(self, pixels: Pixels) -> Transform | None:
+        from timm.data import create_transform
+
+        transform = create_transform(
+            pixels.image_size,
+            is_training=True,
+            scale=self.scale,
+            ratio=self.ratio,
+            hflip=self.flip,
+            color_jitter=self.color_jitter or None,
+            auto_augment=self.randaugment,
+            interpolation=pixels.interpolation,
+            mean=pixels.mean,
+            std=pixels.std,
+            re_prob=self.random_erasing,
+            re_mode="pixel",
+        )
+        return _keeping_no_bits(transform)
+
+    def mix(self, classes: int) -> Mix | None:
+        if not self.mixes:
+            return None
+        from timm.data import Mixup
+
+        mix: Mix = Mixup(
+            self.mixup,
+            self.cutmix,
+            prob=self.mix_probability,
+            switch_prob=self.cutmix_probability,
+            label_smoothing=self.label_smoothing,
+            num_classes=classes,
+        )
+        return mix
+
+    def soften(self, labels: Tensor, classes: int) -> Tensor:
+        if not self.label_smoothing:
+            return labels
+        rest = self.label_smoothing / classes
+        targets = torch.full((len(labels), classes), rest)
+        return targets.scatter_(1, labels[:, None], 1 - self.label_smoothing + rest)
+
+
+def _keeping_no_bits(transform: Any) -> Transform:
+    """`transform` with a posterize that takes all of timm's magnitudes. At the strongest it keeps 0 bits of each pixel,
+    which makes the image black; Pillow 13 refuses that."""
+    from timm.data.auto_augment import RandAugment, posterize
+
+    for policy in (step for step in transform.transforms if isinstance(step, RandAugment)):
+        for operation in policy.ops:
+            if operation.aug_fn is posterize:
+                operation.aug_fn = _posterize
+    whole: Transform = transform
+    return whole
+
+
+def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
+    from timm.data.auto_augment import posterize
+
+    coarse: Image.Image = posterize(image, bits) if bits else image.point(lambda value: 0)
+    return coarse
+
+
+# That of ConvNeXt (Liu et al. 2022, arXiv 2201.03545, table 5), which Mix-LN trains its ViTs with.
+augmentations.preset(
+    "convnext",
+    "timm",
+    randaugment="rand-m9-mstd0.5-inc1",
+    random_erasing=0.25,
+    mixup=0.8,
+    cutmix=1.0,
+    label_smoothing=0.1,
+)
+
+
+def seed_generators(seed: int, *stream: int) -> None:
+    """Seeds the global generators of Python, numpy and PyTorch (on the CPU) for each (seed, stream)."""
+    python, numpy, pytorch = np.random.SeedSequence(seed, spawn_key=stream).generate_state(3)
+    random.seed(int(python))
+    np.random.seed(numpy)
+    torch.default_generator.manual_seed(int(pytorch))
+
+
+@contextlib.contextmanager
+def generators_kept() -> Iterator[None]:
+    """Puts the three generators back to where they were."""
+    python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(pytorch)

@@ -1,0 +1,113 @@
+"""Batches of images: from memory, decoded when they are asked for, or decoded and changed at random."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablate.data.base import Batch, BatchDataset
+from ablate.data.images.augment import IMAGE, PAIR, Augmentation, generators_kept, seed_generators
+from ablate.data.images.pixels import Pixels, Transform
+from ablate.data.images.source import ImageSource
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """PyTorch computes on one thread, as in a worker process: on single images several lose more than they gain, most
+    of all on busy cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+class MemoryImages(BatchDataset):
+    """Images that are in memory: float32 [n, channels, height, width] and their classes, int64 [n]."""
+
+    def __init__(self, images: Tensor, labels: Tensor, class_names: tuple[str, ...]) -> None:
+        self.images, self.labels, self.class_names = images, labels, class_names
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        rows = torch.as_tensor(indices, dtype=torch.int64)
+        return self.images[rows], self.labels[rows]
+
+
+class EncodedImages(BatchDataset):
+    """The `rows` of a source, decoded when they are asked for: float32 [batch, 3, size, size] and int64 [batch]."""
+
+    def __init__(self, source: ImageSource, rows: NDArray, pixels: Pixels, augment: Augmentation | None = None) -> None:
+        self.source, self.rows, self.pixels, self.augment = source, rows, pixels, augment
+        self.labels = torch.from_numpy(source.labels[rows])
+        self.class_names = source.classes
+        self.transform = pixels.still()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def seeded(self, seed: int) -> BatchDataset:
+        random = None if self.augment is None else self.augment.transform(self.pixels)
+        return self if self.augment is None or random is None else AugmentedImages(self, self.augment, random, seed)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        images = self.blank(len(indices))
+        with _one_thread():
+            for place, index in enumerate(indices):
+                images[place] = self.transform(self.source.image(int(self.rows[index])))
+        return images, self.labels[torch.as_tensor(indices, dtype=torch.int64)]
+
+    def blank(self, count: int) -> Tensor:
+        """Room for `count` images."""
+        return torch.empty(count, 3, self.pixels.image_size, self.pixels.image_size)
+
+
+class AugmentedImages(BatchDataset):
+    """`EncodedImages` changed at random: float32 [batch, 3, size, size] and int64 [batch], or where images are mixed or
+    labels smoothed the probabilities of the classes, float32 [batch, classes].
+
+    An image is asked for as `epoch * len(self) + index`, and is a function of (seed, epoch, index). Images are mixed in
+    pairs, the first with the second of a batch, the third with the fourth; each pair draws its own share, a function of
+    the first one's (seed, epoch, index). Since batches follow one another in one order, the pairs are the same however
+    that order is cut into batches of even size: by ranks, by accumulation, by a run that goes on.
+    """
+
+    with_epoch = True
+
+    def __init__(self, plain: EncodedImages, augment: Augmentation, transform: Transform, seed: int) -> None:
+        self.plain, self.augment, self.transform, self.seed = plain, augment, transform, seed
+        self.mix = augment.mix(len(plain.class_names))
+
+    def __len__(self) -> int:
+        return len(self.plain)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        plain, images = self.plain, self.plain.blank(len(indices))
+        positions = [divmod(int(number), len(plain)) for number in indices]
+        with generators_kept(), _one_thread():
+            for place, (epoch, index) in enumerate(positions):
+                image = plain.source.image(int(plain.rows[index]))
+                seed_generators(self.seed, IMAGE, epoch, index)
+                images[place] = self.transform(image)
+            labels = plain.labels[torch.tensor([index for _, index in positions], dtype=torch.int64)]
+            return self._mixed(images, labels, positions)
+
+    def _mixed(self, images: Tensor, labels: Tensor, positions: Sequence[tuple[int, int]]) -> Batch:
+        if self.mix is None:
+            return images, self.augment.soften(labels, len(self.plain.class_names))
+        if len(labels) % 2:
+            raise ValueError(f"images are mixed in pairs, and {len(labels)} were asked for")
+        targets = []
+        for first in range(0, len(labels), 2):
+            pair = slice(first, first + 2)
+            seed_generators(self.seed, PAIR, *positions[first])
+            images[pair], probabilities = self.mix(images[pair], labels[pair])
+            targets.append(probabilities)
+        return images, torch.cat(targets)

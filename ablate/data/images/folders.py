@@ -1,0 +1,97 @@
+"""Folders of images: one folder for each class."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.config.errors import DataError
+from ablate.data.files import reason
+from ablate.data.images.source import ImageSource
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+VALIDATION_FOLDERS = ("val", "validation")
+TEST_FOLDER = "test"
+
+
+class FolderImages(ImageSource):
+    """The images below one folder, sorted by class and then by name."""
+
+    def __init__(self, root: Path, paths: list[str], labels: NDArray[np.int64], classes: tuple[str, ...]) -> None:
+        self.root, self.paths, self.labels, self.classes = root, paths, labels, classes
+
+    def read(self, row: int) -> bytes:
+        try:
+            with open(self.paths[row], "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise DataError(reason(error)) from error
+
+    def name(self, row: int) -> str:
+        return self.paths[row]
+
+    def identity(self, row: int) -> str:
+        return Path(self.paths[row]).relative_to(self.root).as_posix()
+
+    def files(self) -> list[Path]:
+        return [Path(path) for path in self.paths]
+
+
+def find_layout(root: Path) -> tuple[Path, Path | None]:
+    """(training folder, validation folder or None) of `root`, each of which holds one folder for each class.
+
+    Raises DataError for a missing root.
+    """
+    if not os.path.isdir(root):
+        raise DataError(f"There is no folder {root}" + (", only a file" if os.path.exists(root) else ""))
+    train = root / "train"
+    # A class may be called "train" too, and then has images rather than folders.
+    if train.is_dir() and _folders(train):
+        return train, next((root / name for name in VALIDATION_FOLDERS if (root / name).is_dir()), None)
+    return root, None
+
+
+def find_images(folder: Path, root: Path) -> FolderImages:
+    """The images folder/CLASS/**, with the classes sorted by name; hidden files and folders are left out. Their
+    identities are the paths below `root`.
+
+    Raises DataError for fewer than two classes and for a class without images.
+    """
+    names = _folders(folder)
+    if not names:
+        raise DataError(f"{folder} has no folders. Expected one for each class: {folder}/CLASS/*.jpg")
+    if len(names) == 1:
+        raise DataError(f"{folder} has only the class {names[0]!r}. A classifier needs at least two, a folder each.")
+    paths: list[str] = []
+    labels: list[int] = []
+    empty = []
+    for label, name in enumerate(names):
+        found = sorted(_images(folder / name))
+        empty += [] if found else [name]
+        paths += map(str, found)
+        labels += [label] * len(found)
+    if empty:
+        raise DataError(f"No images in {folder} for: {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
+    return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read: {reason(error)}") from error
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    def complain(error: OSError) -> None:
+        raise DataError(f"{error.filename} cannot be read: {reason(error)}") from error
+
+    for parent, folders, files in os.walk(folder, onerror=complain):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in files:
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                yield Path(parent, name)

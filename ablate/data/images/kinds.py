@@ -1,0 +1,202 @@
+"""Images for classification: scikit-learn's digits, which need no download, folders, and datasets of the hub."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+
+from ablate.config.base import Names
+from ablate.config.errors import DataError
+from ablate.data.base import Corpus, DataConfig, data_kinds, split
+from ablate.data.files import absolute, resolve
+from ablate.data.images.augment import Augmentation, augmentations
+from ablate.data.images.batches import EncodedImages, MemoryImages
+from ablate.data.images.datasets import SUFFIXES, split_named, splits_of, splits_of_files
+from ablate.data.images.folders import TEST_FOLDER, find_images, find_layout
+from ablate.data.images.pixels import Pixels
+from ablate.data.images.source import ImageSource, fingerprint, same_classes
+from ablate.data.images.tables import TableImages
+from ablate.tracking.remote_files import local
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+VALIDATION_SPLITS = ("validation", "val", "valid")
+
+
+@data_kinds.register
+class Digits(DataConfig):
+    """scikit-learn's handwritten digits: 1,797 grey images of 8 x 8, in 10 classes."""
+
+    kind: Literal["digits"] = "digits"
+    task: ClassVar[str] = "image_classification"
+    # Of the grey values 0 to 16 in the training part of the default split; constants, so that the inputs do not depend
+    # on the split.
+    MEAN: ClassVar[float] = 4.8734
+    STD: ClassVar[float] = 6.0103
+
+    val_fraction: float = Field(0.2, gt=0, lt=1)
+    """The part of the images that is held out for validation."""
+
+    def load(self, cache: Path) -> Corpus:
+        try:
+            from sklearn.datasets import load_digits
+        except ImportError as error:
+            raise DataError("Data kind digits needs the library scikit-learn: pip install scikit-learn") from error
+        raw, digits = load_digits(return_X_y=True)
+        pixels, classes = raw.astype(np.uint8), digits.astype(np.uint8)
+        images = torch.from_numpy((raw.astype(np.float32) - self.MEAN) / self.STD).view(-1, 1, 8, 8)
+        labels = torch.from_numpy(digits.astype(np.int64))
+        names = tuple(map(str, range(10)))
+        train, val = split(len(labels), self.val_fraction, self.split_seed, "images")
+        return Corpus(
+            train=MemoryImages(images[train], labels[train], names),
+            val=MemoryImages(images[val], labels[val], names),
+            fingerprint=hashlib.sha256(pixels.tobytes() + classes.tobytes()).hexdigest(),
+            classes=len(names),
+            shape=(1, 8, 8),
+            bytes_per_token=None,
+            description=f"digits: {len(train):,} training and {len(val):,} validation images of 8 x 8, 10 classes",
+        )
+
+
+class EncodedImagesConfig(Pixels, DataConfig):
+    """What the kinds of data share whose images are decoded while training goes on."""
+
+    task: ClassVar[str] = "image_classification"
+    augment: Annotated[Augmentation, augmentations] = Field("none", validate_default=True)
+    """How training images are changed at random: none, timm, or convnext, ConvNeXt's recipe."""
+    check: bool = True
+    """Whether every image is decoded once, before the first training, to find the broken ones early. false: the images
+    are only read once, for the fingerprint; training ends at a broken one with its name."""
+
+    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
+        return [(("augment", *path), text, given) for path, text, given in self.augment.problems(batch)]
+
+    def corpus(self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str) -> Corpus:
+        """The corpus of a source, with a part of it held out where there is no other for validation. `key` names the
+        images in `cache`, `note` ends the description."""
+        train: NDArray[np.int64]
+        if val_source is None:
+            train, val = split(len(source), self.val_fraction, self.split_seed, "images")
+        else:
+            train, val = np.arange(len(source)), np.arange(len(val_source))
+        sources = [source] if val_source is None else [source, val_source]
+        size = self.image_size
+        return Corpus(
+            train=EncodedImages(source, train, self, self.augment),
+            val=EncodedImages(val_source or source, val, self),
+            fingerprint=fingerprint(sources, key, cache, self.check),
+            classes=len(source.classes),
+            shape=(3, size, size),
+            bytes_per_token=None,
+            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}, "
+            f"{len(source.classes):,} classes{note}",
+        )
+
+
+@data_kinds.register
+class ImageFolder(EncodedImagesConfig):
+    """Images of one's own in a folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
+
+    The validation folder may also be called validation; without one a part of the training images is held out.
+    root/test beside root/train is never read. Accepted are jpg, jpeg, png, webp and bmp.
+    """
+
+    kind: Literal["image_folder"] = "image_folder"
+    root: str = Field(min_length=1)
+    """The folder, relative to the current directory."""
+
+    def load(self, cache: Path) -> Corpus:
+        root = absolute(self.root)
+        folder, val_folder = find_layout(root)
+        images, val_images = find_images(folder, root), None
+        if val_folder is not None:
+            val_images = find_images(val_folder, root)
+            same_classes(images.classes, val_images.classes, str(folder), str(val_folder))
+        alone = f"; {TEST_FOLDER}/ is left alone" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
+        return self.corpus(images, val_images, f"images below {root}", cache, alone)
+
+
+class ImageTableConfig(EncodedImagesConfig):
+    """What the kinds of data share whose images lie in the rows of tables."""
+
+    image_column: str | None = None
+    """The column of the images. None: the only one of that type, or image."""
+    label_column: str | None = None
+    """The column of the labels: class labels, integers or text. None: the only one of class labels, or label."""
+
+    def of_splits(
+        self, splits: Mapping[str, Dataset], train_split: str, val_split: str | None, what: str, cache: Path
+    ) -> Corpus:
+        """The corpus of two splits, or of one where `val_split` is None; `what` is what messages call the dataset."""
+        columns = (self.image_column, self.label_column)
+        train_what = f"{what}, split {train_split}"
+        images = TableImages(split_named(splits, train_split, what), "train", train_what, *columns)
+        val_images = None
+        if val_split is not None:
+            val_data, val_what = split_named(splits, val_split, what), f"{what}, split {val_split}"
+            val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
+        others = ", ".join(name for name in splits if name not in (train_split, val_split))
+        key = f"images in {images.image_column} with {images.label_column}"
+        return self.corpus(images, val_images, key, cache, f"; left alone: {others}" if others else "")
+
+
+@data_kinds.register
+class ImageDataset(ImageTableConfig):
+    """Images of a dataset on the Hugging Face hub, or of a copy of one in a folder.
+
+    Read through `datasets`, memory-mapped; what comes from the hub stays in the cache of `datasets` (HF_HOME).
+    """
+
+    kind: Literal["image_dataset"] = "image_dataset"
+    dataset: str = Field(min_length=1)
+    """A name on the hub, such as ILSVRC/imagenet-1k, or a folder: a copy of a hub dataset, or what save_to_disk
+    wrote."""
+    subset: str | None = None
+    """The configuration of a hub dataset that has several."""
+    train_split: str = "train"
+    """The split that is trained on."""
+    val_split: str | None = None
+    """The split that is validated on. None: validation, val or valid, whichever there is; otherwise a part of the
+    training split is held out. A split called test is only read if it is named here."""
+
+    def load(self, cache: Path) -> Corpus:
+        splits = splits_of(self.dataset, self.subset, cache)
+        val_split = self.val_split or next((name for name in VALIDATION_SPLITS if name in splits), None)
+        return self.of_splits(splits, self.train_split, val_split, f"the dataset {self.dataset}", cache)
+
+
+@data_kinds.register
+class ImageFiles(ImageTableConfig):
+    """Images in parquet or arrow files of one's own, with a column of images and a column of labels."""
+
+    kind: Literal["image_files"] = "image_files"
+    files: Names = Field(min_length=1)
+    """The files, or globs, relative to the current directory."""
+    val_files: Names = ()
+    """Those of the validation set; without it a part is held out."""
+
+    def load(self, cache: Path) -> Corpus:
+        given = {"train": self.files, "validation": self.val_files}
+        files = {
+            name: resolve(local(patterns, cache), lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES))
+            for name, patterns in given.items()
+            if patterns
+        }
+        val_split = "validation" if self.val_files else None
+        return self.of_splits(splits_of_files(files, cache), "train", val_split, "the table of data.files", cache)
+
+
+data_kinds.preset("imagenet", "image_dataset", dataset="ILSVRC/imagenet-1k", crop_pct=0.875, check=False)
+_CIFAR = {"image_size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}
+data_kinds.preset("cifar10", "image_dataset", dataset="uoft-cs/cifar10", **_CIFAR)
+data_kinds.preset("cifar100", "image_dataset", dataset="uoft-cs/cifar100", label_column="fine_label", **_CIFAR)

@@ -1,0 +1,89 @@
+"""From the bytes of an image to what the model sees, without chance: decoding, resizing, cutting, scaling."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from pydantic import Field, PositiveFloat
+from torch import Tensor
+
+from ablate.config.base import Config
+from ablate.config.errors import DataError
+from ablate.data.files import reason
+
+Transform = Callable[[Image.Image], Tensor]
+"""From a decoded RGB image to float32 [3, size, size]."""
+
+_RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
+
+class Pixels(Config):
+    """The size and the scale of what the model sees."""
+
+    image_size: int = Field(224, ge=1)
+    """Side of the square images, in pixels. Without augmentation, and always in validation, the shorter side is resized
+    to it, then the centre is cut out."""
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    """Subtracted from red, green and blue in [0, 1]; the default is ImageNet's."""
+    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.229, 0.224, 0.225)
+    """What red, green and blue are divided by afterwards; the default is ImageNet's."""
+    interpolation: Literal["bicubic", "bilinear"] = "bicubic"
+    """How images are resized."""
+    crop_pct: Annotated[float, Field(gt=0, le=1)] | None = None
+    """timm's evaluation: the shorter side is resized to image_size / crop_pct before the centre is cut out; 0.875 is
+    the custom on ImageNet. None: the whole centre square is resized at once."""
+
+    def still(self) -> Transform:
+        """What makes the model's input of a decoded image where nothing is random."""
+        if self.crop_pct is None:
+            return CentreSquare(self)
+        from timm.data import create_transform
+
+        transform: Transform = create_transform(
+            self.image_size,
+            interpolation=self.interpolation,
+            mean=self.mean,
+            std=self.std,
+            crop_pct=self.crop_pct,
+        )
+        return transform
+
+
+class CentreSquare:
+    """Resizes the centre square to the wanted size and scales it."""
+
+    def __init__(self, pixels: Pixels) -> None:
+        self.size, self.resampling = pixels.image_size, _RESAMPLING[pixels.interpolation]
+        self.mean = torch.tensor(pixels.mean)[:, None, None]
+        self.std = torch.tensor(pixels.std)[:, None, None]
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        square = torch.from_numpy(np.array(centre_square(image, self.size, self.resampling)))
+        return square.permute(2, 0, 1).float().div_(255).sub_(self.mean).div_(self.std)
+
+
+def centre_square(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
+    """The shorter side resized to `size`, and the centre cut out."""
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) / 2, (height - side) / 2
+    # Up to rounding the same as resizing the whole and cutting then, which an image of 1 x 10,000 would blow up.
+    return image.resize((size, size), resampling, box=(left, top, left + side, top + side))
+
+
+def decode(encoded: bytes) -> Image.Image:
+    """The image in RGB. Raises DataError with the fault alone."""
+    if not encoded:
+        raise DataError("empty")
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            return image.convert("RGB")
+    except UnidentifiedImageError as error:
+        raise DataError("not an image") from error
+    except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others
+        raise DataError(reason(error)) from error

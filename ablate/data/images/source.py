@@ -1,0 +1,125 @@
+"""What every source of images has in common: encoded images with labels by row, checked and hashed once."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ablate.config.errors import DataError, did_you_mean
+from ablate.data.files import remembered
+from ablate.data.images.pixels import decode
+from ablate.data.progress import progress
+
+BLOCK = 4096
+"""Images that wait for the pool of threads at a time."""
+
+
+class ImageSource(ABC):
+    """Encoded images with labels, read by row in any order, also by other processes."""
+
+    labels: NDArray[np.int64]
+    """The index of each row's class in `classes`, [n]."""
+    classes: tuple[str, ...]
+    """The names of the classes."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @abstractmethod
+    def read(self, row: int) -> bytes:
+        """The encoded image. Raises DataError with the fault alone."""
+
+    @abstractmethod
+    def name(self, row: int) -> str:
+        """What a message calls the image."""
+
+    @abstractmethod
+    def identity(self, row: int) -> str:
+        """What belongs to the image besides its bytes and enters the fingerprint, wherever the corpus lies."""
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """The files whose size and time of change tell that nothing has changed; none: it cannot be told."""
+
+    def image(self, row: int) -> Image.Image:
+        """The decoded image, RGB. Raises DataError that names it."""
+        try:
+            return decode(self.read(row))
+        except DataError as error:
+            raise DataError(f"The image {self.name(row)} cannot be decoded: {error}") from error
+
+
+def fingerprint(sources: Sequence[ImageSource], what: str, cache: Path, check: bool) -> str:
+    """SHA-256 over the bytes and the identities of all images; if `check`, every image is decoded on the way.
+
+    What was found is kept in `cache` and holds until one of the files changes; `what` names it there. A long pass says
+    on the error stream how far it is. Raises DataError naming broken images.
+    """
+    files = [file for source in sources for file in source.files()]
+    if not files:
+        return _pass_over(sources, check)
+    key = f"{what}, checked" if check else what
+    return remembered(key, files, cache, lambda: [_pass_over(sources, check)])[0]
+
+
+def _pass_over(sources: Sequence[ImageSource], check: bool) -> str:
+    digest = hashlib.sha256()
+    broken: list[str] = []
+    total, done = sum(map(len, sources)), 0
+    verb = "checking" if check else "hashing"
+    with ThreadPoolExecutor(os.cpu_count()) as pool, progress(f"{verb}, once for all runs", total, "images") as advance:
+        for source, rows in _blocks(sources):
+            for row, (content, fault) in zip(rows, pool.map(partial(_look, source, check), rows), strict=True):
+                digest.update(f"{source.identity(row)}\0{content}".encode())
+                broken += [f"  {source.name(row)}: {fault}"] if fault else []
+            done += len(rows)
+            advance(done)
+    if broken:
+        count = "1 image" if len(broken) == 1 else f"{len(broken)} images"
+        more = ["  ..."] if len(broken) > 5 else []
+        raise DataError("\n".join([f"{count} cannot be decoded:", *broken[:5], *more]))
+    return digest.hexdigest()
+
+
+def _blocks(sources: Sequence[ImageSource]) -> Iterator[tuple[ImageSource, range]]:
+    for source in sources:
+        for start in range(0, len(source), BLOCK):
+            yield source, range(start, min(start + BLOCK, len(source)))
+
+
+def _look(source: ImageSource, check: bool, row: int) -> tuple[str, str | None]:
+    """(SHA-256 of the encoded image, what is wrong with it or None)."""
+    try:
+        content = source.read(row)
+        if check:
+            decode(content)
+    except DataError as error:
+        return "", str(error)
+    return hashlib.sha256(content).hexdigest(), None
+
+
+def same_classes(train: Sequence[str], val: Sequence[str], where: str, val_where: str) -> None:
+    """Raises DataError where training and validation have different classes."""
+    missing, extra = sorted(set(train) - set(val)), sorted(set(val) - set(train))
+    faults = []
+    if missing:
+        faults.append(f"{val_where} lacks {_some(missing)}.")
+    if extra:
+        hint = did_you_mean(extra[0], missing)
+        faults.append(f"{where} lacks {_some(extra)}.{hint}")
+    if faults:
+        raise DataError(" ".join(["Training and validation have different classes.", *faults]))
+
+
+def _some(names: Sequence[str], most: int = 10) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,143 @@
+"""Images in the rows of a table: the bytes in one column, the label in another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.config.errors import DataError
+from ablate.data.files import reason
+from ablate.data.images.datasets import column_named
+from ablate.data.images.source import ImageSource, same_classes
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+IMAGE_FIELD, LABEL_FIELD = "data.image_column", "data.label_column"
+
+
+class TableImages(ImageSource):
+    """The rows of one split, as `datasets` holds images: {bytes, path}, bytes, or the path of a file.
+
+    Labels are class labels, integers or text; the classes of the last two are their values, sorted, unless `classes`
+    names them. `role` enters the fingerprint, `what` is what messages call the split.
+
+    Raises DataError for a column that is missing or holds something else, for a row without a label, and for a label
+    that is not one of `classes`.
+    """
+
+    def __init__(
+        self,
+        data: Dataset,
+        role: str,
+        what: str,
+        image_column: str | None = None,
+        label_column: str | None = None,
+        classes: tuple[str, ...] | None = None,
+    ) -> None:
+        import datasets
+
+        self.role, self.what = role, what
+        self.image_column = _image_column(data, image_column, what)
+        self.label_column = _label_column(data, label_column, what)
+        self.labels, self.classes = _labels(data, self.label_column, what, classes)
+        if isinstance(data.features[self.image_column], datasets.Image):  # the bytes, not a decoded image
+            data = data.cast_column(self.image_column, datasets.Image(decode=False))
+        self.data = data.select_columns([self.image_column])
+
+    def read(self, row: int) -> bytes:
+        value: Any = self.data[row][self.image_column]
+        path = value if isinstance(value, str) else None
+        if isinstance(value, dict):
+            value, path = value.get("bytes"), value.get("path")
+        if isinstance(value, bytes):
+            return value
+        if path is None:
+            raise DataError("there is no image in this row")
+        try:
+            return Path(path).read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: {reason(error)}") from error
+
+    def name(self, row: int) -> str:
+        return f"in row {row} of {self.what}"
+
+    def identity(self, row: int) -> str:
+        return f"{self.role}/{self.classes[self.labels[row]]}"
+
+    def files(self) -> list[Path]:
+        return [Path(file["filename"]) for file in self.data.cache_files]
+
+
+def _image_column(data: Dataset, name: str | None, what: str) -> str:
+    """The column of images: the one that is named, the only one of that type, or the one called image."""
+    import datasets
+
+    images = [column for column, feature in data.features.items() if isinstance(feature, datasets.Image)]
+    if name is None:
+        return images[0] if len(images) == 1 else column_named(data, "image", what, IMAGE_FIELD)
+    feature = data.features[column_named(data, name, what, IMAGE_FIELD)]
+    if isinstance(feature, datasets.Image):
+        return name
+    kinds = ("binary", "large_binary", "string", "large_string")
+    encoded = isinstance(feature, dict) and ("bytes" in feature or "path" in feature)
+    if not encoded and getattr(feature, "dtype", None) not in kinds:
+        held = getattr(feature, "dtype", type(feature).__name__)
+        hint = f" Did you mean {images[0]}?" if images else ""
+        raise DataError(f"The column {name!r} of {what} holds {held}, not images. Set {IMAGE_FIELD}.{hint}")
+    return name
+
+
+def _label_column(data: Dataset, name: str | None, what: str) -> str:
+    """The column of labels: the one that is named, the only one of class labels, or the one called label."""
+    import datasets
+
+    if name is not None:
+        return column_named(data, name, what, LABEL_FIELD)
+    labels = [column for column, feature in data.features.items() if isinstance(feature, datasets.ClassLabel)]
+    return labels[0] if len(labels) == 1 else column_named(data, "label", what, LABEL_FIELD)
+
+
+def _labels(
+    data: Dataset, column: str, what: str, known: tuple[str, ...] | None
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """(index of each row's class, the names of the classes)."""
+    import datasets
+    import pyarrow as pa
+
+    feature = data.features[column]
+    values = data.select_columns([column]).with_format("arrow")[:][column]
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+    if not any(is_kind(values.type) for is_kind in kinds):
+        raise DataError(f"The column {column!r} of {what} holds {values.type}, not labels. Set {LABEL_FIELD}.")
+    if values.null_count:
+        raise DataError(f"Row {values.is_null().to_pylist().index(True)} of {what} has no {column}.")
+    given = values.to_numpy()
+    if isinstance(feature, datasets.ClassLabel):
+        names = tuple(feature.names)
+        outside = np.flatnonzero((given < 0) | (given >= len(names)))
+        if len(outside):
+            text = "is not labelled" if given[outside[0]] == -1 else f"has the label {given[outside[0]]}"
+            raise DataError(f"Row {outside[0]} of {what} {text}; its {len(names)} classes are 0 to {len(names) - 1}.")
+        if known is not None:
+            same_classes(known, names, "training", what)
+            return np.array([known.index(name) for name in names])[given], known
+        return given.astype(np.int64), _two(names, what)
+    distinct, codes = np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)
+    names = tuple(map(str, distinct))
+    if known is None:
+        return codes.astype(np.int64), _two(names, what)
+    if unknown := [name for name in names if name not in known]:
+        raise DataError(f"{what} has labels that the training split lacks: {', '.join(unknown[:10])}.")
+    return np.array([known.index(name) for name in names])[codes].astype(np.int64), known
+
+
+def _two(names: Sequence[str], what: str) -> tuple[str, ...]:
+    if len(names) < 2:
+        only = f"only the class {names[0]!r}" if names else "no classes"
+        raise DataError(f"{what} has {only}. A classifier needs at least two.")
+    return tuple(names)

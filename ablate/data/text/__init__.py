@@ -1,0 +1,1 @@
+"""Text for language models: from files or datasets to windows, rows or streams of tokens."""

@@ -1,0 +1,86 @@
+"""A byte-level BPE trained on the corpus: `tokenizer: bpe-4096`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ablate.config.errors import DataError
+from ablate.data.files import absolute, locked, replace
+from ablate.data.progress import progress
+from ablate.data.text.sources import Source
+from ablate.data.text.tokenizers import HuggingFace, used_threads
+
+TRAINED_ON = 100_000_000
+"""UTF-8 bytes of the training text, from its start, that a tokenizer is trained on at most."""
+
+END = "<|endoftext|>"
+SMALLEST = 257
+"""The fewest tokens: the 256 bytes and the end of text."""
+
+RECIPE = 1
+"""Raised whenever the same text would give another tokenizer."""
+
+
+def bpe_size(name: str) -> int | None:
+    """N of "bpe-N", the number of tokens; None for any other name."""
+    match = re.fullmatch(r"bpe-(\d+)", name)
+    return int(match[1]) if match else None
+
+
+def trained_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
+    """A byte-level BPE of `size` tokens, GPT-2's rules for words and its end of text, trained on `source`, which is the
+    training text alone. It is trained once and kept in `cache`; the same text gives the same tokenizer.
+
+    Raises DataError where the text cannot be read or has too few words for so many tokens.
+    """
+    asked = [RECIPE, size, TRAINED_ON, source.identity]
+    path = absolute(cache) / "tokenizers" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.json"
+    with locked(path):
+        try:
+            content = json.loads(path.read_bytes())
+            if hashlib.sha256(content["tokenizer"].encode()).hexdigest() == content["sha256"]:
+                return HuggingFace(content["tokenizer"])
+        except (OSError, ValueError, TypeError, KeyError):  # none yet, or a damaged one
+            pass
+        trained = _train(size, source)
+        found = HuggingFace(trained)
+        if found.vocab_size < size:
+            raise DataError(
+                f"The training text of {source.name} has words for {found.vocab_size} tokens only. "
+                f"Set data.tokenizer=bpe-{found.vocab_size} or less."
+            )
+        sha256 = hashlib.sha256(trained.encode()).hexdigest()
+        replace(path, json.dumps({"tokenizer": trained, "sha256": sha256}).encode())
+    return found
+
+
+def _train(size: int, source: Source) -> str:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    used_threads()
+    tokenizer.train_from_iterator(_texts(source, size), trainer)
+    return str(tokenizer.to_str())
+
+
+def _texts(source: Source, size: int) -> Iterator[str]:
+    read = 0
+    with progress(f"training bpe-{size} on {source.name}", TRAINED_ON, "bytes") as advance:
+        for piece in source.open():
+            yield piece.text
+            read += piece.size
+            advance(read)
+            if read >= TRAINED_ON:
+                return

@@ -1,0 +1,217 @@
+"""Text for language models: Python's own documentation, which is always there, files of the user's, and datasets."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import re
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from ablate.config.base import Names
+from ablate.config.errors import DataError
+from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, data_kinds
+from ablate.data.text.bpe import SMALLEST, bpe_size, trained_bpe
+from ablate.data.text.preparation import VAL_TOKENS, ExtraText, Maker, combined, one_origin, origin, split_windows
+from ablate.data.text.sources import Files, Part, Source
+from ablate.data.text.stream import Stream
+from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
+from ablate.data.text.windows import Windows
+
+
+@data_kinds.register
+class Topics(DataConfig):
+    """Half a megabyte of English prose that comes with Python: the help topics of `pydoc`, byte by byte.
+
+    Documents are the topics in the order of their names, each ended by a zero byte. The text differs between Python
+    versions, and its fingerprint with it.
+    """
+
+    kind: Literal["topics"] = "topics"
+    task: ClassVar[str] = "language_modeling"
+    seq_len: int = Field(128, ge=1)
+    """Bytes of one training example. A window takes one byte more, which is the target of the last."""
+
+    def load(self, cache: Path) -> Corpus:
+        try:
+            topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
+        except ImportError as error:
+            raise DataError("This Python comes without pydoc_data.topics, which data kind topics reads.") from error
+        raw = b"".join(topics[name].encode() + b"\0" for name in sorted(topics))
+        stream = np.frombuffer(raw, np.uint8)
+        train, val = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
+        return Corpus(
+            train=Windows(stream, self.seq_len, train),
+            val=Windows(stream, self.seq_len, val),
+            fingerprint=hashlib.sha256(raw).hexdigest(),
+            classes=256,
+            shape=(self.seq_len,),
+            bytes_per_token=1.0,
+            description=f"topics: {len(stream):,} bytes, {len(train):,} training and {len(val):,} validation windows "
+            f"of {self.seq_len}",
+        )
+
+
+@data_kinds.register
+class Text(DataConfig):
+    """Text files of one's own or a dataset of the hub, tokenised once and kept in the cache, or as it is read.
+
+    Formats of files by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a
+    document), each also as .gz and .zst, .parquet and .arrow (a row is a document). Each document is ended by the
+    end-of-text token of the tokenizer, where it has one, and by a zero byte for "bytes". A text file of more than a
+    megabyte is encoded in parts cut at line ends.
+
+    Without a validation set a part is held out: of `files` alone, `val_fraction` of the windows or rows; of a dataset,
+    and wherever `train_tokens`, `val_tokens`, `streaming` or a trained tokenizer ask for it, the documents whose hash
+    falls into that fraction.
+    """
+
+    kind: Literal["text"] = "text"
+    task: ClassVar[str] = "language_modeling"
+    files: Names = ()
+    """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
+    val_files: Names = ()
+    """The validation set as files. Without it, and without `val_split`, a part is held out."""
+    dataset: str | None = None
+    """In place of `files`: a dataset of the Hugging Face hub, such as allenai/c4, or a folder that `datasets` can load.
+    Of the hub only what is asked for is downloaded."""
+    subset: str | None = None
+    """Which of the dataset's subsets (configurations), such as en."""
+    train_split: str = "train"
+    """The dataset's split to train on."""
+    val_split: str | None = None
+    """The dataset's split to validate on. None: documents of `train_split` are held out."""
+    revision: str | None = None
+    """Branch, tag or commit of the dataset on the hub. None: main, as it stood when this machine first looked."""
+    tokenizer: str = "bytes"
+    """"bytes", a local tokenizer.json, a local SentencePiece *.model, the name of a repository on the hub, or bpe-N: a
+    byte-level BPE of N tokens, trained on the first 100 MB of the training text."""
+    column: str = "text"
+    """Where JSON lines, tables and datasets keep the text."""
+    seq_len: int = Field(256, ge=1)
+    """Tokens of one training example. A window takes one token more, which is the target of the last."""
+    layout: Literal["packed", "documents"] = "packed"
+    """packed: windows of the stream of all documents. documents: one document in each, cut or padded. No loss counts
+    padding; budgets and curves do, they count positions."""
+    train_tokens: int | None = Field(None, ge=1)
+    """How many tokens of the training text are made, to the end of a document. None: all."""
+    val_tokens: int | None = Field(None, ge=1)
+    """The same of the validation set. None: all of files, ten million of a dataset."""
+    streaming: bool = False
+    """Whether training text is tokenised while it is trained on, in the order in which it comes, and not kept. For what
+    does not fit on the disk; the validation set is kept."""
+    val_sets: dict[str, ExtraText] = {}
+    """Further validation sets by name, such as {wiki: {files: wiki.jsonl}}, reported as val/wiki/loss and so on."""
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # a mapping has none of its own
+
+    @property
+    def val_names(self) -> tuple[str, ...]:
+        return tuple(self.val_sets)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Text:
+        one_origin(self.files, self.dataset)
+        if odd := [name for name in self.val_sets if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)]:
+            text = "must consist of letters from A to Z, digits, hyphens and underscores"
+            raise ValueError(f"the name of a validation set {text}, which {', '.join(map(repr, odd))} does not")
+        given = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
+        if given and self.dataset is None:
+            raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
+        if self.val_split is not None and self.val_files:
+            raise ValueError("both val_split and val_files are given; leave one out")
+        if self.val_split is not None and self.val_split == self.train_split:
+            raise ValueError(f"train_split and val_split are both {self.val_split!r}; name another one for validation")
+        if "ema" in self.val_sets:
+            raise ValueError("a validation set cannot be called ema: val/ema/ is that of averaged weights")
+        if self.tokenizer.startswith("bpe-") and (bpe_size(self.tokenizer) or 0) < SMALLEST:
+            raise ValueError(
+                f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, at least {SMALLEST}, as bpe-4096"
+            )
+        return self
+
+    def load(self, cache: Path) -> Corpus:
+        whole = self._whole(cache)
+        train, val = self._sides(whole, cache)
+        tokenizer = self.load_tokenizer(cache, train)
+        maker = Maker(tokenizer, self.seq_len, self.layout == "documents", cache)
+        limit = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
+        fingerprints = [whole.fingerprint]
+        train_set: TrainSet
+        if val is None:
+            tokens = val_tokens = maker.tokens(whole, None)
+            train_set, held = maker.split(tokens, self.val_fraction, self.split_seed, whole.name)
+            made = maker.counted(tokens, self.tokenizer)
+        else:
+            if val.fingerprint != whole.fingerprint:
+                fingerprints.append(val.fingerprint)
+            val_tokens = maker.tokens(val, limit)
+            held = maker.all(val_tokens, "The validation set")
+            if self.streaming:
+                train_set = Stream(train, tokenizer, self.seq_len, maker.documents, self.train_tokens, cache)
+                made = f"{train.name}, streamed ({self.tokenizer})"
+            else:
+                tokens = maker.tokens(train, self.train_tokens)
+                train_set = maker.all(tokens, "The training set")
+                made = f"{maker.counted(tokens, self.tokenizer)} to train on"
+        extra = {}
+        for name, config in self.val_sets.items():
+            source = config.source(self.column, cache)
+            self._check_apart(whole, source, f"val_sets.{name}")
+            fingerprints.append(source.fingerprint)
+            tokens = maker.tokens(source, config.tokens or limit)
+            data = maker.all(tokens, f"The validation set {name}")
+            extra[name] = ValSet(data, maker.bytes_per_token(tokens, data))
+        return Corpus(
+            train=train_set,
+            val=held,
+            fingerprint=combined(fingerprints),
+            classes=tokenizer.vocab_size,
+            shape=(self.seq_len,),
+            bytes_per_token=maker.bytes_per_token(val_tokens, held),
+            description=f"text: {made}, {maker.sizes(train_set, held)}"
+            + "".join(f", {len(part.data):,} of {name}" for name, part in extra.items()),
+            val_sets=extra,
+            padded=maker.documents,
+        )
+
+    def _whole(self, cache: Path) -> Source:
+        """What is trained on, and where nothing else is named, validated on."""
+        return origin(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
+
+    def _sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
+        """What is trained on and what is validated on; None where a part of the windows or rows is held out."""
+        if self.val_files:
+            val: Source = origin(self.val_files, None, None, "", None, self.column, cache)
+            self._check_apart(whole, val, "val_files")
+            return whole, val
+        if self.val_split is not None:
+            return whole, origin((), self.dataset, self.subset, self.val_split, self.revision, self.column, cache)
+        by_document = self.dataset is not None or self.streaming or self.train_tokens or self.val_tokens
+        if by_document or bpe_size(self.tokenizer):
+            train, val = (Part(whole, held_out, self.val_fraction, self.split_seed) for held_out in (False, True))
+            return train, val
+        return whole, None
+
+    def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
+        """The tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""
+        size = bpe_size(self.tokenizer)
+        if size is None:
+            return load_tokenizer(self.tokenizer)
+        if train is None:
+            train, _ = self._sides(self._whole(cache), cache)
+        return trained_bpe(size, train, cache)
+
+    def _check_apart(self, train: Source, val: Source, where: str) -> None:
+        """Raises DataError where `val`, from the field `where`, is also trained on."""
+        if isinstance(train, Files) and isinstance(val, Files):
+            both = {os.path.realpath(path) for path in train.paths} & {os.path.realpath(path) for path in val.paths}
+            if both:
+                raise DataError(f"Both in files and in {where}: {', '.join(sorted(both))}")
+        elif train.fingerprint == val.fingerprint:
+            raise DataError(f"{where} is what is trained on: {train.name}. Name another split.")

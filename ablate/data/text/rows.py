@@ -1,0 +1,67 @@
+"""One document in each row: what a language model is trained and validated on in the layout `documents`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablate.data.base import IGNORED, Batch, BatchDataset
+from ablate.data.text.tokens import Tokens
+
+
+class Rows(BatchDataset):
+    """Documents cut to `seq_len + 1` tokens: inputs are all but the last token, targets all but the first.
+
+    Shorter ones are filled up behind their end, where a causal model does not see it: inputs with zeros, targets with
+    `IGNORED`, which no loss counts.
+
+    Args:
+        tokens: rows of 2 to `seq_len + 1` tokens.
+        seq_len: tokens of an input.
+        numbers: which rows, in the order of the dataset [n].
+    """
+
+    def __init__(self, tokens: Tokens, seq_len: int, numbers: NDArray[np.int64]) -> None:
+        self.seq_len, self.numbers = seq_len, numbers
+        self._tokens = tokens
+        self._files: tuple[NDArray[Any], NDArray[np.int64]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Inputs and targets, int64 [batch, seq_len] each."""
+        stream, ends = self._open()
+        rows = self.numbers[np.asarray(indices, np.int64)]
+        first = np.where(rows > 0, ends[rows - 1, 0], 0)
+        places = first[:, None] + np.arange(self.seq_len + 1)
+        inside = places < ends[rows, 0][:, None]
+        tokens = torch.from_numpy(stream[np.minimum(places, len(stream) - 1)].astype(np.int64))
+        return padded(tokens, torch.from_numpy(inside))
+
+    def bytes_per_token(self) -> float:
+        """Mean UTF-8 bytes of a target."""
+        _, ends = self._open()
+        sizes = np.diff(ends, axis=0, prepend=np.zeros((1, 2), np.int64))[self.numbers]
+        # The first token of a row is no target: its share is taken to be that of any other.
+        targets = sizes[:, 0] - 1
+        return float(np.sum(sizes[:, 1] * targets / sizes[:, 0]) / np.sum(targets))
+
+    def _open(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        if self._files is None:
+            self._files = np.asarray(np.load(self._tokens.path, mmap_mode="r")), self._tokens.ends()
+        return self._files
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_files": None}
+
+
+def padded(tokens: torch.Tensor, inside: torch.Tensor) -> Batch:
+    """Inputs and targets, [batch, seq_len] each, of rows [batch, seq_len + 1] with tokens where `inside` is true."""
+    inputs = tokens.where(inside, 0)[:, :-1].contiguous()
+    targets = tokens.where(inside, IGNORED)[:, 1:].contiguous()
+    return inputs, targets

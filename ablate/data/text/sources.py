@@ -1,0 +1,213 @@
+"""Where text comes from: files or a dataset, as documents in a fixed order that can be taken up anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import DataError
+from ablate.data import hub
+from ablate.data.files import content_fingerprint, reason, stamps
+from ablate.data.text.documents import Piece, format_of, json_type, no_column, read_file, row_pieces
+
+
+class Reader(Iterator[Piece]):
+    """The documents of a source from some place on, and the place that has been reached, as plain JSON values."""
+
+    def __init__(self, pieces: Iterator[Piece], position: Callable[[], Any]) -> None:
+        self._pieces, self.position = pieces, position
+
+    def __next__(self) -> Piece:
+        return next(self._pieces)
+
+
+class Source(ABC):
+    """Documents in a fixed order. It can be pickled, and opens nothing before it is read."""
+
+    name: str
+    """What messages call it."""
+    fingerprint: str
+    """SHA-256 of the raw text, of a dataset on the hub that of its name, commit, subset and split."""
+    identity: str
+    """The same for two sources only where they give the same documents."""
+
+    @abstractmethod
+    def open(self, position: Any = None) -> Reader:
+        """The documents from the start, or from the `position` of an earlier reader. Reading raises DataError."""
+
+
+@dataclass(frozen=True)
+class Files(Source):
+    """Local files, one after the other; see `ablate.data.text.documents` for the formats."""
+
+    paths: tuple[Path, ...]
+    column: str
+    fingerprint: str
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return ", ".join(map(str, self.paths[:3])) + (f" and {len(self.paths) - 3} more" if self.paths[3:] else "")
+
+    @property
+    def identity(self) -> str:  # type: ignore[override]
+        # The same bytes give other documents when they are read as another format or from another column.
+        return " ".join([self.fingerprint, *map(format_of, self.paths), self.column])
+
+    def open(self, position: Any = None) -> Reader:
+        at = list(position or (0, 0))  # the number of the file, and of its pieces that have been read
+
+        def pieces() -> Iterator[Piece]:
+            before = stamps(self.paths)
+            first, skipped = at
+            for number, path in enumerate(self.paths[first:], first):
+                at[:] = number, skipped
+                for piece in islice(read_file(path, self.column), skipped, None):
+                    at[1] += 1
+                    yield piece
+                skipped = 0
+            if stamps(self.paths) != before:
+                raise DataError(f"A file changed while it was read: one of {self.name}")
+
+        return Reader(pieces(), lambda: list(at))
+
+
+@dataclass(frozen=True)
+class Dataset(Source):
+    """A split of a dataset on the hub or, without a commit, of one in a folder; a row is a document."""
+
+    dataset: str
+    commit: str | None
+    subset: str | None
+    split: str
+    column: str
+    fingerprint: str
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return " ".join(["the dataset", self.dataset, *([self.subset] if self.subset else []), f"({self.split})"])
+
+    @property
+    def identity(self) -> str:  # type: ignore[override]
+        return f"{self.fingerprint} {self.column}"
+
+    def open(self, position: Any = None) -> Reader:
+        rows: Any = None
+        number = 0
+
+        def start() -> None:
+            nonlocal rows, number
+            rows = self._opened()
+            if position:
+                number = position["row"]
+                rows.load_state_dict(position["state"])
+
+        def pieces() -> Iterator[Piece]:
+            nonlocal number
+            start()
+            for row in self._read(rows):
+                number += 1
+                where = f"{self.name}, row {number}"
+                if self.column not in row:
+                    raise no_column(where, self.column, list(row))
+                if not isinstance(row[self.column], str):
+                    raise DataError(f"{where}: {self.column!r} is not a string but {json_type(row[self.column])}")
+                yield from row_pieces(where, row[self.column])
+
+        return Reader(pieces(), lambda: {"row": number, "state": rows.state_dict()} if rows is not None else position)
+
+    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(where it is, row) of each row with all its columns. Raises DataError."""
+        for number, row in enumerate(self._read(self._opened()), 1):
+            yield f"{self.name}, row {number}", row
+
+    def _opened(self) -> Any:
+        if self.commit is None:
+            return hub.open_folder(Path(self.dataset), self.subset, self.split)
+        return hub.open_hub(self.dataset, self.commit, self.subset, self.split)
+
+    def _read(self, rows: Any) -> Iterator[dict[str, Any]]:
+        try:
+            yield from rows
+        except Exception as error:  # of the network, the format and the library
+            if self.commit is not None:
+                raise hub.hub_error(self.dataset, error) from error
+            raise DataError(f"{self.name} cannot be read: {reason(error)}") from error
+
+
+@dataclass(frozen=True)
+class Part(Source):
+    """One side of a source that comes without a validation set.
+
+    The SHA-256 of its text puts a document on its side, so that the validation set is the same however much is trained
+    on, and no document of it is trained on, not even a copy.
+    """
+
+    whole: Source
+    held_out: bool
+    """Whether this is what is validated on."""
+    fraction: float
+    seed: int
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"{self.whole.name}, {'the held-out part' if self.held_out else 'but for the held-out part'}"
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        return self.whole.fingerprint
+
+    @property
+    def identity(self) -> str:  # type: ignore[override]
+        return f"{self.whole.identity} {self.held_out} {self.fraction!r} {self.seed}"
+
+    def open(self, position: Any = None) -> Reader:
+        inner, mine = position or (None, None)  # `mine`: whether the rest of a document that was begun is on this side
+        reader = self.whole.open(inner)
+
+        def pieces() -> Iterator[Piece]:
+            nonlocal mine
+            for piece in reader:
+                this = self._mine(piece.text) if mine is None else mine
+                mine = None if piece.last else this
+                if this:
+                    yield piece
+
+        return Reader(pieces(), lambda: [reader.position(), mine])
+
+    def _mine(self, text: str) -> bool:
+        digest = hashlib.sha256(f"{self.seed} {text}".encode()).digest()
+        return (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
+
+
+def files_source(paths: Sequence[Path], column: str, cache: Path) -> Files:
+    """Local files as a source. Raises DataError for one that cannot be read."""
+    return Files(tuple(paths), column, content_fingerprint(paths, cache))
+
+
+def dataset_source(
+    name: str, subset: str | None, split: str, revision: str | None, column: str, cache: Path
+) -> Dataset:
+    """A split of a dataset on the hub, or in a folder, as a source.
+
+    Raises DataError where there is no such dataset, or the hub does not say at which commit it stands.
+    """
+    folder = hub.folder_of(name)
+    if folder is None:
+        commit = hub.commit(name, revision, cache)
+        parts: list[Any] = [name, commit, subset, split]
+        return Dataset(name, commit, subset, split, column, _digest(parts))
+    files = hub.folder_files(folder)
+    if not files:
+        raise DataError(f"The folder {folder} has no files.")
+    parts = [content_fingerprint(files, cache), [str(file.relative_to(folder)) for file in files], subset, split]
+    return Dataset(str(folder), None, subset, split, column, _digest(parts))
+
+
+def _digest(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -1,0 +1,184 @@
+"""Text that is tokenised while it is trained on, for what does not fit on the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, IterableDataset
+
+from ablate.config.errors import DataError
+from ablate.data.base import Batch
+from ablate.data.files import absolute
+from ablate.data.order import loader, share
+from ablate.data.text.rows import padded
+from ablate.data.text.sources import Source
+from ablate.data.text.tokenizers import Tokenizer
+from ablate.data.text.tokenizing import beginnings, encoded, row_of
+
+BATCH = 1 << 18
+"""UTF-8 bytes that are encoded at a time."""
+
+EVERY = 4096
+"""Rows between two places that are remembered."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Somewhere in an epoch, from where the rows behind it can be made again."""
+
+    row: int = 0
+    """Rows in front of it."""
+    tokens: int = 0
+    """Tokens in front of it."""
+    rest: list[int] = field(default_factory=list)
+    """Tokens in front of it that are in no row yet."""
+    inside: bool = False
+    """Whether it is within a document."""
+    position: Any = None
+    """Where the source stands; None at its start."""
+    last: bool = False
+    """Whether it is the end of the epoch."""
+
+
+class Stream:
+    """Rows of tokens in the order of the source, over and over: windows of `seq_len + 1`, or a document each.
+
+    There is no shuffling: a shuffle buffer cannot be taken up exactly where it was. All arms and all seeds see the same
+    rows in the same order. Every rank tokenises the whole stream and takes its slice of each batch, in one process
+    beside it at most, since each row depends on those before it. A run that goes on finds a place shortly before in the
+    cache; on a machine that has none it reads the stream from the start, with the same result.
+
+    Args:
+        source: the documents.
+        tokenizer: what encodes them.
+        seq_len: tokens of an input.
+        documents: whether a row is a document, cut or filled up; else documents follow one another without a gap.
+        limit: tokens after which the stream begins again, at the end of a document; None: where the source ends.
+        cache: the folder in which places are remembered.
+    """
+
+    def __init__(
+        self, source: Source, tokenizer: Tokenizer, seq_len: int, documents: bool, limit: int | None, cache: Path
+    ) -> None:
+        self.source, self.tokenizer, self.seq_len = source, tokenizer, seq_len
+        self.documents, self.limit = documents, limit
+        asked = [source.identity, tokenizer.identity, seq_len, documents, limit, version("datasets")]
+        key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        self._notes = absolute(cache) / "streams" / f"{key}.jsonl"
+
+    def batches(
+        self,
+        batch_size: int,
+        seed: int,
+        *,
+        start_batch: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        workers: int = 0,
+    ) -> DataLoader[Any]:
+        """See `TrainSet`; the seed has no part in it."""
+        size = share(batch_size, rank, world_size)
+        return loader(_Batches(self, batch_size, start_batch, rank * size, size), None, min(workers, 1))
+
+    def rows(self, first: int = 0, remember: bool = False) -> Iterator[NDArray[Any]]:
+        """The rows from number `first` on, without end; [seq_len + 1] each, or fewer tokens where it is a document.
+
+        `remember`: whether to write places into the cache. Raises DataError where the source has no row.
+        """
+        places = self._places()
+        if places and places[-1].last:
+            first %= places[-1].row
+        place = max((place for place in places if place.row <= first), key=lambda place: place.row, default=_Place())
+        while True:
+            row = place.row
+            for tokens in self._epoch(place, places if remember else None):
+                if row >= first:
+                    yield tokens
+                row += 1
+            if not row:
+                raise DataError(f"Too little data: {self.source.name} has no row of seq_len={self.seq_len}.")
+            first, place = max(0, first - row), _Place()
+
+    def collated(self, rows: list[NDArray[Any]]) -> Batch:
+        """Inputs and targets, int64 [rows, seq_len] each."""
+        lengths = torch.tensor([len(row) for row in rows])
+        inside = torch.arange(self.seq_len + 1) < lengths[:, None]
+        tokens = torch.zeros(inside.shape, dtype=torch.int64)
+        if rows:
+            tokens[inside] = torch.from_numpy(np.concatenate(rows).astype(np.int64))
+        return padded(tokens, inside)
+
+    def _epoch(self, place: _Place, places: list[_Place] | None) -> Iterator[NDArray[Any]]:
+        """The rows behind `place`; what is left behind the last window is dropped. New places are added to `places`."""
+        reader = self.source.open(place.position)
+        pieces = beginnings(reader, place.inside) if self.documents else reader
+        size, end = self.seq_len + 1, self.tokenizer.end_of_text
+        rest = np.array(place.rest, np.uint32)
+        row, count, remembered = place.row, place.tokens, place.row
+        for batch in encoded(pieces, self.tokenizer, BATCH):
+            for piece, ids in batch:
+                if self.documents:
+                    kept = row_of(piece, ids, end, size)
+                    found = [] if kept is None else [kept[0]]
+                else:
+                    tail = [end] if piece.last and end is not None else []
+                    joined = np.concatenate([rest, ids, np.array(tail, np.uint32)])
+                    whole = len(joined) // size * size
+                    found, rest = list(joined[:whole].reshape(-1, size)), joined[whole:]
+                    count += len(ids) + len(tail)
+                for tokens in found:
+                    yield tokens
+                    row, count = row + 1, count + (len(tokens) if self.documents else 0)
+                if self.limit is not None and count >= self.limit:
+                    break
+            if self.limit is not None and count >= self.limit:
+                break
+            if places is not None and row - remembered >= EVERY:
+                remembered = row
+                place = _Place(row, count, rest.tolist(), not batch[-1][0].last, reader.position())
+                self._remember(place, places)
+        if places is not None and row:
+            self._remember(_Place(row, last=True), places)
+
+    def _places(self) -> list[_Place]:
+        """What earlier runs remembered, ascending; damaged lines are left out."""
+        found = []
+        with contextlib.suppress(OSError), self._notes.open(encoding="utf-8") as file:
+            for line in file:
+                with contextlib.suppress(ValueError, TypeError):
+                    found.append(_Place(**json.loads(line)))
+        return sorted(found, key=lambda place: (place.last, place.row))
+
+    def _remember(self, place: _Place, places: list[_Place]) -> None:
+        if places and (places[-1].last or (places[-1].row >= place.row and not place.last)):
+            return
+        places.append(place)
+        with contextlib.suppress(OSError):  # it saves time alone: a full disk does not end a run for it
+            self._notes.parent.mkdir(parents=True, exist_ok=True)
+            with self._notes.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(place)) + "\n")
+
+
+class _Batches(IterableDataset[Batch]):
+    """The slice of one rank of each batch."""
+
+    def __init__(self, stream: Stream, batch_size: int, start_batch: int, offset: int, size: int) -> None:
+        self.stream, self.batch_size, self.start_batch = stream, batch_size, start_batch
+        self.offset, self.size = offset, size
+
+    def __iter__(self) -> Iterator[Batch]:
+        rows = self.stream.rows(self.start_batch * self.batch_size, remember=self.offset == 0)
+        while True:
+            batch = list(islice(rows, self.batch_size))
+            yield self.stream.collated(batch[self.offset : self.offset + self.size])

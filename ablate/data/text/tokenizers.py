@@ -1,0 +1,261 @@
+"""Tokenizers by name: bytes, a tokenizer.json, a SentencePiece model, or the name of one on the Hugging Face hub.
+
+What trains one on the corpus itself is in `ablate.data.text.bpe`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablate.config.errors import DataError
+from ablate.data.files import absolute, locked, reason, replace, suggestion
+
+ACCEPTED = (
+    'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '
+    "name of a hub repository."
+)
+TIMEOUT = 10.0
+"""Seconds until the hub is said to be out of reach."""
+
+END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]", "[SEP]")
+"""The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT."""
+
+
+KNOWN_SIZES = {"bytes": 256, "gpt2": 50_257, "t5-base": 32_000}
+"""Vocabularies whose size is known without loading them, for plans."""
+
+
+class Tokenizer(Protocol):
+    """Turns text into token ids."""
+
+    @property
+    def vocab_size(self) -> int:
+        """One more than the largest id."""
+
+    @property
+    def identity(self) -> str:
+        """The same for two tokenizers only where they give the same ids."""
+
+    @property
+    def end_of_text(self) -> int | None:
+        """The id that ends a document; None where the vocabulary has none, and documents follow one another bare."""
+
+    def encode(self, texts: list[str]) -> list[NDArray[Any]]:
+        """The ids of each text, one array [tokens] of integers each; no end of text and no other token is added."""
+
+
+class Bytes:
+    """The UTF-8 bytes themselves.
+
+    A document ends with a zero byte: one token, as in the other tokenizers, and one that text does not contain, whereas
+    a blank line would look like the end of a paragraph.
+    """
+
+    vocab_size = 256
+    identity = "bytes"
+    end_of_text: int | None = 0
+
+    def encode(self, texts: list[str]) -> list[NDArray[Any]]:
+        return [np.frombuffer(text.encode(), np.uint8) for text in texts]
+
+
+_computed = False
+
+
+def used_threads() -> None:
+    """To be called before `tokenizers` computes: its threads do not survive a fork, and a child would wait for them for
+    ever."""
+    global _computed
+    if not _computed:
+        _computed = True
+        # The library counts threads once, when it first computes; and it would ask about them at every fork.
+        os.environ.setdefault("RAYON_NUM_THREADS", str(torch.get_num_threads()))
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=lambda: os.environ.update(TOKENIZERS_PARALLELISM="false"))
+
+
+class HuggingFace:
+    """A tokenizer of the library `tokenizers`: what a tokenizer.json holds.
+
+    Special tokens that are written out in a text are text. Those at the end of the vocabulary, such as the hundred
+    sentinels of T5, therefore never come out and are not counted: t5-base has 32 000 tokens, as has its SentencePiece
+    model.
+    """
+
+    def __init__(self, tokenizer_json: str) -> None:
+        tokenizer = _library("tokenizers").Tokenizer.from_str(_without_sentinels(tokenizer_json))
+        # Some files carry the limits of the model that they were made for.
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        self.identity = "tokenizer.json " + hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+        self.end_of_text: int | None = _end_of_text(tokenizer.get_vocab(with_added_tokens=True))
+
+    @property
+    def json(self) -> str:
+        """What a tokenizer.json of it holds."""
+        return str(self._tokenizer.to_str())
+
+    def encode(self, texts: list[str]) -> list[NDArray[Any]]:
+        used_threads()
+        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        return [np.asarray(encoding.ids, np.uint32) for encoding in encodings]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_tokenizer": self._tokenizer.to_str()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        tokenizer = _library("tokenizers").Tokenizer.from_str(state["_tokenizer"])
+        tokenizer.encode_special_tokens = True  # which is not in the file
+        self.__dict__.update({**state, "_tokenizer": tokenizer})
+
+
+def _end_of_text(vocabulary: dict[str, int]) -> int | None:
+    return next((vocabulary[token] for token in END_OF_TEXT if token in vocabulary), None)
+
+
+def _without_sentinels(tokenizer_json: str) -> str:
+    """A tokenizer.json without the special tokens at the end of its vocabulary that no text contains."""
+    content = json.loads(tokenizer_json)
+    model, added = content["model"], content.get("added_tokens", [])
+    vocabulary = model["vocab"]
+    unigram = isinstance(vocabulary, list)  # pairs of a piece and its score; a mapping in all other models
+    ids = {piece: number for number, (piece, _) in enumerate(vocabulary)} if unigram else dict(vocabulary)
+    ids |= {token["content"]: token["id"] for token in added}
+    special = {token["id"] for token in added if token["special"]} - {_end_of_text(ids)}
+    size = max(ids.values(), default=-1) + 1
+    while size - 1 in special:
+        size -= 1
+    content["added_tokens"] = [token for token in added if token["id"] < size]
+    model["vocab"] = vocabulary[:size] if unigram else {k: number for k, number in vocabulary.items() if number < size}
+    return json.dumps(content, ensure_ascii=False)
+
+
+class SentencePiece:
+    """A SentencePiece model."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+        self.vocab_size = int(processor.get_piece_size())
+        self.identity = "sentencepiece " + hashlib.sha256(processor.serialized_model_proto()).hexdigest()
+        eos = int(processor.eos_id())
+        self.end_of_text: int | None = eos if eos >= 0 else None
+
+    @property
+    def model(self) -> bytes:
+        """What a *.model file of it holds."""
+        return bytes(self._processor.serialized_model_proto())
+
+    def encode(self, texts: list[str]) -> list[NDArray[Any]]:
+        threads = torch.get_num_threads()
+        return [np.asarray(ids, np.uint32) for ids in self._processor.encode(texts, out_type=int, num_threads=threads)]
+
+
+def load_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer called `name`: "bytes", a path, or the name of a repository on the Hugging Face hub. What was once
+    downloaded is not asked for again.
+
+    Raises DataError where there is none, it is damaged, or the hub cannot be reached.
+    """
+    if name == "bytes":
+        return Bytes()
+    path = absolute(name)
+    if os.path.isfile(path / "tokenizer.json"):
+        path /= "tokenizer.json"
+    if os.path.isfile(path):
+        if path.suffix == ".json":
+            return _from_json(path)
+        if ".model" in path.suffixes:
+            return _from_model(path)
+        raise DataError(f"{path} is no tokenizer that can be read. {ACCEPTED}")
+    if os.path.isdir(path):
+        raise DataError(f"The folder {path} has no tokenizer.json. {ACCEPTED}")
+    if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
+        raise DataError(f"There is no tokenizer {path}.{suggestion(path)} {ACCEPTED}")
+    return _from_hub(name)
+
+
+def tokenizer_of(data: Any, cache: Path) -> Tokenizer:
+    """The tokenizer of a corpus, from its configuration: bytes where that has none. Raises DataError."""
+    if hasattr(data, "load_tokenizer"):
+        found: Tokenizer = data.load_tokenizer(cache)
+        return found
+    return load_tokenizer(getattr(data, "tokenizer", "bytes"))
+
+
+def kept(text: str, cache: Path) -> Path:
+    """The file in `cache` of the tokenizer.json with this `text`, which has no place of its own."""
+    content = text.encode()
+    file = cache / "tokenizers" / f"{hashlib.sha256(content).hexdigest()}.json"
+    with locked(file):
+        replace(file, content)
+    return file
+
+
+def of_a_run(name: str, what: str) -> None:
+    """Raises ValueError for a tokenizer that would be trained on `what`, where a model comes with its own."""
+    if name.startswith("bpe-"):
+        raise ValueError(
+            f"tokenizer {name} would be trained on the {what}. For that of a run: ablate export RUN --to hf --output "
+            "FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
+        )
+
+
+def _from_json(path: Path) -> Tokenizer:
+    _library("tokenizers")
+    try:
+        # Read here and not by the library, whose errors do not tell a missing permission from a damaged file.
+        return HuggingFace(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises plain Exception
+        raise DataError(f"The tokenizer {path} cannot be read: {reason(error)}") from error
+
+
+def _from_model(path: Path) -> Tokenizer:
+    library = _library("sentencepiece")
+    try:
+        return SentencePiece(library.SentencePieceProcessor(model_proto=path.read_bytes()))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise DataError(f"The SentencePiece model {path} cannot be read: {reason(error)}") from error
+
+
+def _from_hub(name: str) -> Tokenizer:
+    _library("tokenizers")
+    from huggingface_hub import HfApi, hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
+
+    try:
+        try:
+            file = hf_hub_download(name, "tokenizer.json", local_files_only=True)
+        except LocalEntryNotFoundError:
+            HfApi().model_info(name, timeout=TIMEOUT)  # the download itself would try again and again
+            file = hf_hub_download(name, "tokenizer.json")
+    except GatedRepoError as error:
+        raise DataError(
+            f"The tokenizer {name!r} is gated: its owner asks for an agreement. Agree to it on "
+            f"https://huggingface.co/{name}, then log in with: hf auth login. The path of a local copy would do."
+        ) from error
+    except Exception as error:  # whatever the network, the hub and the library raise
+        raise DataError(
+            f"There is no local file {name!r}, and the Hugging Face hub could not be reached or has no "
+            f"tokenizer.json of that name ({reason(error)}). The path of a local tokenizer.json would do. {ACCEPTED}"
+        ) from error
+    return _from_json(Path(file))
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(f"This tokenizer needs the library {name}: pip install {name}") from error

@@ -1,0 +1,205 @@
+"""Text to tokens in files: in parallel, with progress, and taken up where a killed process left it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.data.files import replace
+from ablate.data.progress import progress
+from ablate.data.text.documents import Piece
+from ablate.data.text.sources import Source
+from ablate.data.text.tokenizers import Tokenizer
+
+BATCH = 1 << 22
+"""UTF-8 bytes that are encoded at a time, by all threads together."""
+
+COMMIT_SECONDS = 5.0
+"""How much work a killed process may lose."""
+
+
+@dataclass
+class Counts:
+    """How far a tokenisation has come."""
+
+    tokens: int = 0
+    documents: int = 0
+    bytes: int = 0
+    """UTF-8 bytes of the documents, or of the part of them that is kept, rounded."""
+    ends: int = 0
+    """Pieces or rows that were written."""
+    inside: bool = False
+    """Whether more pieces of the last document are to come."""
+
+
+def encoded(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> Iterator[list[tuple[Piece, Any]]]:
+    """(piece, its ids, as an array [tokens]) in batches of about so many bytes."""
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        group.append(piece)
+        size += piece.size
+        if size >= batch:
+            yield list(zip(group, tokenizer.encode([piece.text for piece in group]), strict=True))
+            group, size = [], 0
+    if group:
+        yield list(zip(group, tokenizer.encode([piece.text for piece in group]), strict=True))
+
+
+def beginnings(pieces: Iterator[Piece], inside: bool = False) -> Iterator[Piece]:
+    """The first piece of each document, which holds more tokens than a row; `inside`: the first one has been given."""
+    for piece in pieces:
+        if not inside:
+            yield piece
+        inside = not piece.last
+
+
+def row_of(piece: Piece, ids: NDArray[Any], end: int | None, row: int) -> tuple[NDArray[Any], int] | None:
+    """At most `row` tokens of a document, its end of text among them where it is not cut, and the bytes that they stand
+    for, in proportion where it is; None for a document without a token to predict."""
+    kept, size = ids[:row], piece.size
+    if len(kept) < len(ids):
+        size = round(size * len(kept) / len(ids))
+    elif piece.last and end is not None and len(ids) < row:
+        kept, size = np.append(ids, end), size + 1
+    return (kept, size) if len(kept) > 1 else None
+
+
+def tokenize(
+    path: Path, dtype: np.dtype[Any], source: Source, tokenizer: Tokenizer, row: int | None, limit: int | None
+) -> Counts:
+    """Writes `path` and its `.ends`, both .npy, whole or not at all. See `ablate.data.text.tokens` for what they hold.
+
+    To be called under the lock of `path`. What is written meanwhile stays beside it, with a journal of how much of it
+    is safe on the disk; an earlier, undisturbed or not, process gives the same bytes.
+    """
+    parts = path.with_suffix(".npy.part"), path.with_suffix(".ends.part")
+    journal = path.with_suffix(".journal")
+    counts, position = _recall(journal, parts, dtype)
+    try:
+        with contextlib.ExitStack() as stack:
+            tokens, ends = (stack.enter_context(part.open("r+b" if counts.ends else "wb")) for part in parts)
+            writer = _Writer(tokens, ends, dtype, counts, tokenizer.end_of_text, row)
+            earlier = f", going on at {counts.tokens:,}" if counts.tokens else ""
+            advance = stack.enter_context(progress(f"tokenising {source.name}{earlier}", limit))
+            reader = source.open(position)
+            committed = time.monotonic()
+            for batch in encoded(reader if row is None else beginnings(reader, counts.inside), tokenizer, BATCH):
+                for piece, ids in batch:
+                    writer.write(piece, ids)
+                    if limit is not None and counts.tokens >= limit:
+                        break
+                advance(counts.tokens)
+                if limit is not None and counts.tokens >= limit:
+                    break
+                if counts.ends and time.monotonic() - committed >= COMMIT_SECONDS:
+                    writer.sync()
+                    note = {"counts": asdict(counts), "position": reader.position()}
+                    replace(journal, json.dumps(note).encode())
+                    committed = time.monotonic()
+            writer.sync()
+    except BaseException:
+        if journal.exists():
+            print(f"{source.name}: tokenised so far is kept; the same goes on from there", file=sys.stderr)
+        else:
+            for part in parts:
+                part.unlink(missing_ok=True)
+        raise
+    for part, final in zip(parts, (path, path.with_suffix(".ends")), strict=True):
+        part.replace(final)
+    journal.unlink(missing_ok=True)
+    return counts
+
+
+def _recall(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any]) -> tuple[Counts, Any]:
+    """How far an earlier process came, and from which position of the source to go on."""
+    try:
+        note = json.loads(journal.read_bytes())
+        counts = Counts(**note["counts"])
+        whole = (_at(dtype, counts.tokens), _at(np.dtype("<i8"), 2 * counts.ends))
+        if all(part.stat().st_size >= size for part, size in zip(parts, whole, strict=True)):
+            return counts, note["position"]
+    except (OSError, ValueError, TypeError, KeyError):
+        pass
+    journal.unlink(missing_ok=True)
+    return Counts(), None
+
+
+def _at(dtype: np.dtype[Any], number: int) -> int:
+    """Where in a .npy file the item of that number begins."""
+    return HEADER + number * dtype.itemsize
+
+
+HEADER = 128
+"""The bytes of a .npy header: numpy pads it so that it does not depend on the length and can be written at the end."""
+
+
+class _Writer:
+    """The two files, behind what an earlier process left in them, and the counts of what is in them."""
+
+    def __init__(
+        self,
+        tokens: BinaryIO,
+        ends: BinaryIO,
+        dtype: np.dtype[Any],
+        counts: Counts,
+        end_of_text: int | None,
+        row: int | None,
+    ) -> None:
+        self.tokens, self.ends, self.dtype, self.counts, self.row = tokens, ends, dtype, counts, row
+        self.end = end_of_text
+        tokens.truncate(_at(dtype, counts.tokens))
+        ends.truncate(_at(np.dtype("<i8"), 2 * counts.ends))
+        self._headers()
+        tokens.seek(0, os.SEEK_END)
+        ends.seek(0, os.SEEK_END)
+
+    def write(self, piece: Piece, ids: NDArray[Any]) -> None:
+        if self.row is None:
+            self._stream(piece, ids)
+        elif kept := row_of(piece, ids, self.end, self.row):
+            self._add(*kept)
+            self.counts.documents += 1
+        self.counts.inside = not piece.last
+
+    def _stream(self, piece: Piece, ids: NDArray[Any]) -> None:
+        size = piece.size
+        if piece.last:
+            self.counts.documents += 1
+            if self.end is not None:
+                ids, size = np.append(ids, self.end), size + 1
+        self._add(ids, size)
+
+    def _add(self, ids: NDArray[Any], size: int) -> None:
+        counts = self.counts
+        self.tokens.write(ids.astype(self.dtype).tobytes())
+        counts.tokens, counts.bytes, counts.ends = counts.tokens + len(ids), counts.bytes + size, counts.ends + 1
+        self.ends.write(np.array([counts.tokens, counts.bytes], "<i8").tobytes())
+
+    def sync(self) -> None:
+        """Returns when everything is on the disk."""
+        self._headers()
+        for file in (self.tokens, self.ends):
+            file.seek(0, os.SEEK_END)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _headers(self) -> None:
+        counts = self.counts
+        for file, dtype, shape in (
+            (self.tokens, self.dtype, (counts.tokens,)),
+            (self.ends, np.dtype("<i8"), (counts.ends, 2)),
+        ):
+            file.seek(0)
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+            np.lib.format.write_array_header_1_0(file, header)

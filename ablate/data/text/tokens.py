@@ -1,0 +1,115 @@
+"""Tokens in memory-mapped files: built once, checked at every start, rebuilt when damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.data.files import absolute, file_sha256, locked, replace
+from ablate.data.text.sources import Source
+from ablate.data.text.tokenizers import Tokenizer
+from ablate.data.text.tokenizing import Counts, tokenize
+
+LAYOUT = 2
+"""Raised whenever the same text and tokenizer would give other files."""
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A stream of tokens: documents one after the other, each ended by the tokenizer's end of text, or rows."""
+
+    path: Path
+    """A .npy file of unsigned integers [count]."""
+    count: int
+    documents: int
+    ends_path: Path
+    """A .npy file, int64 [pieces, 2]: the tokens and UTF-8 bytes up to the end of each piece, or of each row."""
+
+    def ends(self) -> NDArray[np.int64]:
+        """What `ends_path` holds, memory-mapped."""
+        return _mapped(self.ends_path, self.count)
+
+    def bytes_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+        """UTF-8 bytes in front of the tokens at `positions`, linear within a document; an end of text counts as one."""
+        ends = self.ends()
+        return np.interp(positions, np.append(0, ends[:, 0]), np.append(0, ends[:, 1]))
+
+
+def dtype_for(vocab_size: int) -> np.dtype[Any]:
+    """The narrowest unsigned integer that holds every id, in little-endian order."""
+    return np.dtype("u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def cached_tokens(
+    cache: Path, source: Source, tokenizer: Tokenizer, row: int | None = None, limit: int | None = None
+) -> Tokens:
+    """The tokens of a source, read only where `cache` does not hold them already.
+
+    Several processes may ask at once: one builds, the others wait. What a process that was killed had written is kept,
+    and the next one goes on from there.
+
+    Args:
+        row: the most tokens that are kept of a document, which is then a row; None: all, one document after the other.
+        limit: after how many tokens to stop, at the end of a document.
+    """
+    asked = [LAYOUT, source.identity, tokenizer.identity, row, limit]
+    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    path = absolute(cache) / "tokens" / f"{key}.npy"
+    dtype = dtype_for(tokenizer.vocab_size)
+    tokens = _open(path, dtype)
+    if tokens is not None:
+        return tokens
+    with locked(path):
+        tokens = _open(path, dtype, thorough=True)
+        if tokens is None:
+            _build(path, tokenize(path, dtype, source, tokenizer, row, limit))
+            tokens = _open(path, dtype)
+    if tokens is None:
+        raise RuntimeError(f"{path} does not hold what has just been written to it")
+    return tokens
+
+
+def _build(path: Path, counts: Counts) -> None:
+    """Writes the note of what has just been tokenised, without which nobody uses it."""
+    files = {
+        file.suffix: {"sha256": file_sha256(file), "mtime_ns": file.stat().st_mtime_ns}
+        for file in (path, path.with_suffix(".ends"))
+    }
+    facts = {"count": counts.tokens, "documents": counts.documents, "ends": counts.ends, "files": files}
+    replace(path.with_suffix(".json"), json.dumps(facts).encode())
+
+
+def _open(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> Tokens | None:
+    """The tokens at `path`, or None for missing or damaged files.
+
+    The content is compared only where a file was touched since it was last compared, and then only if `thorough`.
+    """
+    note = path.with_suffix(".json")
+    try:
+        facts = json.loads(note.read_bytes())
+        tokens = Tokens(path, int(facts["count"]), int(facts["documents"]), path.with_suffix(".ends"))
+        stream, ends = _mapped(path, tokens.count), tokens.ends()
+        if (stream.shape, stream.dtype, ends.shape) != ((tokens.count,), dtype, (facts["ends"], 2)):
+            return None
+        touched = False
+        for file in (path, tokens.ends_path):
+            known = facts["files"][file.suffix]
+            if (mtime := file.stat().st_mtime_ns) != known["mtime_ns"]:
+                if not thorough or file_sha256(file) != known["sha256"]:
+                    return None
+                known["mtime_ns"], touched = mtime, True
+        if touched:
+            replace(note, json.dumps(facts).encode())
+    except (OSError, ValueError, TypeError, KeyError, IndexError, EOFError):
+        return None
+    return tokens
+
+
+def _mapped(path: Path, count: int) -> NDArray[Any]:
+    return np.asarray(np.load(path, mmap_mode="r" if count else None))  # an empty file cannot be mapped

@@ -1,0 +1,87 @@
+"""How far a hidden state turns from one layer to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
+from ablate.diagnostics.measures.subject import Batch, Subject, positions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def angular_distance(x: Tensor, y: Tensor) -> Tensor:
+    """`arccos(cos(x, y)) / pi` in [0, 1] for each token (Li et al. 2024, arXiv 2412.13795, section 2).
+
+    [..., d] and [..., d] -> [...], in float32 (float64 for float64 input). It is computed by Kahan's formula,
+    `2 atan2(|u - v|, |u + v|)` of the unit vectors: no rounding takes it out of [0, 1], where arccos is NaN, and equal
+    vectors are at a distance of exactly 0, which the arccos of a rounded cosine cannot tell from 1e-4.
+    """
+    return _between(_unit(x), _unit(y))
+
+
+def _between(u: Tensor, v: Tensor) -> Tensor:
+    """The angular distance of unit vectors."""
+    return 2 / torch.pi * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
+
+
+def _unit(x: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(x if x.dtype == torch.float64 else x.float(), dim=-1)
+
+
+@register
+class Angular(Measurement):
+    """The angular distance between the input of layer l and that of layer l + n, for every l and n, averaged over the
+    tokens. The output of the last layer counts as the input of layer L + 1."""
+
+    name = "angular"
+    title = "Angular distance between the inputs of layers l and l + n"
+    columns = {"angular_distance": "angular distance of a layer's input and output (share of pi)"}
+
+    def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
+        super().__init__(subject, options)
+        self.sums = {"distance": torch.zeros((len(subject.layers) + 1,) * 2, dtype=torch.float64)}
+
+    @torch.no_grad()
+    def update(self, batch: Batch, number: int) -> None:
+        with self.subject.layers.states() as states:
+            self.subject.forward(batch)
+        self.observe(batch, states)
+
+    def observe(self, batch: Batch, states: list[Tensor]) -> None:
+        """Adds the distances between the hidden states of a pass."""
+        units = [_unit(positions(x, batch, self.options.positions)) for x in states]
+        found = torch.zeros_like(self.sums["distance"])
+        for i, u in enumerate(units[:-1]):
+            for j in range(i + 1, len(units)):
+                found[i, j] = _between(u, units[j]).sum().double().cpu()
+        self.add("distance", found)
+        self.add("count", torch.tensor(len(units[0])))
+
+    def result(self) -> Result:
+        mean, size = self.sums["distance"] / self.sums["count"], len(self.subject.layers)
+        rows = [
+            {"layer": i + 1, "distance": n, "angular_distance": mean[i, i + n].item()}
+            for n in range(1, size + 1)
+            for i in range(size + 1 - n)
+        ]
+        return Result(rows, {"positions": self.options.positions, "vectors": int(self.sums["count"])})
+
+    @classmethod
+    def cost(cls, layers: int) -> float:
+        return 1 / 3
+
+    @classmethod
+    def per_layer(cls, result: Result) -> dict[str, list[float]]:
+        return {"angular_distance": [row["angular_distance"] for row in result.rows if row["distance"] == 1]}
+
+    @classmethod
+    def draw(cls, results: Mapping[str, Result]) -> Figure:
+        from ablate.diagnostics.figures import heat_maps
+
+        return heat_maps(cls.title, results, "angular distance (share of pi)", "angular_distance")

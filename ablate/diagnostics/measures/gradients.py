@@ -1,0 +1,79 @@
+"""How large the gradient of each layer is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ablate.config.errors import AblateError
+from ablate.diagnostics.measures.base import Measurement, Result, register
+from ablate.diagnostics.measures.layers import Layers
+from ablate.diagnostics.measures.subject import Batch
+from ablate.distributed import ranks
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@register
+class Gradients(Measurement):
+    """The norm of the gradient of the mean loss of a batch by all parameters of a layer, averaged over the batches. It
+    depends on the size of a batch, which is among the facts."""
+
+    name = "gradients"
+    title = "Gradient norm of each layer"
+    columns = {"gradient_norm": "norm of the gradient by the layer's parameters"}
+    needs_targets = True
+
+    def update(self, batch: Batch, number: int) -> None:
+        blocks = self.subject.layers.blocks
+        parameters = [[p for p in block.parameters() if p.requires_grad] for block in blocks]
+        flat = [p for group in parameters for p in group]
+        if not flat:
+            raise AblateError(f"{self.subject.label}: no parameter of a layer is trained, so there is no gradient.")
+        with torch.enable_grad():
+            loss, _, count = self.subject.losses(batch)
+            found = iter(torch.autograd.grad(loss / count, flat, allow_unused=True))
+        self.observe([[next(found) for _ in group] for group in parameters], int(count))
+
+    def observe(self, gradients: Iterable[Iterable[Tensor | None]], targets: int) -> None:
+        """Adds the gradients of one batch, one group for each layer."""
+        norms = norms_of(gradients)
+        self.add("norm", norms)
+        self.add("square", norms.double().square())
+        self.add("batches", torch.tensor(1))
+        self.add("targets", torch.tensor(targets))
+
+    def result(self) -> Result:
+        n = self.sums["batches"]
+        mean = self.sums["norm"] / n
+        spread = ((self.sums["square"] / n - mean**2).clamp(min=0) / (n - 1).clamp(min=1)).sqrt()
+        rows = [
+            {"layer": i + 1, "gradient_norm": m, **({"gradient_norm_error": s} if n > 1 else {})}
+            for i, (m, s) in enumerate(zip(mean.tolist(), spread.tolist(), strict=True))
+        ]
+        return Result(rows, {"batches": int(n), "targets_of_a_batch": int(self.sums["targets"] / n)})
+
+    @classmethod
+    def cost(cls, layers: int) -> float:
+        return 1.0
+
+    @classmethod
+    def draw(cls, results: Mapping[str, Result]) -> Figure:
+        from ablate.diagnostics.figures import lines
+
+        return lines(cls.title, results, cls.columns, log=True)
+
+
+def norms_of(gradients: Iterable[Iterable[Tensor | None]]) -> Tensor:
+    """The norm of each group of gradients, of all ranks where they have shards."""
+    known = [[g for g in group if g is not None] for group in gradients]
+    return torch.stack([ranks.norm(group).detach().float().cpu() if group else torch.zeros(()) for group in known])
+
+
+def of_the_update(layers: Layers) -> list[list[Tensor | None]]:
+    """The gradients that the layers have just now, from a backward pass that has been made."""
+    return [[p.grad for p in block.parameters()] for block in layers.blocks]

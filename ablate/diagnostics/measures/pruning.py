@@ -1,0 +1,85 @@
+"""What a model loses without one of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
+from ablate.diagnostics.measures.subject import Batch, Subject
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@register
+class Pruning(Measurement):
+    """The loss without layer l less the loss of the whole model, in nats; of classifiers the change of the accuracy,
+    and the change of each of `Options.metrics`. A layer is skipped in place: the others keep their index, placement and
+    scale."""
+
+    name = "pruning"
+    title = "What is lost without one layer"
+    columns = {
+        "loss_increase": "increase of the loss without the layer (nats)",
+        "accuracy_change": "change of the accuracy without the layer (share of images)",
+    }
+    needs_targets = True
+
+    def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
+        super().__init__(subject, options)
+        size = len(subject.layers) + 1  # the whole model, then without each layer
+        self.sums = {name: torch.zeros(size, dtype=torch.float64) for name in ("loss", "right")}
+        self.sums["count"] = torch.zeros((), dtype=torch.float64)
+
+    @torch.no_grad()
+    def update(self, batch: Batch, number: int) -> None:
+        loss, right, count = self.subject.losses(batch)
+        found = [(loss, right)]
+        for layer in range(len(self.subject.layers)):
+            with self.subject.layers.skipped(layer):
+                found.append(self.subject.losses(batch)[:2])
+        self.add("loss", torch.stack([pair[0] for pair in found]))
+        self.add("right", torch.stack([pair[1] for pair in found]))
+        self.add("count", count)
+
+    def result(self) -> Result:
+        count = self.sums["count"]
+        changes = {"loss_increase": self.sums["loss"] / count}
+        if self.subject.unit == "images":
+            changes["accuracy_change"] = self.sums["right"] / count
+        for name, metric in self.options.metrics.items():
+            changes[f"{name}_change"] = self._of_each(metric)
+        rows = [
+            {"layer": layer, **{name: (values[layer] - values[0]).item() for name, values in changes.items()}}
+            for layer in range(1, len(self.subject.layers) + 1)
+        ]
+        whole = {name.rpartition("_")[0]: values[0].item() for name, values in changes.items()}
+        return Result(rows, {"whole": whole, "targets": int(count)})
+
+    def _of_each(self, metric: object) -> Tensor:
+        """A benchmark of the whole model, then without each layer."""
+        assert callable(metric)
+        layers = self.subject.layers
+        found = [float(metric(layers.model))]
+        for layer in range(len(layers)):
+            with layers.skipped(layer):
+                found.append(float(metric(layers.model)))
+        return torch.tensor(found, dtype=torch.float64)
+
+    @classmethod
+    def cost(cls, layers: int) -> float:
+        return (layers + 1) / 3
+
+    @classmethod
+    def draw(cls, results: Mapping[str, Result]) -> Figure:
+        from ablate.diagnostics.figures import bars
+
+        known = dict(cls.columns)
+        for result in results.values():
+            for row in result.rows:
+                known |= {name: name.replace("_", " ") for name in row if name != "layer" and name not in known}
+        return bars(cls.title, results, known)

@@ -1,0 +1,50 @@
+"""What a name of a model opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ablate.diagnostics import Subject
+
+if TYPE_CHECKING:
+    from ablate.data.text.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class Opening:
+    """How models are opened."""
+
+    data: Sequence[str] = ()
+    """`--data` words. Empty: the validation data of the model's own experiment."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype = torch.float32
+    trust_remote_code: bool = False
+    """Whether code that comes with a model may be run."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model that can be measured."""
+
+    subject: Subject
+    data: str
+    """One line on the data."""
+    run_id: str | None = None
+    """The MLflow run that trained it."""
+    has_targets: bool = True
+    """Whether the data says what the model should answer."""
+    tokenizer: Callable[[], Tokenizer] | None = None
+    """Loads that of a causal language model."""
+
+
+def identity_of(path: str) -> str:
+    """A path with the sizes and times of its files; anything else as it is."""
+    found = Path(path).expanduser()
+    files = sorted(found.rglob("*")) if found.is_dir() else [found] if found.is_file() else []
+    stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
+    return f"{path} {stats}"

@@ -1,0 +1,148 @@
+"""Language models of transformers, from a folder or the hub."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate import tracking
+from ablate.config.errors import AblateError, DataError
+from ablate.config.extras import library
+from ablate.data import Corpus
+from ablate.data.text.tokenizers import kept, tokenizer_of
+from ablate.diagnostics import Batch, Layers, Subject
+from ablate.diagnostics.data import everything, loaded, masked
+from ablate.diagnostics.loaders import corpus_loader
+from ablate.diagnostics.opening import Opened, Opening, identity_of
+
+MASKS = ("[MASK]", "<mask>")
+FIRST, LAST = ("[CLS]", "<s>"), ("[SEP]", "</s>")
+_VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+
+
+def hub_model(name: str, opening: Opening) -> Opened:
+    """The causal or masked language model in the folder, or of the hub's repository, `name`."""
+    transformers = _transformers()
+    with _in_words(name):
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=opening.trust_remote_code)
+    asks_for_masked = _is_masked(config)
+    auto = transformers.AutoModelForMaskedLM if asks_for_masked else transformers.AutoModelForCausalLM
+    config.use_cache = False
+    with _in_words(name):
+        model = auto.from_pretrained(
+            name, config=config, dtype=opening.dtype, trust_remote_code=opening.trust_remote_code
+        )
+    model = model.to(opening.device).eval()
+    if not opening.data:
+        raise DataError(
+            f"hf:{name} needs text to be measured on: --data FILE.txt, or settings of data such as "
+            "--data dataset=Salesforce/wikitext subset=wikitext-2-raw-v1 val_split=test"
+        )
+    tokenizer = _tokenizer(name)
+    base = {"data": {"kind": "text", **({"tokenizer": tokenizer} if tokenizer else {})}}
+    experiment, corpus = loaded(base, opening.data, "--data")
+    _check(name, config, corpus, getattr(experiment.data, "tokenizer", None), tokenizer, opening.data)
+    datasets = everything(corpus)
+    load = corpus_loader(datasets, "tokens")
+    if asks_for_masked:
+        load = masked(load, *_special(name, experiment.data.tokenizer))  # type: ignore[attr-defined]
+
+    def forward(batch: Batch) -> torch.Tensor:
+        padding = {} if batch.there is None else {"attention_mask": batch.there.long()}
+        logits: torch.Tensor = model(input_ids=batch.inputs, **padding).logits
+        return logits
+
+    subject = Subject(
+        label=Path(name).name,
+        layers=Layers(model),
+        forward=forward,
+        items=sum(map(len, datasets)),
+        load=load,
+        per_item=corpus.items_per_sample,
+        unit="tokens",
+        device=opening.device,
+        identity=f"{identity_of(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+    )
+    own = partial(tokenizer_of, experiment.data, tracking.cache_folder())
+    return Opened(subject, corpus.description, tokenizer=None if asks_for_masked else own)
+
+
+def _transformers() -> Any:
+    transformers: Any = library("transformers", "hf")
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+@contextlib.contextmanager
+def _in_words(name: str) -> Iterator[None]:
+    """What transformers and the hub raise, as an error that says what to do."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        said = " ".join(str(error).split())
+        hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in said else ""
+        raise AblateError(f"The model hf:{name} cannot be loaded: {said[:400].rstrip('.')}.{hint}") from None
+
+
+def _is_masked(config: Any) -> bool:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+    known = config.architectures or []
+    if known:
+        return any("MaskedLM" in one or "PreTraining" in one for one in known)
+    return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+
+
+def _tokenizer(name: str) -> str | None:
+    """What `data.tokenizer` calls the model's own; None where a folder has none."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return name
+    for known in ("tokenizer.json", "tokenizer.model"):
+        if (folder / known).is_file():
+            return str(folder / known)
+    if not any((folder / known).is_file() for known in _VOCABULARIES):
+        return None
+    with _in_words(name):  # an older form, which transformers turns into a tokenizer.json
+        text = _transformers().AutoTokenizer.from_pretrained(name).backend_tokenizer.to_str()
+    return str(kept(text, tracking.cache_folder()))
+
+
+def _check(name: str, config: Any, corpus: Corpus, used: str | None, own: str | None, words: Sequence[str]) -> None:
+    """Raises DataError where the data does not fit the model."""
+    told = any("tokenizer=" in word for word in words)
+    if used is None or (own is None and not told):
+        lacks = "the data is bytes" if used is None else f"hf:{name} comes without a tokenizer"
+        raise DataError(f"{lacks}: give text and --data tokenizer=FILE of the model's tokenizer (or tokenizer=bytes).")
+    config = config.get_text_config()
+    if corpus.classes > config.vocab_size:
+        text = f"The tokenizer {used} has {corpus.classes} tokens and hf:{name} knows {config.vocab_size}."
+        raise DataError(f"{text} Give --data tokenizer=FILE of the model's own.")
+    longest = getattr(config, "max_position_embeddings", None)
+    if longest and corpus.shape[0] > longest:
+        raise DataError(f"data.seq_len is {corpus.shape[0]}, and hf:{name} has {longest} positions. Give fewer.")
+
+
+def _special(name: str, tokenizer: str) -> tuple[int, tuple[int | None, int | None]]:
+    """(id of the mask, (of the first token of a sequence, of the last)), as the tokenizer has them."""
+    from tokenizers import Tokenizer
+
+    path = Path(tokenizer)
+    with _in_words(name):
+        try:
+            found = Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer.from_pretrained(tokenizer)
+        except Exception as error:  # tokenizers raises plain exceptions
+            raise ValueError(f"its tokenizer {tokenizer} cannot be read: {error}") from None
+
+    def of(words: tuple[str, ...]) -> int | None:
+        return next((number for word in words if (number := found.token_to_id(word)) is not None), None)
+
+    if (mask := of(MASKS)) is None:
+        raise DataError(f"The tokenizer {tokenizer} has none of {', '.join(MASKS)}, so hf:{name} cannot be asked.")
+    return mask, (of(FIRST), of(LAST))

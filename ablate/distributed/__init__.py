@@ -1,0 +1,1 @@
+"""The processes that train one model together: their groups, what they tell each other, how they are started."""

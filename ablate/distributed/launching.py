@@ -1,0 +1,88 @@
+"""`trainer.devices` typed without torchrun: the same command once more, as a group of processes on this machine.
+
+To whoever started it, it stays one command: with the output and the exit status of rank 0, which Ctrl-C reaches too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ablate.distributed.slurm import STOPPING
+
+LAUNCHED = "ABLATE_LAUNCHED"  # in the environment of a group: where rank 0 writes what its command has to know
+_PROCESS, _STATUS = "process", "status"
+
+
+def launch(devices: int) -> int:
+    """Runs this command in `devices` processes, and returns the exit status of rank 0."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
+    with tempfile.TemporaryDirectory(prefix="ablate-") as name:
+        folder = Path(name)
+        environment = {"OMP_NUM_THREADS": str(max(1, cores // devices)), **os.environ, LAUNCHED: name}
+        asked: list[int] = []
+
+        def forward(number: int, frame: object) -> None:
+            asked.append(number)
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
+                os.kill(int((folder / _PROCESS).read_text()), number)
+                return
+            process.terminate()  # there is no rank 0 yet
+
+        before = {number: signal.signal(number, forward) for number in STOPPING}
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *group, "-m", "ablate", *sys.argv[1:]],
+                env=environment,
+                start_new_session=True,  # the keyboard's Ctrl-C comes to us alone
+                preexec_fn=_apart,
+            )
+            status = process.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        try:
+            return int((folder / _STATUS).read_text())
+        except FileNotFoundError:
+            if asked:
+                return 130
+            print(f"ablate: the group of {devices} processes ended before rank 0 did its work", file=sys.stderr)
+            return status or 1
+
+
+def _apart() -> None:
+    """In torchrun's process: it ends when we do, and leaves to rank 0 a signal that it does not know."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+    for number in STOPPING[2:]:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def begins() -> None:
+    """Rank 0 of a group tells the command that has launched it, if one has, where signals are to be sent."""
+    if folder := os.environ.get(LAUNCHED):
+        _write(Path(folder) / _PROCESS, os.getpid())
+
+
+def ends(status: int, rank: int) -> int:
+    """With what this rank is to exit: a launched one tells its command, and torchrun has nothing to say about it."""
+    folder = os.environ.get(LAUNCHED)
+    if folder is None:
+        return status
+    if rank == 0:
+        _write(Path(folder) / _STATUS, status)
+    return 0
+
+
+def _write(file: Path, number: int) -> None:
+    part = file.with_suffix(".part")
+    with contextlib.suppress(FileNotFoundError):  # the command is gone
+        part.write_text(str(number))
+        os.replace(part, file)

@@ -1,0 +1,178 @@
+"""The ranks that train one model together: which one this process is, and the collectives by which they agree.
+
+In a process that torchrun did not start, or started alone, a rank is alone and a collective returns what it is given.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ablate.config.errors import StoreError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.distributed import Store
+
+T = TypeVar("T")
+POLL = 0.05  # seconds between two looks at what rank 0 wants
+GRACE = 5.0  # seconds that one rank waits for the others where they should all end a call
+
+
+class Lost(StoreError):  # noqa: N818 - in the words of the group
+    """A rank is gone or stands still, so that the group cannot compute any more."""
+
+
+@dataclass
+class Group:
+    """The group of this process."""
+
+    rank: int
+    size: int
+    store: Store
+    """Where calls and their ends are written: no collective, so that waiting may take days and one rank may fail."""
+    calls: int = 0
+    signals: list[float] = field(default_factory=list)
+    """When this process was asked to end."""
+
+    def hears(self, *keys: str, seconds: float = math.inf) -> bool:
+        """Whether all `keys` are written within so many seconds; where torchrun ends us, there are hardly any left."""
+        begin = time.monotonic()
+        while not self._check(keys):
+            asked = self.signals[0] if self.signals else math.inf
+            if time.monotonic() > min(begin + seconds, asked + GRACE):
+                return False
+            time.sleep(POLL)
+        return True
+
+    def _check(self, keys: Sequence[str]) -> bool:
+        try:
+            return self.store.check(list(keys))
+        except RuntimeError:
+            raise Lost("torchrun is gone.") from None
+
+    def write(self, key: str, content: Any) -> None:
+        try:
+            self.store.set(key, pickle.dumps(content))  # type: ignore[arg-type]
+        except RuntimeError:
+            raise Lost("torchrun is gone.") from None
+
+    def read(self, key: str) -> Any:
+        return pickle.loads(self.store.get(key))  # noqa: S301 - what rank 0 of this group wrote
+
+
+group: Group | None = None
+"""The group that this process is in; `groups.led` sets it."""
+
+
+def rank() -> int:
+    """The number of this process in its group; 0 without one."""
+    return group.rank if group else 0
+
+
+def world_size() -> int:
+    """The processes of the group; 1 without one."""
+    return group.size if group else 1
+
+
+def local_size() -> int:
+    """Those of them on this machine."""
+    return int(os.environ["LOCAL_WORLD_SIZE"]) if group else 1
+
+
+def grouped() -> bool:
+    """Whether torchrun started this process."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+# ---------------------------------------------------------------------------------------------------- collectives
+
+
+def first(function: Callable[[], T]) -> T:
+    """What `function` returns on rank 0, on every rank; it is called there alone. An error there is one on all."""
+    if group is None:
+        return function()
+    from torch import distributed
+
+    message: list[Any] = [None, None]
+    failed: Exception | None = None
+    if group.rank == 0:
+        try:
+            message = [function(), None]
+        except Exception as error:
+            message, failed = [None, f"rank 0: {type(error).__name__}: {error}"], error
+    distributed.broadcast_object_list(message, src=0)
+    if failed:
+        raise failed
+    if message[1]:
+        raise RuntimeError(message[1])
+    answer: T = message[0]
+    return answer
+
+
+def gathered(value: Tensor) -> Tensor:
+    """The tensors of all ranks, stacked in their order."""
+    import torch
+
+    if group is None:
+        return value.unsqueeze(0)
+    parts = [torch.empty_like(value) for _ in range(group.size)]
+    torch.distributed.all_gather(parts, value.contiguous())
+    return torch.stack(parts)
+
+
+def total(value: Tensor) -> Tensor:
+    """The sum over all ranks, the same in every bit on each."""
+    return value if group is None else gathered(value).sum(0)
+
+
+def mean(value: Tensor) -> Tensor:
+    """The mean over all ranks, the same in every bit on each."""
+    return value if group is None else gathered(value.double()).mean(0)
+
+
+def variance(value: Tensor) -> Tensor:
+    """The variance of the elements of all ranks, as many on each, in float64."""
+    import torch
+
+    wide = value.double()
+    if group is None:
+        return wide.var(correction=0)
+    variances, means = gathered(torch.stack([wide.var(correction=0), wide.mean()])).unbind(1)
+    return variances.mean() + means.var(correction=0)
+
+
+def sharded_alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """`tensors` in as many lists as there are meshes of ranks that have shards of them; torch computes with those of
+    one mesh at a time. One list where nothing is sharded, or all of it in the same way."""
+    by_mesh: dict[Any, list[Tensor]] = {}
+    for tensor in tensors:
+        by_mesh.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)
+    return list(by_mesh.values())
+
+
+def norm(tensors: Iterable[Tensor]) -> Tensor:
+    """The Euclidean norm of all elements of `tensors` together, some of which the ranks may have shards of."""
+    import torch
+
+    norms = []
+    for own in sharded_alike(tensors):
+        part = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(own)))
+        # of rank 0: what is summed over two dimensions of a mesh may differ in its last bit
+        norms.append(gathered(part.full_tensor())[0] if hasattr(part, "full_tensor") else part)
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
+
+
+def unify(module: nn.Module) -> None:
+    """Gives every rank the parameters and buffers of rank 0, but what is shared by the ranks."""
+    if group is not None:
+        from torch import distributed
+
+        for tensor in [*module.parameters(), *module.buffers()]:
+            if not hasattr(tensor, "full_tensor"):
+                distributed.broadcast(tensor.detach(), src=0)

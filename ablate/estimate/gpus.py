@@ -1,0 +1,81 @@
+"""GPUs that a plan can be made for: what they hold and how fast they multiply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class GPU:
+    """One kind of GPU."""
+
+    name: str
+    memory: float
+    """Bytes that torch finds on it (`total_capacity` in its out-of-memory message), less than the data sheet says."""
+    bf16: float
+    """Peak FLOPs per second of dense bfloat16 matrix products with float32 sums, from the vendor's data sheet."""
+    float32: float
+    """The same in float32 without TensorFloat-32, which torch leaves off."""
+
+    def flops(self, precision: str) -> float:
+        """The peak in the arithmetic of `precision`."""
+        return self.float32 if precision == "32-true" else self.bf16
+
+
+_TABLE = {  # name: GiB, bfloat16 and float32 in TFLOPs
+    "h100-80gb": (79.1, 989.4, 66.9),
+    "h100-pcie": (79.1, 756.0, 51.2),
+    "h200": (139.7, 989.4, 66.9),
+    "b200": (178.0, 2250.0, 75.0),
+    "a100-40gb": (39.4, 312.0, 19.5),
+    "a100-80gb": (79.1, 312.0, 19.5),
+    "l40s": (44.4, 362.1, 91.6),
+    "l4": (22.0, 121.0, 30.3),
+    "rtx-3090": (23.6, 71.2, 35.6),
+    "rtx-4090": (23.5, 165.2, 82.6),
+}
+MOST_GIB, MOST_TFLOPS = 100_000, 1_000_000
+"""Beyond any device: more is a slip, such as another unit."""
+GPUS = {name: GPU(name, gib * GIB, bf16 * 1e12, fp32 * 1e12) for name, (gib, bf16, fp32) in _TABLE.items()}
+
+
+def gpu_of(name: str, memory: float | None = None, tflops: float | None = None) -> GPU:
+    """The GPU called `name`, with other `memory` (GiB) or peak (TFLOPs of any precision) where they are given; with
+    both, a name of one's own will do. Raises ConfigError."""
+    known = GPUS.get(name.lower().replace(" ", "-").replace("_", "-"))
+    problems = []
+    for flag, given, most in (("--gpu-memory", memory, MOST_GIB), ("--gpu-flops", tflops, MOST_TFLOPS)):
+        if given is not None and given > most:
+            problems.append(Problem(flag, f"must be at most {most:,}, which no device comes near", given))
+    missing = {"--gpu-memory GIB": memory, "--gpu-flops TFLOPS": tflops}
+    if known is None and (flags := " and ".join(flag for flag, given in missing.items() if given is None)):
+        text = f"unknown GPU. Accepted: {', '.join(GPUS)}; any other needs {flags}."
+        problems.append(Problem("--gpu", text + did_you_mean(name.lower(), GPUS), name))
+    if problems:
+        raise ConfigError(problems, "the command line")
+    base = known or GPU(name, 0, 0, 0)
+    peaks = (base.bf16, base.float32) if tflops is None else (tflops * 1e12, tflops * 1e12)
+    return GPU(base.name, base.memory if memory is None else memory * GIB, *peaks)
+
+
+def present(device: int = 0) -> GPU | None:
+    """The GPU that torch finds, with the memory that it finds on it; None for one that is not in the table."""
+    import torch
+
+    called = torch.cuda.get_device_name(device)
+    memory = torch.cuda.get_device_properties(device).total_memory
+    known = named(called, memory)
+    return known and GPU(known.name, memory, known.bf16, known.float32)
+
+
+def named(called: str, memory: float) -> GPU | None:
+    """The GPU that its driver calls so, as "NVIDIA H100 80GB HBM3", with about so many bytes; None for an unknown
+    one."""
+    words = set(called.lower().replace("-", " ").split())
+    fitting = [g for g in GPUS.values() if {w for w in g.name.split("-") if not w.endswith("gb")} <= words]
+    # of those with the same words the most of them, and then the nearest memory
+    return max(fitting, key=lambda g: ("pcie" in g.name, -abs(g.memory - memory)), default=None)

@@ -1,0 +1,53 @@
+"""The vocabulary and the shape of one input, where possible without reading the data."""
+
+from __future__ import annotations
+
+from ablate import tracking
+from ablate.config.errors import DataError
+from ablate.experiment.tree import Experiment
+
+CLASSES = 1000  # of ImageNet
+
+
+def inputs_of(experiment: Experiment) -> tuple[int, tuple[int, ...], str]:
+    """(classes, shape, what had to be assumed) of an experiment's corpus. Raises DataError where there is neither a
+    corpus nor a setting that says it, such as model.vocab_size."""
+    seq: int | None = getattr(experiment.data, "seq_len", None)
+    pixels: int | None = getattr(experiment.data, "image_size", None)
+    vocabulary: int | None = getattr(experiment.model, "vocab_size", None)
+    if seq is not None:
+        name: str | None = getattr(experiment.data, "tokenizer", None)
+        if vocabulary is not None:
+            return vocabulary, (seq,), ""
+        if name is not None:
+            vocabulary = _vocabulary(name)
+            return vocabulary, (seq,), _told(experiment, vocabulary) if name == "bytes" else ""
+    try:
+        corpus = experiment.data.load(tracking.cache_folder())
+    except DataError:
+        if pixels is None:
+            raise
+        return CLASSES, (3, pixels, pixels), f"The images cannot be read here; {CLASSES:,} classes are assumed."
+    told = _told(experiment, corpus.classes) if seq is not None else ""
+    return vocabulary or corpus.classes, corpus.shape, told
+
+
+def _told(experiment: Experiment, vocabulary: int) -> str:
+    """Said where nobody chose the vocabulary: few models are trained on one so small."""
+    setting = "data.tokenizer=NAME or " if hasattr(experiment.data, "tokenizer") else ""
+    return (
+        f"The vocabulary is assumed to be that of data={experiment.data.kind}, {vocabulary:,} tokens. For another: "
+        f"{setting}model.vocab_size=32000."
+    )
+
+
+def _vocabulary(name: str) -> int:
+    """The size of a tokenizer's vocabulary. Raises DataError that says how to do without."""
+    from ablate.data.text.tokenizers import KNOWN_SIZES, load_tokenizer
+
+    if name in KNOWN_SIZES:
+        return KNOWN_SIZES[name]
+    try:
+        return load_tokenizer(name).vocab_size
+    except DataError as error:
+        raise DataError(f"{error} A plan needs its size alone: model.vocab_size=32000.") from None

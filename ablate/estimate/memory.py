@@ -1,0 +1,170 @@
+"""What one device holds at the moment when it holds most, from traced steps and a setup."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.estimate.setup import Setup
+from ablate.estimate.skeleton import Counts
+from ablate.estimate.tracing import LABELS, Step, Timeline, trace
+from ablate.models import Model
+from ablate.models.head import rows_at_once
+
+PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "temporary")
+RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
+"""What is left free: the CUDA context with NCCL, and a share that the allocator loses between blocks."""
+WORKSPACE = 32 * 2**20
+"""That of cuBLAS on Hopper; it is 8 MiB on older GPUs."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one device at its peak."""
+
+    parts: Mapping[str, float]
+    """By the names in `PARTS`."""
+    host: float
+    """Bytes of the host's memory for each device, with offloading."""
+
+    @property
+    def peak(self) -> float:
+        """All parts."""
+        return sum(self.parts.values())
+
+    def fits(self, capacity: float) -> bool:
+        """Whether a device of `capacity` bytes has room for it, with what cannot be used."""
+        return self.peak <= usable(capacity)
+
+    @property
+    def needs(self) -> float:
+        """Bytes of a device that a process takes, with what cannot be used."""
+        return self.peak / (1 - FRAGMENTED) + RESERVE
+
+    def sharing(self, capacity: float) -> int:
+        """How many processes that each need so much fit on a device together."""
+        return int(capacity // self.needs)
+
+
+def usable(capacity: float) -> float:
+    """What tensors can have of the memory of a device."""
+    return (capacity - RESERVE) * (1 - FRAGMENTED)
+
+
+@dataclass(frozen=True)
+class _Course:
+    """A step for any batch: what each event adds, `fixed + batch * each`."""
+
+    fixed: NDArray[np.float64]
+    each: NDArray[np.float64]
+    label: NDArray[np.int64]
+    backward: int
+
+
+class Meter:
+    """Measures the memory of a model in any setup; steps are traced when a setup first needs them."""
+
+    def __init__(self, model: Model, counts: Counts, shape: tuple[int, ...], classes: int, gpu: bool = True) -> None:
+        self.model, self.counts, self.shape, self.classes, self.gpu = model, counts, shape, classes, gpu
+        self._prime = _prime_for(model, shape, classes)
+        self._courses: dict[tuple[str, bool, bool], _Course] = {}
+
+    def memory(self, setup: Setup) -> Memory:
+        """The memory of one device, of the most loaded kind, in a steady state: after the first update."""
+        sharded = setup.strategy == "fsdp"
+        course = self._course(setup.precision, setup.checkpointing, self._in_parts(setup.micro_batch))
+        change = course.fixed + course.each * setup.micro_batch
+        streams = {name: np.cumsum(np.where(course.label == i, change, 0)) for i, name in enumerate(LABELS)}
+        own, still = self._own(setup), self._own(setup, frozen=True)
+        offloaded = own if setup.offload else 0.0
+        gradients = self._gradients(setup, course, change, own)
+        if setup.strategy == "ddp":
+            gradients = gradients + own  # the buckets that are sent
+        temporary = streams["temporary"] + (WORKSPACE if self.gpu else 0)
+        if sharded:
+            temporary = temporary + self._gathered(setup.precision)
+        courses = {
+            "parameters": streams["casts"] * (self._cast if sharded else 1)
+            + own
+            - offloaded
+            + (0 if setup.offload else still)
+            + (4 * self.counts.total if setup.averaged else 0),
+            "gradients": gradients * (0 if setup.offload else 1),
+            "optimizer": np.full(len(change), 2 * (own - offloaded)),
+            "activations": streams["activations"],
+            "logits": streams["logits"],
+            "temporary": temporary,
+        }
+        moment = int(np.argmax(sum(courses.values())))
+        host = 4 * offloaded + (still if setup.offload else 0)
+        return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
+
+    def states(self, setup: Setup) -> float:
+        """Bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
+        own, still = self._own(setup), self._own(setup, frozen=True)
+        return 0 if setup.offload else (5 if setup.strategy == "ddp" else 4) * own + still
+
+    def _own(self, setup: Setup, frozen: bool = False) -> float:
+        """Bytes of the parameters of one device, as the optimizer has them; or of those that it has not."""
+        weight = 2 if setup.precision == "bf16-true" else 4
+        count = self.counts.frozen if frozen else self.counts.total - self.counts.frozen
+        return count * weight / (setup.devices if setup.strategy == "fsdp" else 1)
+
+    def _gradients(self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float) -> NDArray[np.float64]:
+        """Lightning frees the last gradients between forward and backward pass. Where several batches are accumulated
+        they stay, and each new one is there beside them until it is added."""
+        new = np.where(course.label == LABELS.index("gradients"), change, 0)
+        new = new * (own / new.sum())
+        if setup.accumulate > 1:
+            return own + new
+        courses = np.cumsum(new)
+        courses[: course.backward] += own
+        return courses
+
+    @property
+    def _cast(self) -> float:
+        """The share of autocast's copies that FSDP2 leaves: that of the head, for it gathers the layers in bfloat16."""
+        head = self.counts.head or self.counts.embedding
+        return head / (self.counts.rest + head)
+
+    def _gathered(self, precision: str) -> float:
+        """What FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the next one, which is
+        fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are being reduced;
+        embedding and head, from the first to the last."""
+        width, rest = 4 if precision == "32-true" else 2, 2 if precision == "bf16-true" else 4
+        return self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * rest
+
+    def _in_parts(self, batch: int) -> bool:
+        """Whether the logits of so many sequences are made in parts."""
+        return len(self.shape) == 1 and batch * self.shape[0] > rows_at_once(self.classes)
+
+    def _course(self, precision: str, checkpointing: bool, in_parts: bool) -> _Course:
+        key = (precision, checkpointing, in_parts)
+        if key not in self._courses:
+            step = Step(self.shape, self.classes, precision, checkpointing, in_parts, self.gpu)
+            self._courses[key] = _per_item(trace(self.model, step, self._prime), self._prime)
+        return self._courses[key]
+
+
+def _prime_for(model: Model, shape: tuple[int, ...], classes: int) -> int:
+    """A batch that a step may be traced with, enough for logits to be made in parts. What a step makes is as large as a
+    product of the batch and sizes of the model; so a prime that divides no size of the model divides just what grows
+    with the batch."""
+    sizes = [*shape, *(p.numel() for p in model.parameters())]
+    least = 2 * rows_at_once(classes) // shape[0] if len(shape) == 1 else 0
+    for number in itertools.count(max(101, least)):
+        if all(number % other for other in range(2, math.isqrt(number) + 1)) and all(size % number for size in sizes):
+            break
+    return number
+
+
+def _per_item(timeline: Timeline, batch: int) -> _Course:
+    """The course for any batch of a step that was traced with `batch`."""
+    grows = timeline.bytes % batch == 0
+    each, fixed = np.where(grows, timeline.bytes / batch, 0), np.where(grows, 0, timeline.bytes)
+    return _Course(fixed, each, timeline.label, timeline.backward)

@@ -1,0 +1,256 @@
+"""What an experiment or a sweep will need of GPUs: parameters, FLOPs, memory, time. From the configuration alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.config.errors import ConfigError, Problem
+from ablate.config.yaml import read_yaml
+from ablate.estimate.gpus import GPU
+from ablate.estimate.inputs import inputs_of
+from ablate.estimate.memory import Memory, Meter, usable
+from ablate.estimate.setup import Setup, setup_of
+from ablate.estimate.skeleton import Counts, count, skeleton
+from ablate.estimate.utilisation import utilisation
+from ablate.experiment.tree import Experiment
+
+if TYPE_CHECKING:
+    from ablate.sweeps.spec.sweep import Sweep
+
+RECOMPUTED = 4 / 3
+"""What activation checkpointing makes of the FLOPs of a step: the forward pass is computed twice."""
+ALTERNATIVES = 3  # settings that fit and are shown
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a plan takes for granted."""
+
+    gpu: GPU
+    devices: int | None = None
+    """GPUs of one node. None: trainer.devices, or 1."""
+    nodes: int | None = None
+    """None: trainer.nodes, or 1."""
+    mfu: float | None = None
+    """Model FLOPs utilisation. None: by size, see `utilisation`."""
+
+
+@dataclass(frozen=True)
+class Fitting:
+    """A setup that fits."""
+
+    words: tuple[str, ...]
+    """`key=value` words that make it of what was given."""
+    memory: Memory
+    slower: float
+    """How many times as long a step takes, by its FLOPs; transfers are not counted."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one training run needs."""
+
+    model: str
+    counts: Counts
+    unit: str
+    """tokens or images."""
+    setup: Setup
+    assumed: Assumed
+    mfu: float
+    memory: Memory
+    fitting: tuple[Fitting, ...]
+    """Where it does not fit: what does, the cheapest first."""
+    items: int
+    """Tokens or images of the run."""
+    notes: tuple[str, ...]
+    """What had to be assumed."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits the memory of each device."""
+        return self.memory.fits(self.assumed.gpu.memory)
+
+    @property
+    def items_per_second(self) -> float:
+        """Tokens or images per second of all devices."""
+        flops = self.assumed.gpu.flops(self.setup.precision) * self.setup.devices * self.mfu
+        again = RECOMPUTED if self.setup.checkpointing else 1
+        return flops / (self.counts.training_flops * again)
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of all devices together for one run."""
+        return self.items / self.items_per_second / 3600 * self.setup.devices
+
+    @property
+    def days(self) -> float:
+        """Days of one run."""
+        return self.items / self.items_per_second / 86400
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON. Memory in bytes."""
+        counts = self.counts
+        return {
+            "model": self.model,
+            "parameters": {
+                "total": counts.total, "embedding": counts.embedding, "head": counts.head, "non_embedding": counts.rest,
+                "frozen": counts.frozen,
+            },
+            "flops": {"per": self.unit[:-1], "forward": counts.forward_flops, "training": counts.training_flops},
+            "gpu": asdict(self.assumed.gpu) | {"usable": usable(self.assumed.gpu.memory)},
+            "setup": asdict(self.setup) | {"micro_batch": self.setup.micro_batch},
+            "memory": {**self.memory.parts, "peak": self.memory.peak, "host": self.memory.host},
+            "fits": self.fits,
+            "would_fit": [
+                {"settings": list(f.words), "peak": f.memory.peak, "slower": f.slower} for f in self.fitting
+            ],
+            "mfu": self.mfu,
+            f"{self.unit}_per_second": self.items_per_second,
+            self.unit: self.items,
+            "days": self.days,
+            "gpu_hours": self.gpu_hours,
+            "notes": list(self.notes),
+        }  # fmt: skip
+
+
+def plan(experiment: Experiment, assumed: Assumed) -> Plan:
+    """The plan of one run. Raises ConfigError for an alignment and where the batch cannot be shared by the devices,
+    DataError where the vocabulary is not known."""
+    if experiment.align:
+        text = "is not planned: what is traced is a step of training, and an alignment generates answers as well"
+        raise ConfigError([Problem("align", text)])
+    setup = setup_of(experiment, assumed.devices, assumed.nodes)
+    classes, shape, note = inputs_of(experiment)
+    model = skeleton(experiment, classes, shape)
+    counts = count(model, shape)
+    meter = Meter(model, counts, shape, classes)
+    memory = meter.memory(setup)
+    found = () if memory.fits(assumed.gpu.memory) else fitting(setup, meter, assumed.gpu.memory)
+    steps = experiment.trainer.max_steps * experiment.trainer.batch_size
+    return Plan(
+        model=f"{experiment.model.kind}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
+        counts=counts,
+        unit="tokens" if len(shape) == 1 else "images",
+        setup=setup,
+        assumed=assumed,
+        mfu=assumed.mfu or utilisation(counts.rest),
+        memory=memory,
+        fitting=found,
+        items=steps * (shape[0] if len(shape) == 1 else 1),
+        notes=(note,) if note else (),
+    )
+
+
+def fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
+    """The setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch; fewest
+    changes and least recomputation first."""
+    found: dict[tuple[str, bool, bool], Fitting] = {}
+    for other in setup.alternatives():
+        kind = (other.strategy, other.checkpointing, other.offload)
+        if kind in found or (other.offload and any(not offloaded for _, _, offloaded in found)):
+            continue
+        if meter.states(other) > usable(capacity):  # without a look at the activations, which takes time
+            continue
+        memory = meter.memory(other)
+        if memory.fits(capacity):
+            slower = RECOMPUTED if other.checkpointing and not setup.checkpointing else 1.0
+            found[kind] = Fitting(tuple(setup.words(other)), memory, slower)
+    return tuple(sorted(found.values(), key=lambda f: (f.slower, len(f.words)))[:ALTERNATIVES])
+
+
+# ------------------------------------------------------------------------------------------------------- sweeps
+
+
+@dataclass(frozen=True)
+class ArmCost:
+    """What an arm of a sweep costs: its trials and its confirmation."""
+
+    arm: str
+    plan: Plan
+    trials: int | None
+    """At most; None where tokens or hours alone end it."""
+    seeds: int
+    """Runs of its confirmation."""
+    tokens: int | None
+    """Tokens or images at which the search of the arm ends."""
+    hours: float | None
+    """Hours after which it ends."""
+
+    @property
+    def items(self) -> float:
+        """Tokens or images at most, pruning left out; a trial that has begun is finished."""
+        limits = [] if self.trials is None else [float(self.trials * self.plan.items)]
+        if self.tokens is not None:
+            limits.append(max(self.plan.items, self.tokens))
+        if self.hours is not None:
+            limits.append(max(self.plan.items, self.hours * 3600 * self.plan.items_per_second))
+        return min(limits) + self.seeds * self.plan.items
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of all devices together."""
+        return self.plan.gpu_hours * self.items / self.plan.items
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a whole sweep costs."""
+
+    name: str
+    arms: tuple[ArmCost, ...]
+
+    @property
+    def items(self) -> float:
+        """Tokens or images of all arms."""
+        return sum(arm.items for arm in self.arms)
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of all devices together."""
+        return sum(arm.gpu_hours for arm in self.arms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        arms = {
+            cost.arm: {
+                "trials": cost.trials, "confirmation": cost.seeds, cost.plan.unit: cost.items,
+                "gpu_hours": cost.gpu_hours, "trial": cost.plan.to_dict(),
+            }
+            for cost in self.arms
+        }  # fmt: skip
+        unit = self.arms[0].plan.unit
+        return {"sweep": self.name, unit: self.items, "gpu_hours": self.gpu_hours, "arms": arms}
+
+
+def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
+    """The plan of a whole sweep, each arm at the first values of what it searches."""
+    arms = [
+        ArmCost(
+            arm=arm,
+            plan=plan(spec.base(arm), assumed),
+            trials=spec.trials(arm),
+            seeds=spec.confirm.seeds,
+            tokens=spec.budget.tokens,
+            hours=spec.budget.hours,
+        )
+        for arm in spec.all_arms
+    ]
+    return SweepPlan(spec.name, tuple(arms))
+
+
+def plan_file(
+    file: str | None, overrides: Mapping[str, Any], assumed: Assumed, size: str | None = None
+) -> Plan | SweepPlan:
+    """The plan of an experiment's file (None: the defaults) or of a sweep file, of its size or stage `size` where it
+    has several, under `overrides`."""
+    tree = {} if file is None else read_yaml(Path(file))
+    if {"arms", "search", "experiment", "name"} & set(tree):
+        from ablate.sweeps.spec.sweep import Sweep
+
+        assert file is not None
+        return plan_sweep(Sweep.load(file, overrides, size), assumed)
+    source = str(file) if file else "the configuration"
+    return plan(Experiment.from_mapping(tree, overrides, source=source), assumed)

@@ -1,0 +1,93 @@
+"""How a plan trains: devices, strategy and what saves memory, from the configuration and the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ablate.config.errors import ConfigError, Problem
+from ablate.experiment.tree import Experiment
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One way to train a batch."""
+
+    strategy: str
+    """"one" (a single device), "ddp" or "fsdp"."""
+    devices: int
+    """Of all nodes."""
+    precision: str
+    """Lightning's: 32-true, bf16-mixed or bf16-true."""
+    batch_size: int
+    """Sequences or images of one update."""
+    accumulate: int
+    """Parts of each device's share of a batch that are computed one after another."""
+    checkpointing: bool
+    """Whether blocks are computed again in the backward pass."""
+    offload: bool
+    """Whether shards are in the host's memory."""
+    averaged: bool = False
+    """Whether there is an average of the weights (trainer.ema_decay), in float32 on each device."""
+
+    @property
+    def micro_batch(self) -> int:
+        """Sequences or images that a device computes at once."""
+        return self.batch_size // (self.devices * self.accumulate)
+
+    def words(self, other: Setup) -> list[str]:
+        """The `key=value` words that make `other` of this."""
+        words = []
+        if other.strategy != self.strategy:
+            words.append(f"trainer.strategy={other.strategy}")
+        if other.checkpointing != self.checkpointing:
+            words.append(f"trainer.activation_checkpointing={str(other.checkpointing).lower()}")
+        if other.offload != self.offload:
+            words.append(f"trainer.cpu_offload={str(other.offload).lower()}")
+        if other.accumulate != self.accumulate:
+            words.append(f"trainer.accumulate={other.accumulate}")
+        return words
+
+    def alternatives(self) -> list[Setup]:
+        """Setups that need less memory, by what they cost: smaller micro-batches, shards, recomputation, offloading."""
+        share = self.batch_size // self.devices
+        parts = [n for n in range(self.accumulate, share + 1) if share % n == 0]
+        strategies = list(dict.fromkeys([self.strategy, "fsdp"]))
+        return [
+            replace(self, strategy=strategy, checkpointing=again, offload=offload, accumulate=n)
+            for offload in ([True] if self.offload else [False, True])
+            for again in ([True] if self.checkpointing else [False, True])
+            for strategy in strategies
+            if (strategy == "fsdp" and self.devices > 1) or (strategy == self.strategy and not offload)
+            for n in parts
+        ]
+
+
+def setup_of(experiment: Experiment, devices: int | None = None, nodes: int | None = None) -> Setup:
+    """How `experiment` trains on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the batch cannot
+    be shared equally, or a setting makes no sense or is not planned for."""
+    trainer = experiment.trainer
+    own = 1 if trainer.devices == "auto" else trainer.devices
+    world = (devices or own) * (nodes or trainer.nodes or 1)
+    strategy = "one" if world == 1 else "ddp" if trainer.strategy == "auto" else trainer.strategy
+    problems = []
+    parts = world * trainer.accumulate
+    if trainer.tensor_parallel > 1:
+        text = "the plan does not know matrices that devices share: leave it out (1)"
+        problems.append(Problem("trainer.tensor_parallel", text, trainer.tensor_parallel))
+    elif trainer.batch_size % parts:
+        below, above = trainer.batch_size // parts * parts, -(-trainer.batch_size // parts) * parts
+        near = " or ".join(str(n) for n in (below, above) if n)
+        text = (
+            f"must be a multiple of {parts}: devices ({world}) x trainer.accumulate ({trainer.accumulate}); {near} is"
+        )
+        problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
+    if trainer.cpu_offload and world == 1:
+        text = "needs several devices (--devices or trainer.devices): a single one has the whole model, and no shards"
+        problems.append(Problem("trainer.cpu_offload", text, True))
+    if problems:
+        raise ConfigError(problems, "the plan")
+    precision = "bf16-mixed" if trainer.precision == "auto" else str(trainer.precision)
+    return Setup(
+        strategy, world, precision, trainer.batch_size, trainer.accumulate,
+        trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
+    )  # fmt: skip

@@ -1,0 +1,60 @@
+"""Downstream tasks during training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from ablate import tracking
+from ablate.data.text.tokenizers import tokenizer_of
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
+from ablate.tasks import Task
+from ablate.training.callbacks import Curves
+
+
+class Downstream(Callback):
+    """Every `evaluation.every_n_steps` updates and after the last: the scores on `evaluation.tasks`, as metrics
+    `eval/TASK/METRIC`. Training goes on as if nothing had happened; its clock stands still. Rank 0 evaluates.
+
+    Raises AblateError, before the first update, for an unknown task, missing data, or without the extra `eval`.
+    """
+
+    def __init__(self, experiment: Experiment, curves: Curves) -> None:
+        from ablate.evaluation.tasks import load, quiet
+
+        self.config, self.curves = experiment.evaluation, curves
+        self.last = -1  # updates before the last evaluation
+        with quiet():
+            self.tasks = load(self.config.tasks, self.config.task_data, self.config.shots)
+        self.tokenizer = tokenizer_of(experiment.data, tracking.cache_folder())
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"last": self.last}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.last = state_dict["last"]
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        assert isinstance(pl_module, Task)
+        step, every = trainer.global_step, self.config.every_n_steps
+        due = step == pl_module.experiment.trainer.max_steps or (every is not None and step % every == 0)
+        if not due or step == self.last:  # after each of several accumulated batches the step is the same
+            return
+        self.last = step
+        self.curves.on_validation_start(trainer, pl_module)
+        found = ranks.first(lambda: self._scores(pl_module))
+        self.curves.on_validation_end(trainer, pl_module)
+        self.curves.record(trainer, pl_module, found)
+
+    def _scores(self, task: Task) -> dict[str, float]:
+        from ablate.evaluation.results import metrics
+        from ablate.evaluation.scoring import score
+
+        data: Any = task.experiment.data
+        config = self.config
+        options: dict[str, Any] = {"length": data.seq_len, "limit": config.limit, "batch_size": config.batch_size}
+        return metrics(score(task.model, self.tokenizer, self.tasks, **options))

@@ -1,0 +1,41 @@
+"""The evaluation part of an experiment: downstream tasks while it is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from ablate.config.base import Config, Names
+
+
+class EvaluationConfig(Config):
+    """Downstream tasks that are scored during training; they change none of its numbers. Needs ablate[eval]."""
+
+    tasks: Names = ()
+    """Tasks of lm-evaluation-harness, such as arc_easy,piqa or a list. None: no evaluation."""
+    every_n_steps: int | None = Field(None, gt=0)
+    """Updates between two evaluations; there is always one after the last update. None: that alone."""
+    task_data: str | None = None
+    """A folder with the data of the tasks. None: the Hugging Face hub."""
+    shots: int | None = Field(None, ge=0)
+    """Solved examples before each question. None: as the task has it, mostly 0."""
+    limit: int | None = Field(None, gt=0)
+    """The first so many questions of each task. None: all."""
+    batch_size: int = Field(16, gt=0)
+    """Answers that are scored at a time."""
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _listed(cls, given: Any) -> Any:
+        return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
+
+    def problems(self, task: str, strategy: str) -> list[tuple[tuple[str, ...], str, Any]]:
+        """What is wrong in an experiment of such a task, trained by such a strategy: (path, message, given)."""
+        if not self.tasks:
+            return []
+        if task != "language_modeling":
+            return [(("tasks",), "are for language models; leave them out", list(self.tasks))]
+        if strategy == "fsdp":
+            return [(("tasks",), "need whole weights on each device: trainer.strategy=ddp", list(self.tasks))]
+        return []

@@ -1,0 +1,1 @@
+"""Trained models in the forms that other programs read."""

@@ -1,0 +1,75 @@
+"""A trained model as a model of `transformers`, without a folder: what `ablate export --to hf` and `from_pretrained`
+give, for peft, TRL and lm-evaluation-harness."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.util
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ablate.config.extras import library
+from ablate.export import transformers_files
+from ablate.training.trained import Source
+
+
+def to_hf(source: Source, auto: str = "AutoModelForCausalLM") -> Any:
+    """The `PreTrainedModel` of that kind of head, in evaluation mode, its weights copied. A head that the checkpoint
+    does not have is new.
+
+    Args:
+        source: see `ablate.training.trained.find`.
+        auto: AutoModelForCausalLM, AutoModel or AutoModelForSequenceClassification.
+
+    Raises AblateError for what is no language model, and where `transformers` is not installed.
+    """
+    transformers: Any = library("transformers", "hf")
+    files = transformers_files.files(source)
+    if code := files.texts.get(transformers_files.CODE):
+        module = _module(code)
+        config = module.AblateConfig(**files.config)
+        model = getattr(module, transformers_files.AUTO[auto])(config)
+        type(model).register_for_auto_class(auto)  # so that save_pretrained writes the code beside the weights
+    else:
+        config = transformers.LlamaConfig(**files.config)
+        model = getattr(transformers, auto).from_config(config)
+    weights = dict(files.weights)
+    if auto == "AutoModel":
+        weights = {
+            name.removeprefix("model."): value for name, value in weights.items() if name != transformers_files.HEAD
+        }
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert set(missing) <= {transformers_files.HEAD, "score.weight"}, missing
+    assert set(unexpected) <= {transformers_files.HEAD}, unexpected
+    model.tie_weights()
+    return model.to(next(iter(weights.values())).dtype).eval()
+
+
+def _module(code: str) -> ModuleType:
+    """The code as an imported module, one for each text: it may be pickled, and `save_pretrained` finds its file."""
+    package = f"ablate_exported_{hashlib.sha256(code.encode()).hexdigest()[:16]}"
+    name = f"{package}.{Path(transformers_files.CODE).stem}"
+    if name not in sys.modules:
+        file = _folder() / package / transformers_files.CODE
+        file.parent.mkdir()
+        file.write_text(code, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@cache
+def _folder() -> Path:
+    """Where the code lies as long as this process lives."""
+    folder = tempfile.TemporaryDirectory(prefix="ablate-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name)

@@ -1,0 +1,39 @@
+"""`export`: the weights of a checkpoint in a form that others read."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ablate.config.errors import AblateError, did_you_mean
+from ablate.export.forms import FORMS
+from ablate.sweeps.references import resolved
+from ablate.training.trained import find
+
+
+def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
+    """Writes the model of a checkpoint, a run or `sweep:NAME/ARM` into the new folder `output`; says in words what was
+    written. `ema`: with the average of the weights.
+
+    Raises AblateError for an unknown form, a missing or damaged checkpoint, and an `output` that exists.
+    """
+    if to not in FORMS:
+        raise AblateError(f"unknown form {to!r}. Accepted: {', '.join(FORMS)}.{did_you_mean(to, FORMS)}")
+    folder = Path(output).expanduser()
+    if folder.exists():
+        raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
+    source = find(resolved(given), ema)
+    part = folder.with_name(folder.name + ".part")
+    try:
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        words = FORMS[to](source, part)
+        part.replace(folder)
+    except OSError as error:
+        raise AblateError(f"{folder} cannot be written: {error.strerror or error}.") from None
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    count = sum(p.numel() for p in source.model().parameters())
+    of = "averaged parameters" if ema else "parameters"
+    after = f" after {source.step:,} updates" if source.step else ""  # of an aligned model they are not known
+    return f"{folder}: {count:,} {of}{after}, {words}"

@@ -1,0 +1,176 @@
+"""Optimizers and learning-rate schedules: the configurations and what they build."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from ablate.config.base import Kind
+from ablate.config.registry import Registry
+from ablate.distributed import ranks
+from ablate.models import Model
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")  # where torch 2.6 and later have fused Adam and AdamW
+
+
+class OptimizerConfig(Kind):
+    """An optimizer. Fields given here are common to all kinds."""
+
+    kind: str
+    lr: float = Field(1e-3, gt=0)
+    """Peak learning rate."""
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    """Decay of the first and second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """Added to the root of the second moment."""
+    weight_decay: float = Field(0.1, ge=0)
+    """Weight decay of matrices. Vectors (norm weights, biases), ViT's class token and position embedding never
+    decay."""
+
+    def build(self, model: nn.Module) -> Optimizer:
+        """The optimizer of `model`'s trainable parameters, in torch's fused implementation where the device has one."""
+        raise NotImplementedError
+
+    def _made(self, cls: type[torch.optim.Adam], model: nn.Module) -> Optimizer:
+        """`cls`, one of torch's, with these settings. Elsewhere torch would refuse only at the first step."""
+        fused = all(p.device.type in FUSED_DEVICES for p in model.parameters())
+        return cls(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True if fused else None)
+
+    def groups(self, model: nn.Module) -> list[dict[str, object]]:
+        """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not.
+        Each is one group, unless the ranks have shards of some of its parameters in other ways than of others."""
+        exempt = model.no_weight_decay() if isinstance(model, Model) else set()
+        decaying: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad:
+                (decaying if parameter.ndim >= 2 and name not in exempt else others).append(parameter)
+        return [
+            {"params": alike, "weight_decay": decay}
+            for parameters, decay in ((decaying, self.weight_decay), (others, 0.0))
+            for alike in ranks.sharded_alike(parameters) or [[]]
+        ]
+
+
+optimizers: Registry[OptimizerConfig] = Registry("optimizer", OptimizerConfig, default="adamw")
+
+
+@optimizers.register
+class AdamW(OptimizerConfig):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2017, arXiv 1711.05101). The defaults are those of
+    two-stage pre-training: betas 0.9 and 0.95, weight decay 0.1; `adamw-convnext` has those of ConvNeXt's recipe."""
+
+    kind: Literal["adamw"] = "adamw"
+
+    def build(self, model: nn.Module) -> Optimizer:
+        return self._made(torch.optim.AdamW, model)
+
+
+@optimizers.register
+class Adam(OptimizerConfig):
+    """Adam (Kingma and Ba 2014, arXiv 1412.6980); its weight decay is an L2 term in the gradient. The papers'
+    settings are betas 0.9 and 0.999 and no weight decay."""
+
+    kind: Literal["adam"] = "adam"
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """Decay of the first and second moment."""
+    weight_decay: float = Field(0.0, ge=0)
+    """Weight of the L2 term of matrices and embeddings."""
+
+    def build(self, model: nn.Module) -> Optimizer:
+        return self._made(torch.optim.Adam, model)
+
+
+# Liu et al. 2022, arXiv 2201.03545, table 5: ImageNet-1K, batches of 4096; what Mix-LN trains its ViTs with.
+optimizers.preset("adamw-convnext", "adamw", lr=4e-3, betas=(0.9, 0.999), weight_decay=0.05)
+
+
+class ScheduleConfig(Kind):
+    """A learning-rate schedule: a linear warm-up, then the kind's own course. Fields given here are common to all."""
+
+    kind: str
+    warmup_steps: int | None = Field(None, ge=0)
+    """Updates of the warm-up, instead of `warmup_fraction`."""
+    warmup_fraction: float = Field(0.1, ge=0, lt=1)
+    """Warm-up as a share of all updates; used where `warmup_steps` is not given."""
+
+    def warmup(self, max_steps: int) -> int:
+        """The number of warm-up updates out of `max_steps`."""
+        return round(self.warmup_fraction * max_steps) if self.warmup_steps is None else self.warmup_steps
+
+    def decay(self, progress: float) -> float:
+        """The factor on the peak learning rate after the warm-up, at `progress` in (0, 1]; 1 is the last update."""
+        raise NotImplementedError
+
+    def factor(self, step: int, max_steps: int) -> float:
+        """The factor on the peak learning rate of the update after `step` updates (from 0 to `max_steps` - 1).
+
+        The first update is at 1/warmup of the peak, never at 0; the last is at `decay(1)`, and nothing wraps after it.
+        """
+        warmup = self.warmup(max_steps)
+        if step < warmup:
+            return (step + 1) / warmup
+        return self.decay(min(1.0, (step - warmup + 1) / max(1, max_steps - warmup)))
+
+    def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
+        """The scheduler, to be stepped after every update."""
+        return LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
+
+
+schedules: Registry[ScheduleConfig] = Registry("schedule", ScheduleConfig, default="cosine")
+
+
+@schedules.register
+class Cosine(ScheduleConfig):
+    """Warm-up, then half a cosine down to `final_fraction` of the peak."""
+
+    kind: Literal["cosine"] = "cosine"
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """Learning rate of the last update as a share of the peak."""
+
+    def decay(self, progress: float) -> float:
+        return self.final_fraction + (1 - self.final_fraction) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+@schedules.register
+class Constant(ScheduleConfig):
+    """Warm-up, then the peak."""
+
+    kind: Literal["constant"] = "constant"
+
+    def decay(self, progress: float) -> float:
+        return 1.0
+
+
+@schedules.register
+class Wsd(ScheduleConfig):
+    """Warm-up, the peak, then a decay over the last updates down to `final_fraction` of the peak. Warmup, stable,
+    decay: Hu et al. 2024, arXiv 2404.06395; the shapes: Hagele et al. 2024, arXiv 2405.18392."""
+
+    kind: Literal["wsd"] = "wsd"
+    decay_fraction: float = Field(0.2, ge=0, le=1)
+    """The decay as a share of all updates; it never reaches into the warm-up."""
+    shape: Literal["1-sqrt", "linear"] = "1-sqrt"
+    """How it falls: by the square root of the share of the decay that is done, or by that share."""
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """Learning rate of the last update as a share of the peak."""
+
+    def decay(self, progress: float) -> float:
+        return 1.0
+
+    def factor(self, step: int, max_steps: int) -> float:
+        warmup = self.warmup(max_steps)
+        length = min(round(self.decay_fraction * max_steps), max_steps - warmup)
+        made = step - (max_steps - length)
+        if made < 0 or not length:
+            return super().factor(step, max_steps)
+        progress = min(1.0, (made + 1) / length)
+        fall = math.sqrt(progress) if self.shape == "1-sqrt" else progress
+        return 1 - (1 - self.final_fraction) * fall

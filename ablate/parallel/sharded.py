@@ -1,0 +1,212 @@
+"""The checkpoint of a run whose model is shared by its ranks: a folder in which each rank writes its own shards.
+
+The folder is one of torch's distributed checkpoints, beside which lies what Lightning keeps (`meta.pt`) and, from each
+rank, the sums of the files that it has written: it is whole when all of these are there. The layout is Lightning's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ablate.distributed import ranks
+from ablate.models.base import own_name
+
+META = "meta.pt"
+_SUMS = re.compile(r"sums-(\d+)-of-(\d+)\.json")
+_PIECE = 1 << 24  # bytes read at once
+
+
+class Writer:
+    """Writes one folder at a time, in the background: `begin` copies what is to be written and returns. Ranks agree on
+    it in a process group of their own, so that training goes on meanwhile."""
+
+    def __init__(self) -> None:
+        self._group = torch.distributed.new_group(backend="gloo")
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._pending: Future[None] | None = None
+
+    def begin(self, state: dict[str, Any], meta: dict[str, Any], folder: Path) -> None:
+        """`state`: this rank's shards; `meta`: what rank 0 writes beside them."""
+        from torch.distributed import checkpoint as dcp
+
+        def prepare() -> None:
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            torch.save(meta, folder / META)
+
+        self.finish()
+        ranks.first(prepare)
+        written = dcp.async_save(state, storage_writer=dcp.FileSystemWriter(folder), process_group=self._group)
+        assert isinstance(written, Future)
+        self._pending = self._thread.submit(_sum, written, folder)
+
+    def finish(self) -> None:
+        """Returns when the folder is on the disk, on all ranks. Raises OSError, on all ranks, where one could not write
+        it."""
+        pending, self._pending = self._pending, None
+        if pending is None:
+            return
+        error = pending.exception()
+        reasons: list[str | None] = [None] * ranks.world_size()
+        torch.distributed.all_gather_object(reasons, error and _reason(error))
+        if reason := next(filter(None, reasons), None):
+            raise OSError(reason)
+
+
+def _reason(error: BaseException) -> str:
+    """torch packs the errors of all ranks into one."""
+    failures = getattr(error, "failures", {})
+    first = next((failure[0] for failure in failures.values()), error)
+    return getattr(first, "strerror", None) or f"{type(first).__name__}: {first}"
+
+
+def _sum(written: Future[Any], folder: Path) -> None:
+    """Once the shards are on the disk, writes the sums of this rank's files."""
+    written.result()
+    mine = sorted(folder.glob(f"__{ranks.rank()}_*"))
+    if ranks.rank() == 0:
+        mine += [folder / META, folder / ".metadata"]
+    name = folder / f"sums-{ranks.rank()}-of-{ranks.world_size()}.json"
+    part = name.with_suffix(".part")
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump({path.name: _crc(path) for path in mine}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, name)
+
+
+def _crc(path: Path) -> int:
+    value = 0
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            value = zlib.crc32(piece, value)
+    return value
+
+
+def whole(folder: Path) -> bool:
+    """Whether all ranks have written all that they had to."""
+    found = [match for path in folder.glob("sums-*") if (match := _SUMS.fullmatch(path.name))]
+    return bool(found) and len(found) == int(found[0][2])
+
+
+def verify(folder: Path) -> None:
+    """Compares every byte with the sums. Raises ValueError, which says what is wrong."""
+    if not whole(folder):
+        raise ValueError("some ranks did not finish it")
+    sums = {name: crc for file in folder.glob("sums-*.json") for name, crc in json.loads(file.read_text()).items()}
+
+    def compare(name: str) -> str | None:
+        path = folder / name
+        if not path.exists():
+            return f"{name} is missing"
+        return None if _crc(path) == sums[name] else f"the checksum of {name} is wrong"
+
+    with ThreadPoolExecutor(8) as pool:
+        if found := next(filter(None, pool.map(compare, sums)), None):
+            raise ValueError(found)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What is in it beside the shards."""
+    content: dict[str, Any] = torch.load(folder / META, map_location="cpu", weights_only=True)
+    return content
+
+
+# ---------------------------------------------------------------------------------------------------- conversions
+
+Change = Callable[[str, Tensor], Tensor]  # of a weight, or of what the optimizer knows of it, by the weight's name
+
+
+def parameter_names(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """The names of the parameters of each of an optimizer's `groups`."""
+    known = {parameter: own_name(name) for name, parameter in module.named_parameters()}
+    return [[known[parameter] for parameter in group["params"]] for group in groups]
+
+
+def consolidated(folder: Path, change: Change, groups: list[list[str]]) -> dict[str, Any]:
+    """All of it in this process, as one process would have written it that trains alone with an optimizer of such
+    `groups`."""
+    state = _whole(folder)
+    weights = {name: change(name, weight) for name, weight in state["state_dict"].items()}
+    moments, saved = _changed(state["optimizer_0"]["state"], change), state["optimizer_0"]["param_groups"]
+    numbers = {name: number for number, name in enumerate(name for group in groups for name in group)}
+    optimizer = {
+        "state": {numbers[name]: value for name, value in moments.items()},
+        "param_groups": [
+            {**group, "params": [numbers[name] for name in group["params"]]} for group in _grouped(saved, groups)
+        ],
+    }
+    content = {**read(folder), "state_dict": weights, "optimizer_states": [optimizer]}
+    _schedule(content, len(groups))
+    return content
+
+
+def weights(folder: Path, change: Change) -> dict[str, Tensor]:
+    """The weights alone, in this process."""
+    return {name: change(name, weight) for name, weight in _whole(folder, {"state_dict"})["state_dict"].items()}
+
+
+def _whole(folder: Path, keys: set[str] | None = None) -> dict[str, Any]:
+    from torch.distributed.checkpoint import FileSystemReader
+    from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+    from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+    state: dict[str, Any] = {}
+    _load_state_dict(state, FileSystemReader(folder), planner=_EmptyStateDictLoadPlanner(keys), no_dist=True)
+    return state
+
+
+def load_whole(
+    checkpoint: dict[str, Any], whole: list[list[str]], module: nn.Module, optimizer: Optimizer, change: Change
+) -> None:
+    """Gives the sharded `module` and its `optimizer` what one process has written, with an optimizer of the groups
+    `whole`; the weights are taken out of `checkpoint`."""
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions,
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
+
+    options = StateDictOptions(full_state_dict=True)
+    weights = checkpoint.pop("state_dict")
+    set_model_state_dict(module, {name: change(name, value) for name, value in weights.items()}, options=options)
+    groups = parameter_names(module, optimizer.param_groups)
+    (state,) = checkpoint["optimizer_states"]
+    saved = [{**group, "params": names} for group, names in zip(state["param_groups"], whole, strict=True)]
+    names = [name for group in whole for name in group]
+    moments = _changed({names[number]: value for number, value in state["state"].items()}, change)
+    known: dict[str, Any] = {"state": moments, "param_groups": _grouped(saved, groups)}
+    set_optimizer_state_dict(module, optimizer, known, options=options)
+    _schedule(checkpoint, len(groups))
+
+
+def _changed(moments: Mapping[str, Any], change: Change) -> dict[str, Any]:
+    return {
+        name: {key: change(name, value) if value.ndim else value for key, value in known.items()}
+        for name, known in moments.items()
+    }
+
+
+def _grouped(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+    """The `saved` groups' settings for `groups` of names."""
+    of = {name: group for group in saved for name in group["params"]}
+    empty = [group for group in saved if not group["params"]]
+    return [{**(of[names[0]] if names else empty[0]), "params": list(names)} for names in groups]
+
+
+def _schedule(checkpoint: dict[str, Any], groups: int) -> None:
+    """Has the schedule know so many groups, all of which have one learning rate."""
+    for state in checkpoint["lr_schedulers"]:
+        state |= {key: value[:1] * groups for key, value in state.items() if isinstance(value, list)}

@@ -1,0 +1,1 @@
+"""What begins with a trained model: warm starts, adapters, alignment."""

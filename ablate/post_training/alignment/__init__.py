@@ -1,0 +1,5 @@
+"""Language models aligned by preference pairs, through TRL."""
+
+from ablate.experiment.align import AlignConfig
+
+__all__ = ["AlignConfig"]

@@ -1,0 +1,57 @@
+"""Reward models: where one lies, which one it was, and what it says of answers."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate import tracking
+from ablate.config.errors import AblateError, ConfigError, Problem
+from ablate.config.extras import library
+from ablate.data.files import file_sha256
+from ablate.post_training.alignment import measures
+from ablate.training.trained import ALIGNED
+
+
+def reward_folder(given: str) -> Path:
+    """Where a reward model lies, of its run or its folder. Raises AblateError."""
+    places = (Path(given).expanduser(), tracking.store_path() / "runs" / given / ALIGNED)
+    found = next((place for place in places if (place / "config.json").is_file()), None)
+    if found is None:
+        raise AblateError(
+            f"There is no reward model {given}: it is the run or the folder of align.method=reward (ablate align "
+            "--method reward)."
+        )
+    return found
+
+
+def sha256_of(given: str) -> str:
+    """Of the weights of the reward model `given`, as they are stored. Raises AblateError where there is none."""
+    files = sorted(reward_folder(given).glob("*.safetensors"))
+    return hashlib.sha256("".join(map(file_sha256, files)).encode()).hexdigest()
+
+
+def pinned_sha256(given: str, expected: str | None) -> str:
+    """The SHA-256 of the reward model `given`. Raises AblateError where there is none, ConfigError where it is not what
+    is `expected`."""
+    found = sha256_of(given)
+    if expected not in (None, found):
+        text = f"the weights of {given} are others now ({found}). Leave it out to take these"
+        raise ConfigError([Problem("align.reward_sha256", text, expected)])
+    return found
+
+
+def load_reward(given: str) -> measures.Reward:
+    """The reward model `given`. Raises AblateError for what is none."""
+    folder = reward_folder(given)
+    transformers: Any = library("transformers", "hf")
+    auto = transformers.AutoModelForSequenceClassification
+    model = auto.from_pretrained(folder, trust_remote_code=True)
+    if model.config.num_labels != 1:
+        raise AblateError(f"{folder} is no reward model: it gives {model.config.num_labels} numbers and not one.")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    return lambda prompts, answers: measures.scores(model, tokenizer, prompts, answers)

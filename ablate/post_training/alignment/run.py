@@ -1,0 +1,154 @@
+"""One alignment, as `train` runs it: what it starts from and learns from, and what is kept."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ablate import tracking
+from ablate.config.errors import ConfigError, DataError, Problem
+from ablate.config.extras import library
+from ablate.data import PairCorpus
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
+from ablate.export import transformers_files
+from ablate.export.forms import FORMS, save
+from ablate.post_training import warm_start
+from ablate.post_training.alignment import measures
+from ablate.post_training.alignment.methods import EXTRA, METHODS, Follower, Setting, fit
+from ablate.post_training.alignment.reward import load_reward, pinned_sha256
+from ablate.tracking import provenance
+from ablate.training.callbacks import Stop
+from ablate.training.checkpoints import Earlier
+from ablate.training.precision import Speed
+from ablate.training.runs import run_folder
+from ablate.training.train import Ended, Hooks, Procedure
+from ablate.training.trained import ALIGNED
+
+if TYPE_CHECKING:
+    from ablate.data import Corpus
+
+
+def procedure(reward: measures.Reward | None = None) -> Procedure:
+    """How `train` runs an experiment with `align`; `reward` is a reward model in Python, in the place of align.reward.
+
+    The run has the curves of TRL and the metrics of held-out pairs: accuracy and margin (reward, dpo), kl to the start
+    in nats of a whole answer (dpo, rloo), and where there is a reward model reward, start_reward and win_rate against
+    the start. One that goes on begins again: TRL's trainers keep nothing of a run that was stopped.
+    """
+    return Procedure(partial(_pinned, judged=reward is not None), _speed, partial(_aligned, given=reward))
+
+
+def _pinned(experiment: Experiment, corpus: Corpus, judged: bool) -> Experiment:
+    align = experiment.align
+    assert align is not None
+    library("trl", EXTRA)
+    if ranks.world_size() > 1:
+        text = f"is computed by one process, and this is a group of {ranks.world_size()}. Start it without torchrun"
+        raise ConfigError([Problem("align", text)])
+    experiment = warm_start.pinned(experiment, corpus.classes, corpus.shape)
+    if align.reward is None:
+        if align.method == "rloo" and not judged:
+            text = "rloo needs a reward model: ablate align RUN --method reward makes one"
+            raise ConfigError([Problem("align.reward", text)])
+        return experiment
+    found = pinned_sha256(align.reward, align.reward_sha256)
+    return Experiment.from_mapping(experiment.to_tree(), {"align.reward_sha256": found})
+
+
+def _speed(experiment: Experiment, corpus: Corpus) -> Speed:
+    """Autocast on a GPU that has bfloat16; generating, it pays nowhere else."""
+    precision, why = experiment.trainer.precision, "as set"
+    if precision == "auto":
+        gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        precision, why = ("bf16-mixed", "the GPU has it") if gpu else ("32-true", "no GPU with bfloat16")
+    return Speed(precision, False, f"{precision} ({why}), by TRL")
+
+
+def _aligned(
+    experiment: Experiment,
+    corpus: Corpus,
+    speed: Speed,
+    tracker: tracking.Tracker,
+    hooks: Hooks,
+    given: measures.Reward | None,
+) -> Ended:
+    align = experiment.align
+    assert align is not None
+    assert isinstance(corpus, PairCorpus)
+    source = warm_start.donor_of(experiment, corpus.classes, corpus.shape)
+    assert source is not None
+    _quiet()
+    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of transformers, on names that TRL still uses
+        folder = Path(made) / "start"
+        folder.mkdir()
+        FORMS["hf"](source, folder)
+        reward = load_reward(align.reward) if align.reward is not None else given
+        setting = _setting(experiment, corpus, folder, reward, speed)
+        prepared = METHODS[align.method](setting)
+        follower = Follower(experiment, prepared, tracker, hooks)
+        parameters = sum(p.numel() for p in prepared.model.parameters())
+        told = _told(corpus, setting)
+        if hooks.started:
+            hooks.started(tracker.run_id, f"{parameters:,} parameters; {told}; {speed.why}", Earlier())
+        facts = {"ablate.parameters": parameters, "ablate.corpus_description": told, **provenance.aligning()}
+        try:
+            fit(setting, prepared, follower)
+        except Stop as stop:
+            return Ended(stop.status, stop.reason, follower.step, follower.metrics, facts)
+        kept = run_folder(tracker.run_id) / ALIGNED
+        prepared.model.save_pretrained(kept)
+        setting.tokenizer.save_pretrained(kept)
+        if align.method != "reward":  # whose head is none of a language model
+            own = transformers_files.restored(
+                source, {name: value.cpu() for name, value in prepared.model.state_dict().items()}
+            )
+            save(own, kept.parent)
+            (kept.parent / "config.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+    return Ended("completed", "", follower.step, follower.metrics, {**facts, "ablate.folder": str(kept)})
+
+
+def _setting(
+    experiment: Experiment, corpus: PairCorpus, folder: Path, reward: measures.Reward | None, speed: Speed
+) -> Setting:
+    """With the pairs that fit the context. Raises DataError where none is left to learn from, or none to measure
+    on."""
+    align, context = experiment.align, corpus.shape[0]
+    assert align is not None
+    transformers: Any = library("transformers", "hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    if tokenizer.eos_token is None:
+        raise DataError("The tokenizer of the model has no end of text, without which no answer ends.")
+    learnt, held = (part.fitting(context, align.answer) for part in (corpus.learnt, corpus.held))
+    if not learnt or not held:
+        raise DataError(
+            f"Of {len(corpus.learnt):,} pairs to learn from {len(learnt):,} fit the context of {context} tokens with "
+            f"prompt and answers, of {len(corpus.held):,} held out {len(held):,}; at least one of both is needed. Set "
+            "data.seq_len higher, or give more pairs."
+        )
+    return Setting(experiment, align, folder, tokenizer, learnt, held, reward, context, speed.precision == "bf16-mixed")
+
+
+def _told(corpus: PairCorpus, setting: Setting) -> str:
+    """What is learnt from and measured on."""
+    told = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
+    out = len(corpus.learnt) + len(corpus.held) - len(setting.train) - len(setting.held)
+    answer = f"an answer of {setting.align.answer}" if setting.align.answer else "the longer answer"
+    return told + (
+        f", {out:,} left out, whose prompt and {answer} are more than {setting.context} tokens" if out else ""
+    )
+
+
+def _quiet() -> None:
+    """No bars and no advice for each model and each pass over the pairs: what matters is in MLflow."""
+    library("datasets", EXTRA).disable_progress_bars()
+    for name in (library("trl", EXTRA).__name__, "transformers"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    library("transformers.utils.logging", EXTRA).disable_progress_bar()

@@ -1,0 +1,111 @@
+"""LoRA (Hu et al. 2021, arXiv 2106.09685): a trained model stays as it is, and what is learned is a product of two
+narrow matrices beside each of some of its matrices.
+
+    W x + alpha / rank * B A x        A: [rank, in], drawn; B: [out, rank], zero before the first update
+
+peft makes the layers. Where our models have several matrices in one (query, key and value; gate and up), the product is
+beside the one, and its parts share A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from ablate.config.errors import Problem, did_you_mean
+from ablate.config.extras import library
+from ablate.experiment.lora import Lora
+from ablate.models.base import Model
+
+_LEARNED = ".lora_"  # in the names of what peft adds
+_KEPT = ".base_layer."  # in the names of what it adds to
+
+
+def adapt(model: Model, config: Lora | None) -> None:
+    """From here on the adapters of `config` are all that is trained of `model`; they change nothing yet. None: nothing
+    happens. What takes no gradient before gets no adapter. Raises AblateError without peft."""
+    if config is None:
+        return
+    peft = library("peft", "hf")
+    known = _targets(model)
+    chosen = {name for target in config.targets for name in known.get(target, ())}
+    settings = peft.LoraConfig(
+        r=config.rank,
+        lora_alpha=config.alpha,
+        lora_dropout=config.dropout,
+        target_modules=[f"model.{name}" for name in chosen],
+    )
+    # in a holder: peft would take `model.config` for one of transformers, and leave its own in the model
+    peft.inject_adapter_in_model(settings, nn.ModuleDict({"model": model}))
+
+
+def problems(model: Model, config: Lora | None) -> list[Problem]:
+    """What is wrong with the targets of `config` for `model`, some of which may be frozen. Raises AblateError without
+    peft, which then would be missed only later."""
+    if config is None:
+        return []
+    library("peft", "hf")
+    found, known = [], _targets(model, frozen=True)
+    for target in config.targets:
+        if target not in known:
+            names = [name for name in known if "." not in name and name != "layers"]
+            names.sort(key=lambda name: name not in ("attn", "mlp"))
+            accepted = f"Accepted: {', '.join(names)}, or parts such as layers.0 or layers.0.attn"
+            if not known:
+                accepted = "It has no layers (model.layers=0), and nothing else is adapted"
+            text = f"the model has no such linear layers. {accepted}.{did_you_mean(target, known)}"
+            found.append(Problem("lora.targets", text, target))
+    open_ones = _targets(model)
+    if not found and not any(target in open_ones for target in config.targets):
+        text = "nothing is left to train" + (": all of them are in warm_start.freeze" if config.targets else "")
+        found.append(Problem("lora.targets", text, list(config.targets)))
+    return found
+
+
+def merged(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of `state`, those of a `model` with adapters, as weights of one without: W + alpha / rank * B A.
+    `model` is on the meta device, and has none yet.
+
+    The sum is made in float64: in float32 its last bits, and the hash of the weights, would be the machine's.
+    """
+    if config is None:
+        return dict(state)
+    adapt(model, config)
+    model.load_state_dict(dict(state), assign=True)
+    layer_class = library("peft.tuners.lora", "hf").LoraLayer
+    for layer in [module for module in model.modules() if isinstance(module, layer_class)]:
+        dtype = layer.weight.dtype
+        layer.double().merge()
+        layer.to(dtype)
+    plain = {name: tensor for name, tensor in model.state_dict().items() if _LEARNED not in name}
+    return {name.replace(_KEPT, "."): tensor for name, tensor in plain.items()}
+
+
+def _targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
+    """Target -> the linear layers that it stands for, by their names in `model`; `frozen`: also those whose matrix
+    takes no gradient."""
+    found: dict[str, list[str]] = {}
+    for path, name, layer in _linear_layers(model):
+        if not frozen and not layer.weight.requires_grad:
+            continue
+        for target in _stand_for(path):
+            found.setdefault(target, []).append(name)
+    return found
+
+
+def _stand_for(path: str) -> list[str]:
+    """The targets that stand for layers.0.attn.qkv_proj: qkv_proj, attn, attn.qkv_proj, layers, layers.0, ..."""
+    words = path.split(".")
+    starts = {"name": 3, "sublayer": 2, "part": 0}
+    return [".".join(words[start:end]) for start in starts.values() for end in range(start + 1, len(words) + 1)]
+
+
+def _linear_layers(model: Model) -> Iterator[tuple[str, str, nn.Linear]]:
+    """Those of attention and MLP: (layers.INDEX.SUBLAYER.NAME, the name in `model`, the layer). The head is none of
+    them: its loss uses the matrix alone."""
+    modules = list(model.named_modules())
+    for part, (prefix, *_) in model.parts().items():
+        for name, module in modules if part.startswith("layers.") else ():
+            if isinstance(module, nn.Linear) and name.startswith(f"{prefix}."):
+                yield part + name.removeprefix(prefix), name, module

@@ -1,0 +1,264 @@
+"""Warm starts: parts of another run's weights (the donor's) at the beginning of this one, and parts that stay as they
+are.
+
+A part is a name of `Model.parts`: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ...; of a ViT
+embedding.patch and so on. A name stands for all parts that begin with it: layers.0 is both of its sublayers, layers is
+all of them, all is the whole model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ablate import tracking
+from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
+from ablate.data.text.tokenizers import Tokenizer, tokenizer_of
+from ablate.experiment.warm_start import WarmStart
+from ablate.models.base import ALL, Model, filled, matching, tensors_of
+from ablate.post_training import lora
+
+if TYPE_CHECKING:
+    from ablate.experiment.tree import Experiment
+    from ablate.parallel.deferred import Recipes
+    from ablate.training.trained import Source
+
+
+def pinned(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
+    """`experiment` with the SHA-256 of its donor's weights.
+
+    Raises ConfigError where parts are unknown or do not fit, and where the weights are not those that it names;
+    AblateError where there is no donor.
+    """
+    from ablate.experiment.tree import Experiment
+
+    if (source := donor_of(experiment, classes, shape)) is None:
+        return experiment
+    return Experiment.from_mapping(experiment.to_tree(), {f"warm_start.{k}": v for k, v in facts_of(source).items()})
+
+
+def donor_of(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Source | None:
+    """What `experiment` starts from, as it is checked before a run begins; None where all of it starts by `init`."""
+    start, model = experiment.warm_start, check_freeze(experiment, classes, shape)
+    return _donor(model, start, experiment) if start and model and start.donor is not None else None
+
+
+def check_freeze(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model | None:
+    """The model without its weights; None where there is no warm start. Raises ConfigError where parts that are to be
+    frozen, or layers that are to be adapted, are unknown."""
+    if (start := experiment.warm_start) is None:
+        return None
+    with torch.device("meta"):
+        model = experiment.model.build(experiment.norm, experiment.init, classes, shape)
+    if not (problems := _frozen_problems(model, start)):
+        freeze(model, start)
+        problems = lora.problems(model, experiment.lora)
+    if problems:
+        raise ConfigError(problems)
+    return model
+
+
+def begin(model: Model, experiment: Experiment, recipes: Recipes | None, copies: bool) -> frozenset[str]:
+    """Restricts what is trained (see `restrict`) and, where `copies` (a run that goes on has its weights), gives
+    `model` what it copies: at once, or where it is on the meta device by `recipes`. The names of the parameters that
+    are copied."""
+    given = _copy(model, experiment.warm_start, recipes) if copies else set()
+    with recipes.written_down() if recipes else contextlib.nullcontext():
+        restrict(model, experiment)
+    return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in given)
+
+
+def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set[int]:
+    """The ids of the parameters that are copied."""
+    if start is None or start.donor is None:
+        return set()
+    state, tensors = _donor(model, start).state, model.state_dict(keep_vars=True)
+    values = {name: state[name].clone() for name in _names(model, start.copied)}
+    if recipes is None:
+        model.load_state_dict(values, strict=False)
+    else:
+        for name, value in values.items():
+            recipes.give(tensors[name], value)
+    return {id(tensors[name]) for name in values}
+
+
+def restrict(model: Model, experiment: Experiment) -> None:
+    """From here on of `model` is trained what `experiment` says: not what it freezes, and with `lora` adapters alone,
+    which are in the model then."""
+    freeze(model, experiment.warm_start)
+    lora.adapt(model, experiment.lora)
+
+
+def freeze(model: Model, start: WarmStart | None) -> None:
+    """From here on the parts that `start` says take no gradient."""
+    frozen = _names(model, start.freeze) if start else set()
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name in frozen:
+            parameter.requires_grad_(False)
+
+
+def _names(model: Model, wanted: Iterable[str]) -> set[str]:
+    return {name for part in wanted for name in tensors_of(model, part)}
+
+
+def _donor(model: Model, start: WarmStart, experiment: Experiment | None = None) -> Source:
+    """What `model` starts from. Raises ConfigError where it does not fit the model, or before a run begins its
+    `experiment`, or is not what it was."""
+    from ablate.training.trained import find
+
+    assert start.donor is not None
+    if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
+        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.references.with_donors does"
+        raise ConfigError([Problem("warm_start.from", text, start.donor)])
+    source = find(start.donor)
+    problems = [*_other_model(experiment, source)] if experiment else []  # which says more than each of its tensors
+    problems = problems or [*_copy_problems(model, start, source)]
+    if problems or (experiment and (problems := [*_other_tokens(experiment, source)])):
+        raise ConfigError(problems)
+    if start.sha256 not in (None, digest := sha256_of(source.state)):
+        text = f"the weights of {start.donor} are others now ({digest}). Leave it out to start from these"
+        raise ConfigError([Problem("warm_start.sha256", text, start.sha256)])
+    return source
+
+
+def facts_of(source: Source) -> dict[str, Any]:
+    """What a run that starts from `source` writes down of it: fields of `WarmStart`."""
+    from ablate.estimate.formulas import spent
+
+    return {"sha256": sha256_of(source.state), "flops": spent(source)}
+
+
+def sha256_of(state: Mapping[str, Tensor]) -> str:
+    """Of weights: their names, types, shapes and bytes, however they are stored."""
+    digest = hashlib.sha256()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+# ---------------------------------------------------------------------------------------------------- what is wrong
+
+
+def _frozen_problems(model: Model, start: WarmStart) -> list[Problem]:
+    """What is wrong with the names under `freeze`."""
+    found = [*_unknown(model, start.freeze, "warm_start.freeze", "the model")]
+    frozen = _names(model, start.freeze)
+    if not found and not {name for name, _ in model.named_parameters()} - frozen:
+        found.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
+    return found + _tied(model, start.freeze, "warm_start.freeze")
+
+
+_ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights do not depend on, or whose shapes say
+
+
+def _other_model(experiment: Experiment, source: Source) -> Iterable[Problem]:
+    """Where all is copied: in which fields of model and placement the donor is another, which its weights need not
+    show."""
+    start = experiment.warm_start
+    if start is None or ALL not in start.copied:
+        return
+    ours, theirs = experiment.flat(), source.experiment.flat()
+    for path in dict.fromkeys([*theirs, *ours]):
+        part, _, field = path.partition(".")
+        if part in ("model", "norm") and field not in _ONLY_HERE and ours.get(path) != theirs.get(path):
+            text = f"all of the donor {start.donor} is copied, and there it is {theirs.get(path, 'not set')}"
+            yield Problem(path, text, ours.get(path))
+
+
+PROBES = (
+    "The 2nd question: is it true?",
+    "naïve façade, 東京",
+    "def f(x):\n    return  x ** 2",
+    "unbelievably tokenised",
+)
+"""Texts that two tokenizers which are one cut alike."""
+
+
+def _other_tokens(experiment: Experiment, source: Source) -> Iterable[Problem]:
+    """Where embedding or head are copied: that the donor's text was cut otherwise, so that its rows mean other tokens.
+    A tokenizer that is not there any more cannot be compared."""
+    start, theirs = experiment.warm_start, source.experiment.data
+    rows = {part for copied in (start.copied if start else ()) for part in matching(("embedding", "head"), copied)}
+    if not rows or start is None or experiment.model.task != "language_modeling":
+        return
+    cache = tracking.cache_folder()
+    try:
+        given, own = tokenizer_of(theirs, cache), tokenizer_of(experiment.data, cache)
+    except AblateError:
+        return
+    if given.identity != own.identity and not _alike(given, own):
+        name = _named(source.experiment)
+        text = f"the donor {start.donor} was trained with the tokenizer {name}, and this one cuts text otherwise"
+        yield Problem("data.tokenizer", f"{text}: its embedding and head would mean other tokens", _named(experiment))
+
+
+def _alike(first: Tokenizer, second: Tokenizer) -> bool:
+    cut = [[ids.tolist() for ids in tokenizer.encode(list(PROBES))] for tokenizer in (first, second)]
+    same = (first.vocab_size, first.end_of_text) == (second.vocab_size, second.end_of_text)
+    return same and cut[0] == cut[1]
+
+
+def _named(experiment: Experiment) -> str:
+    return str(getattr(experiment.data, "tokenizer", "bytes"))
+
+
+def _copy_problems(model: Model, start: WarmStart, source: Source) -> Iterable[Problem]:
+    """What is wrong with the names under `copy`, and each tensor of theirs that does not fit."""
+    donor, who = source.model(), f"the donor {start.donor}"
+    found = [*_unknown(model, start.copied, "warm_start.copy", "the model")]
+    found += _unknown(donor, start.copied, "warm_start.copy", who)
+    found += _tied(model, start.copied, "warm_start.copy")
+    yield from found
+    if found:
+        return
+    ours, theirs = model.state_dict(), source.state
+    for part in start.copied:
+        mine, given = tensors_of(model, part), tensors_of(donor, part)
+        for name in sorted(mine | given):
+            there = list(theirs[name].shape) if name in given else "missing"
+            here = list(ours[name].shape) if name in mine else "missing"
+            if here != there:
+                yield Problem("warm_start.copy", f"{part} does not fit: {name} is {here} here, {there} in {who}")
+    tied = [names for names in _shared(model) if names <= _names(model, start.copied)]
+    for first, *others in map(sorted, tied):
+        if any(not torch.equal(theirs[first], theirs[other]) for other in others):
+            text = f"{first} and {', '.join(others)} are one matrix in the model and two in {who}"
+            yield Problem("warm_start.copy", f"{text}. Set model.tie_embeddings=false")
+
+
+def _unknown(model: Model, wanted: Sequence[str], path: str, who: str) -> Iterable[Problem]:
+    if not wanted:
+        return
+    known = filled(model)
+    for part in wanted:
+        if not matching(known, part):
+            text = f"{who} has no such part. Accepted: {', '.join(_shown(known))}.{did_you_mean(part, known)}"
+            yield Problem(path, text, part)
+
+
+def _shown(parts: list[str]) -> list[str]:
+    """`parts`, with a deep model's layers cut short."""
+    layers = [part for part in parts if part.startswith("layers.")]
+    return [p for p in parts if p not in layers[2:-1]] if len(layers) > 6 else parts
+
+
+def _tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
+    """A matrix that two parts share, of which one alone is named."""
+    names = _names(model, wanted)
+    text = "model.tie_embeddings makes one matrix of embedding and head: name both, or neither"
+    return [Problem(path, text, list(wanted)) for shared in _shared(model) if names & shared and not shared <= names]
+
+
+def _shared(model: Model) -> list[set[str]]:
+    """The names of each tensor that the model has under several."""
+    by_tensor: dict[int, set[str]] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        by_tensor.setdefault(id(tensor), set()).add(name)
+    return [names for names in by_tensor.values() if len(names) > 1]

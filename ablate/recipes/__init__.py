@@ -1,1 +1,0 @@
-"""What is built from sweeps and experiments."""

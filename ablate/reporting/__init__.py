@@ -1,4 +1,0 @@
-"""What a sweep found, as tables, figures, JSON and an MLflow run: read from the storage, nothing is trained.
-
-`ablate.reporting.report.report(title)` does it all; the other modules are its parts.
-"""

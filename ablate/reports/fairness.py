@@ -1,0 +1,90 @@
+"""Whether the arms differ in what is compared alone: in their settings, and in where and how their runs were made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ablate.config.errors import ConfigError
+from ablate.config.formatting import listed, plural
+from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeps.spec import audit
+from ablate.tracking.provenance import COMPARED
+
+DIRTY = "ablate.dirty"
+UNKNOWN = "not recorded"
+
+
+@dataclass(frozen=True)
+class Surrounding:
+    """A fact that is not the same for all runs of a sweep."""
+
+    key: str
+    """One of provenance.COMPARED."""
+    runs: dict[str, dict[str, int]]
+    """Value -> arm -> how many finished trials and confirmations."""
+
+
+@dataclass(frozen=True)
+class Confounds:
+    """In what the arms differ besides what is compared."""
+
+    factor: list[str]
+    """What is compared: paths, or the parts that they begin with."""
+    found: list[audit.Confound] | None
+    """None where the arms' experiments cannot be built."""
+    problem: str = ""
+    """Why they cannot."""
+
+
+def confounds(record: SweepRecord) -> Confounds | None:
+    """Those of a sweep; None where there is one arm and nothing to compare."""
+    if len(record.spec.all_arms) < 2:
+        return None
+    try:
+        return Confounds(list(audit.factor(record.spec)), audit.confounds(record.spec))
+    except ConfigError as error:
+        return Confounds(list(record.spec.factor), None, str(error.problems[0]))
+
+
+def surroundings(record: SweepRecord) -> list[Surrounding]:
+    """Every fact in which finished trials and confirmations differ. Records that have no facts are left out."""
+    found = []
+    runs = _runs(record)
+    for key in COMPARED:
+        by_value: dict[str, dict[str, int]] = {}
+        for t in runs:
+            arms = by_value.setdefault(t.facts.get(key, UNKNOWN), {})
+            arms[t.arm] = arms.get(t.arm, 0) + 1
+        if len(by_value) > 1:
+            found.append(Surrounding(key, by_value))
+    return found
+
+
+def common(record: SweepRecord) -> dict[str, str]:
+    """The facts that are the same for all runs."""
+    runs = _runs(record)
+    values = {key: {t.facts.get(key) for t in runs} for key in COMPARED}
+    return {key: value for key, found in values.items() if len(found) == 1 and (value := next(iter(found)))}
+
+
+def surrounding_notes(record: SweepRecord) -> Iterator[str]:
+    """What to say of them in sentences."""
+    runs = _runs(record)
+    dirty = [t.arm for t in runs if t.facts.get(DIRTY) == "true"]
+    if dirty:
+        told = listed(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
+        yield (
+            f"Made from code with uncommitted changes: {len(dirty)} of {plural(len(runs), 'run')} ({told}). "
+            "Their commit alone does not say what ran."
+        )
+    if runs and not surroundings(record):
+        yield (
+            f"Of {plural(len(runs), 'run')} the surroundings are on record: all have the same data, hardware, "
+            "precision, code and package versions."
+        )
+
+
+def _runs(record: SweepRecord) -> list[TrialRecord]:
+    trials = [t for found in (record.trials, record.confirmed) for ts in found.values() for t in ts]
+    return [t for t in trials if t.status in FINISHED and t.facts]

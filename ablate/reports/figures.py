@@ -1,0 +1,265 @@
+"""The figures of a report: the objective on fresh seeds, against each searched parameter, and against tokens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.config.formatting import number, plural
+from ablate.reports import style
+from ablate.reports.cost import Measure
+from ablate.reports.findings import seeds_of, sign_of
+from ablate.reports.labels import LEARNING_RATE, metric_label, parameter_label, parameter_name
+from ablate.reports.points import Course, Panel, Point, course_view, courses, is_off, panels
+from ablate.reports.sensitivity import sensitivity
+from ablate.reports.style import Entry, Looks
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.parts import Published
+from ablate.verdict.confirmation import Confirmed, confirmations
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_BAND = 0.09  # of the height: kept free at the bad edge for trials without a place on the scale
+_ASIDE = 0.2  # of a row: how far seeds stand below the mean of their arm and published values above it
+_ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way off the scale
+
+
+def draw(record: SweepRecord, folder: Path) -> dict[Path, str]:
+    """Writes confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and curves.png, those
+    that have data; each with what it shows in a sentence."""
+    metric = record.spec.objective.metric
+    made: list[tuple[str, Figure, str]] = []
+    if confirmed := confirmations(record):
+        text = f"{metric} of each arm on fresh seeds: each seed, the mean and its 95 % interval."
+        made.append(("confirmed", confirmed_figure(record, confirmed), text))
+    for panel in panels(record):
+        text = f"{metric} against {parameter_label(panel.path)}, every finished trial; ringed: the best of each arm."
+        made.append((panel.file, panel_figure(record, panel), text))
+    if found := courses(record):
+        text = f"{metric} against {Measure.of(record).noun}, every trial; strong: the best of each arm."
+        made.append(("curves", course_figure(record, found), text))
+    captions = {}
+    for name, figure, text in made:
+        path = folder / f"{name}.png"
+        figure.savefig(path, metadata={"Software": None})
+        captions[path] = text
+    return captions
+
+
+# ---------------------------------------------------------------------------------------------------- parameters
+
+
+def panel_figure(record: SweepRecord, panel: Panel) -> Figure:
+    """The objective against one parameter."""
+    objective, looks = record.spec.objective, style.looks(record.trials)
+    figure, axes = style.canvas(
+        f"{record.title}: {objective.metric} against {parameter_name(panel.path)}",
+        f"{_evidence(record, [p.arm for p in panel.points])}; ringed: the best of each arm",
+    )
+    axes.set_xlabel(parameter_label(panel.path))
+    axes.set_ylabel(metric_label(objective.metric, record.spec))
+    if panel.log:
+        axes.set_xscale("log")
+    for arm, line in panel.lines.items():
+        axes.plot(*zip(*line, strict=True), color=looks[arm][0], linewidth=1.2, zorder=2)
+    for arm, line in panel.envelopes.items():
+        colour = style.GREY if panel.shaded else looks[arm][0]
+        axes.plot(*zip(*line, strict=True), color=colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=2)
+    off = [p for p in panel.points if is_off(p.y, panel.view, sign_of(record))]
+    edge = _scale(axes, panel.view, sign_of(record), bool(off))
+    shade = _shades(figure, axes, panel)
+    for point in panel.points:
+        away = _ARROWS[sign_of(record)] if is_off(point.y, panel.view, sign_of(record)) else ""
+        _draw_point(axes, point, edge if away or point.y is None else point.y, looks, shade.get(point.number), away)
+    for arm, value in panel.references.items():
+        axes.axhline(value, color=looks[arm][0], linewidth=1.2, linestyle=(0, (1, 1.5)), zorder=1.5)
+    _wide(axes, panel)
+    style.legend(figure, _panel_entries(record, panel, off, looks))
+    return figure
+
+
+def _draw_point(axes: Axes, p: Point, y: float, looks: Looks, shade: str | None = None, away: str = "") -> None:
+    """The mark of `p` at the height `y`: its own, or the edge where it is off the scale, with the arrow `away`."""
+    colour, marker = shade or looks[p.arm][0], looks[p.arm][1]
+    if p.status == "pruned":
+        axes.plot(p.x, y, "x", color=style.GREY, markersize=5.5, markeredgewidth=1.2, zorder=2.5)
+    elif p.status == "diverged":
+        axes.plot(p.x, y, marker, markerfacecolor="none", markeredgecolor=colour, markersize=6.5, zorder=3)
+    else:
+        if p.best:
+            axes.plot(p.x, y, "o", markerfacecolor="none", markeredgecolor="black", markersize=13, zorder=3.5)
+        size = 6 if away else 7
+        axes.plot(p.x, y, marker, color=colour, markeredgecolor="white", markeredgewidth=0.5, markersize=size, zorder=3)
+        if away:
+            axes.annotate(away, (p.x, y), (4, 0), textcoords="offset points", fontsize=8, va="center")
+
+
+def _scale(axes: Axes, view: tuple[float, float], sign: int, band: bool) -> float:
+    """Sets the limits of the objective and returns where trials that are off the scale are drawn."""
+    low, high = view
+    pad = 0.06 * (high - low) or 0.01 * abs(high) or 0.01
+    low, high = low - pad, high + pad
+    axes.set_ylim(low, high)
+    if not band:
+        return high
+    ticks = [tick for tick in axes.get_yticks() if low <= tick <= high]
+    width = _BAND * (high - low)
+    edge = high + width / 2 if sign > 0 else low - width / 2
+    axes.set_ylim(low - (width if sign < 0 else 0), high + (width if sign > 0 else 0))
+    axes.set_yticks(ticks)
+    axes.axhspan(*((high, high + width) if sign > 0 else (low - width, low)), color="#f2f2f2", linewidth=0, zorder=0.5)
+    return edge
+
+
+def _wide(axes: Axes, panel: Panel) -> None:
+    low, high = panel.extent
+    if panel.log:
+        factor = max(high / low, 1.5) ** 0.04
+        axes.set_xlim(low / factor, high * factor)
+    else:
+        margin = 0.04 * (high - low) or 0.05 * abs(high) or 0.5
+        axes.set_xlim(low - margin, high + margin)
+
+
+def _shades(figure: Figure, axes: Axes, panel: Panel) -> dict[int, str]:
+    """Number of each trial -> its colour, with a colour bar, where the learning rate is the colour; else empty."""
+    if not panel.shaded:
+        return {}
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm, to_hex
+
+    rates = {p.number: p.lr for p in panel.points if p.lr is not None}
+    scale, colours = LogNorm(min(rates.values()), max(rates.values())), colormaps["viridis"]
+    bar = figure.colorbar(ScalarMappable(scale, colours), ax=axes, pad=0.02, fraction=0.06)
+    bar.set_label(parameter_label(LEARNING_RATE), fontsize=9)
+    return {n: to_hex(colours(float(scale(lr)))) for n, lr in rates.items()}
+
+
+# ---------------------------------------------------------------------------------------------------- curves
+
+
+def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
+    """The objective against tokens or images, one line per trial."""
+    from matplotlib.ticker import EngFormatter
+
+    noun, objective = Measure.of(record).noun, record.spec.objective
+    looks, sign = style.looks(record.trials), sign_of(record)
+    figure, axes = style.canvas(
+        f"{record.title}: {objective.metric} against {noun}",
+        f"{_evidence(record, [c.arm for c in found])}; strong: the best of each arm",
+    )
+    axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
+    axes.set_ylabel(metric_label(objective.metric, record.spec))
+    view = course_view(found, sign)
+    ends = [c for c in found if c.status in ("pruned", "diverged")]
+    edge = _scale(axes, view, sign, any(is_off(c.ys[-1], view, sign) for c in ends))
+    for course in found:
+        colour, marker = looks[course.arm]
+        if course.best:
+            few = marker if len(course.xs) <= 25 else ""
+            axes.plot(course.xs, course.ys, color=colour, linewidth=2, marker=few, markersize=4.5, zorder=4)
+        else:
+            axes.plot(course.xs, course.ys, color=colour, linewidth=0.9, alpha=0.35, zorder=2)
+        if course in ends:
+            y = edge if is_off(course.ys[-1], view, sign) else course.ys[-1]
+            _draw_point(axes, Point(course.arm, course.number, course.status, course.xs[-1], y, False, None), y, looks)
+    best = {course.arm: course for course in found if course.best}
+    values = {arm: trial.value for arm in best if (trial := record.best(arm))}
+    entries = [
+        style.entry(looks[arm], f"{arm}: {number(values.get(arm))} (trial {c.number})", linewidth=2)
+        for arm, c in best.items()
+    ]
+    entries += [style.entry(looks[arm], arm) for arm in dict.fromkeys(c.arm for c in found) if arm not in best]
+    style.legend(figure, entries + style.status_entries({c.status for c in found}))
+    return figure
+
+
+# ---------------------------------------------------------------------------------------------------- fresh seeds
+
+
+def confirmed_figure(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> Figure:
+    """One row per arm: each fresh seed, the mean and its interval; the published value where there is one."""
+    objective, looks = record.spec.objective, style.looks(record.trials)
+    figure, axes = style.canvas(
+        f"{record.title}: {objective.metric} on fresh seeds",
+        "light: each seed; strong: mean and 95 % interval; line: the mean of the baseline",
+    )
+    axes.set_xlabel(metric_label(objective.metric, record.spec))
+    axes.grid(False, axis="y")
+    labels: list[str] = []
+    reach: list[float] = []
+    for row, (arm, found) in enumerate(confirmed.items()):
+        colour, marker = looks[arm]
+        values = [t.value for t in record.confirmed[arm] if t.value is not None]
+        axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
+        mean = found.estimate
+        if mean:
+            axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
+            if arm == record.spec.compared_with:
+                axes.axvline(mean.mean, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        reach += [*values, *((mean.interval or ()) if mean else ())]
+        labels.append(f"{arm} (n = {len(values)})")
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    if quoted := [p for p in record.spec.published if p.metric == objective.metric]:
+        _quoted(axes, quoted, list(confirmed), reach)
+        style.legend(figure, [style.entry(("black", "D"), "published", linestyle="none", markerfacecolor="none")])
+    return figure
+
+
+def _quoted(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
+    """Published values as open diamonds. One that is far from ours stands at the edge with its number, for on a scale
+    that reaches it ours could not be told apart."""
+    low, high = (min(reach), max(reach)) if reach else (-math.inf, math.inf)
+    room = 2 * (high - low)
+    for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):
+        if low - room <= value <= high + room:
+            axes.plot(value, row - _ASIDE, "D", markerfacecolor="none", markeredgecolor="black", markersize=7, zorder=4)
+        else:
+            right = value > high
+            x, side, text = (
+                (0.985, "right", f"{number(value)} ◇ →") if right else (0.015, "left", f"← ◇ {number(value)}")
+            )
+            axes.text(x, row - _ASIDE, text, ha=side, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
+
+
+# ---------------------------------------------------------------------------------------------------- words
+
+
+def _evidence(record: SweepRecord, arms: list[str]) -> str:
+    """How many trials are shown, of which arms, on how many seeds; `arms` has one name per trial."""
+    seeds, names = len(seeds_of(record)), list(dict.fromkeys(arms))
+    of = names[0] if len(names) == 1 else plural(len(names), "arm")
+    return f"{plural(len(arms), 'trial')} of {of}, {f'{seeds} seeds' if seeds > 1 else 'one seed'}"
+
+
+def _panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: Looks) -> list[Entry]:
+    shown = list(dict.fromkeys(p.arm for p in panel.points))
+    colour = {arm: style.GREY if panel.shaded else looks[arm][0] for arm in shown}
+    rates = panel.path == LEARNING_RATE
+    label = {arm: f"{arm}, sensitivity {number(s.value)}" for arm in shown if rates and (s := sensitivity(record, arm))}
+    entries = [
+        style.entry((colour[arm], looks[arm][1]), label.get(arm, arm), linestyle="-" if arm in panel.lines else "none")
+        for arm in shown
+    ]
+    entries += [
+        style.entry((looks[arm][0], ""), f"{arm}, best: {number(value)}", linestyle=(0, (1, 1.5)))
+        for arm, value in panel.references.items()
+    ]
+    if panel.envelopes:
+        side = "lower" if sign_of(record) > 0 else "upper"
+        entries.append(style.entry((style.GREY, ""), f"{side} convex hull", linestyle=(0, (4, 3))))
+    entries += style.status_entries({p.status for p in panel.points})
+    gone = sorted(p.y for p in off if p.status == "completed" and p.y is not None)
+    if gone:
+        values = " to ".join(dict.fromkeys((number(gone[0]), number(gone[-1]))))
+        entries.append(
+            style.entry(("black", f"${_ARROWS[sign_of(record)]}$"), f"off the scale: {values}", linestyle="none")
+        )
+    return entries

@@ -1,0 +1,90 @@
+"""How much each searched parameter matters within one arm: fANOVA (Hutter et al. 2014), by Optuna.
+
+fANOVA and not Optuna's default, PED-ANOVA: that one looks at the best tenth of the trials, of a dozen one or two. On
+simulated arms of 8 to 12 trials with one parameter that matters and one that hardly does, PED-ANOVA put the right one
+first in half to two thirds of the cases, fANOVA in more than nine of ten.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeps.spec.search_space import Range
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+MINIMUM = 4  # finished trials below which no importance is given
+
+
+def importance(record: SweepRecord, arm: str) -> dict[str, float]:
+    """Searched parameter of `arm` -> its share of the explained variation, largest first; the shares sum to 1.
+
+    Empty where fewer than 4 trials are finished, fewer than 2 completed, or all came out the same. A parameter that is
+    searched alone has importance 1. A range searched in the logarithm is judged in the logarithm.
+    """
+    space = record.spec.space(arm)
+    scored = _scored(record, arm)
+    if len(scored) < MINIMUM or not space:
+        return {}
+    if len(space) == 1:
+        return dict.fromkeys(space, 1.0)
+    return _fanova(record, arm, scored)
+
+
+def finished(record: SweepRecord, arm: str) -> int:
+    """How many trials the importance of `arm` rests on."""
+    return len(_scored(record, arm))
+
+
+def _scored(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, float]]:
+    """Each finished trial with a badness.
+
+    A pruned trial counts as the worst completed one. A diverged trial lies as far beyond the worst as the worst lies
+    from the best, so that it counts as bad without drowning the others.
+    """
+    sign = 1 if record.spec.objective.direction == "minimize" else -1
+    trials = [t for t in record.trials[arm] if t.status in FINISHED and set(record.spec.space(arm)) <= set(t.params)]
+    values = [sign * t.value for t in trials if t.value is not None]
+    if len(values) < 2:
+        return []
+    best, worst = min(values), max(values)
+    beyond = worst + (worst - best or 1.0)
+    other = {"pruned": worst, "diverged": beyond, "completed": beyond}
+    return [(t, other[t.status] if t.value is None else sign * t.value) for t in trials]
+
+
+def _fanova(record: SweepRecord, arm: str, scored: list[tuple[TrialRecord, float]]) -> dict[str, float]:
+    import optuna
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+    from optuna.trial import create_trial
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study()
+    axes = {path: _axis(entry) for path, entry in record.spec.space(arm).items()}
+    for trial, score in scored:
+        params = {path: math.log(trial.params[path]) if log else trial.params[path] for path, (_, log) in axes.items()}
+        try:
+            study.add_trial(
+                create_trial(params=params, distributions={p: d for p, (d, _) in axes.items()}, value=score)
+            )
+        except ValueError:  # tried before the range was changed
+            continue
+    try:
+        return get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
+    except (RuntimeError, ValueError):  # every trial came out the same, or none is left
+        return {}
+
+
+def _axis(entry: Range | Any) -> tuple[BaseDistribution, bool]:
+    """A distribution for the values of `entry`, and whether their logarithm is to be taken: fANOVA measures evenly."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+    if not isinstance(entry, Range):
+        return CategoricalDistribution(tuple(entry)), False
+    if entry.log:
+        slack = 1e-9  # exp and log do not give the ends back exactly
+        return FloatDistribution(math.log(entry.low) - slack, math.log(entry.high) + slack), True
+    return entry.distribution(), False

@@ -1,0 +1,45 @@
+"""Where a sweep is in MLflow, and its report there: one run named "report", however often the report is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ablate import tracking
+from ablate.sweeps.records import SweepRecord
+
+ROLE = "ablate.role"
+REPORT = "report"  # the value of ROLE and the name of the run
+
+
+def place_of(record: SweepRecord) -> dict[str, Any]:
+    """The experiment, the address of the store and the parent run of each arm, without asking the store."""
+    return {
+        "experiment": record.title,
+        "experiment_id": None,
+        "tracking_uri": tracking.redacted(tracking.tracking_uri()),
+        "run_id": None,
+        "parents": dict(record.parents),
+    }
+
+
+def report_run(title: str) -> dict[str, str]:
+    """The `experiment_id` of the experiment `title` and the `run_id` of its report, created if missing. Raises
+    StoreError."""
+    experiment = tracking.experiment_id(title)
+    with tracking.patience(tracking.tracking_uri()):
+        client = tracking.client()
+        found = client.search_runs([experiment], f"tags.`{ROLE}` = '{REPORT}'", order_by=["attributes.start_time ASC"])
+    if found:
+        return {"experiment_id": experiment, "run_id": str(found[0].info.run_id)}
+    return {"experiment_id": experiment, "run_id": tracking.Tracker.start(title, REPORT, {ROLE: REPORT}).run_id}
+
+
+def publish(run_id: str, files: Iterable[Path]) -> None:
+    """Stores `files` as artifacts of the run, over earlier ones of the same names, and ends it. Raises StoreError."""
+    with tracking.patience(tracking.tracking_uri()):
+        for file in files:
+            tracking.client().log_artifact(run_id, str(file))
+        tracking.client().set_tag(run_id, "ablate.status", "completed")
+        tracking.client().set_terminated(run_id, "FINISHED")

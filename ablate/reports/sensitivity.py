@@ -1,0 +1,84 @@
+"""How much the choice of the learning rate matters to an arm: the sensitivity of Wortsman et al. 2023
+(arXiv 2309.14322), the mean over log learning rates in the searched range of min(loss, initial loss) - lowest loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ablate.config.formatting import is_number
+from ablate.reports.labels import LEARNING_RATE
+from ablate.reports.points import XY, hull, last_value
+from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+
+MINIMUM = 3  # finished trials below which none is given
+METRIC = "val/loss"  # the objective that it is defined for
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """The learning-rate sensitivity of an arm."""
+
+    value: float
+    """In nats; less means that a badly chosen learning rate costs less."""
+    n: int
+    """Finished trials that it rests on."""
+    low: float
+    high: float
+    """The searched range."""
+    diverged: int
+    """Of the trials, those that count with the initial loss."""
+    pruned: int
+    """Of the trials, those that count with the last loss before they were pruned."""
+    envelope: bool
+    """Whether it is of the lower convex hull of the trials, since more than the learning rate was searched."""
+
+
+def sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
+    """That of `arm`; None where the objective is another, the loss of guessing is not known, or fewer than 3 trials
+    with different learning rates are finished."""
+    rates, cap = record.spec.corners(arm).get(LEARNING_RATE, []), record.initial_loss
+    numbers = [float(rate) for rate in rates if is_number(rate) and rate > 0]
+    if record.spec.objective.metric != METRIC or cap is None or len(numbers) < len(rates) or len(set(numbers)) < 2:
+        return None
+    low, high = min(numbers), max(numbers)
+    trials = [t for t in record.trials[arm] if t.status in FINISHED and is_number(t.params.get(LEARNING_RATE))]
+    points = [(float(t.params[LEARNING_RATE]), _loss(t, cap)) for t in trials if t.params[LEARNING_RATE] > 0]
+    if len(points) < MINIMUM or len({x for x, _ in points}) < 2 or not any(t.value is not None for t in trials):
+        return None
+    envelope = len(record.spec.space(arm)) > 1
+    return Sensitivity(
+        mean_excess(points, low, high, envelope),
+        len(points),
+        low,
+        high,
+        sum(t.status == "diverged" for t in trials),
+        sum(t.status == "pruned" for t in trials),
+        envelope,
+    )
+
+
+def mean_excess(points: Sequence[XY], low: float, high: float, envelope: bool = False) -> float:
+    """The mean of loss - lowest loss over log(x) from `low` to `high`.
+
+    `points` are (x, loss), joined by straight lines in log(x) and constant beyond the outermost; of several at one x
+    the lowest counts. `envelope`: their lower convex hull instead.
+    """
+    lowest: dict[float, float] = {}
+    for x, y in ((math.log(x), y) for x, y in points):
+        lowest[x] = min(y, lowest.get(x, y))
+    line = hull(list(lowest.items()), 1, log=False) if envelope else sorted(lowest.items())
+    xs, ys = zip(*line, strict=True)
+    a, b = math.log(low), math.log(high)
+    knots = np.array([a, *(x for x in xs if a < x < b), b])
+    heights = np.interp(knots, xs, ys)
+    area = float(np.sum(np.diff(knots) * (heights[1:] + heights[:-1]) / 2))
+    return area / (b - a) - float(heights.min())
+
+
+def _loss(trial: TrialRecord, cap: float) -> float:
+    reached = last_value(trial) if trial.status == "pruned" else trial.value
+    return cap if trial.status == "diverged" or reached is None else min(reached, cap)

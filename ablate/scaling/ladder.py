@@ -1,0 +1,210 @@
+"""The scaling ladder: the arms of a sweep file at several sizes, each tuned there, and how their difference changes.
+
+Each rung is a sweep of its own, so a ladder can be stopped and continued. Sizes are told by the weights in the matrices
+of the layers, without embedding, head and norms: that is what placements act on, and no tokenizer changes it (as in
+Kaplan et al. 2020, arXiv 2001.08361). Tokens per parameter count the same parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import ConfigError, Problem, SweepError, did_you_mean
+from ablate.estimate.work import items_of
+from ablate.experiment.tree import Experiment
+from ablate.models import models
+from ablate.scaling.fits import Fit, Resampler, Trend
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.scale import at_length, resized
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.trees import load_trees, overridden
+
+METRIC = "val/loss"
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One size of a ladder."""
+
+    size: str
+    parameters: int
+    """Weights in the matrices of the layers."""
+    items: int
+    """Tokens or images of one trial."""
+    spec: Sweep
+
+    @classmethod
+    def of(cls, size: str, spec: Sweep) -> Rung:
+        """The rung that `spec` is."""
+        base = spec.base(next(iter(spec.all_arms)))
+        return cls(size, base.model.layer_parameters(), items_of(base), spec)
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """What the sizes show."""
+
+    name: str
+    rungs: list[Rung]
+    """The smallest first."""
+    losses: dict[str, list[dict[int, float]]]
+    """Arm -> for each rung: fresh seed -> validation loss in nats."""
+    curves: dict[str, Fit]
+    """Arm -> loss against size; none of an arm that was trained to the end at fewer than two sizes."""
+    trends: dict[str, Trend]
+    """Arm -> its difference to the baseline against size."""
+    baseline: str
+    target: tuple[str, int] | None
+    """The size that is extrapolated to, and its parameters."""
+
+
+def rungs(
+    file: str | Path,
+    sizes: Sequence[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+    tokens_per_parameter: float | None = None,
+) -> list[Rung]:
+    """The rungs of a sweep file, the smallest first.
+
+    Args:
+        file: the sweep file.
+        sizes: names of sizes of the file, or of models (9m for llama-9m); by default all sizes of the file.
+        overrides: dotted paths, over every rung.
+        tokens_per_parameter: the length of every rung. By default a size of the file has its own, and a model has as
+            many tokens for each parameter as the smallest size of the file.
+
+    A model is trained with the settings of the file's smallest size, warm-up and validations at the same shares of the
+    run. Raises ConfigError for fewer than two sizes, unknown ones, two of one size, and without fresh seeds.
+    """
+    source = str(file)
+    held = load_trees(file, overrides, None)
+    if held.word == "stage":
+        raise ConfigError([Problem("stages", "a ladder compares sizes, and this file has stages")], source)
+    trees = held.trees
+    own = {
+        name: Rung.of(name, Sweep.from_tree(overridden(Sweep, tree, overrides or {}, source), held.source(file, name)))
+        for name, tree in trees.items()
+    }
+    smallest = min(own.values(), key=lambda rung: rung.parameters)
+    ratio = tokens_per_parameter or smallest.items / smallest.parameters
+    wanted = list(dict.fromkeys(sizes)) or [name for name in own if name]
+    stem = str(Sweep.from_tree(trees[smallest.size]).name).removesuffix(f"-{smallest.size}" if smallest.size else "")
+    found, problems = [], []
+    for size in wanted:
+        rung = own.get(size) or _of_model(size, smallest, stem, ratio)
+        if rung is None:
+            problems.append(_unknown(size, [name for name in own if name], smallest))
+        elif tokens_per_parameter and size in own:
+            found.append(_lengthened(rung, ratio, f"{rung.spec.name}-{ratio:g}per"))
+        else:
+            found.append(rung)
+    problems += _problems(found) if not problems else []
+    if problems:
+        raise ConfigError(problems, source)
+    return sorted(found, key=lambda rung: rung.parameters)
+
+
+def parameters_of(size: str, known: Sequence[Rung]) -> int:
+    """The parameters of a size: one of `known`, or a model of their family. Raises ConfigError for an unknown one."""
+    for rung in known:
+        if rung.size == size:
+            return rung.parameters
+    base = known[0].spec.base(next(iter(known[0].spec.all_arms)))
+    if (preset := _preset(size, base.model.kind)) is None:
+        raise ConfigError(
+            [_unknown(size, [rung.size for rung in known], known[0], "--extrapolate")], "the command line"
+        )
+    return models.validate(preset).layer_parameters()
+
+
+def ladder(name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None) -> Ladder:
+    """What the confirmed arms of `records`, one for each rung, show. Raises SweepError where no arm but the baseline
+    has been trained to the end on fresh seeds at two sizes."""
+    baseline = known[0].spec.compared_with
+    losses = {arm: [_by_seed(record, arm) for record in records] for arm in known[0].spec.all_arms}
+    seeds = [sorted({s for found in losses.values() for s in found[k]}) for k in range(len(known))]
+    kept = [k for k, there in enumerate(seeds) if there]
+    losses = {arm: [found[k] for k in kept] for arm, found in losses.items()}
+    left = [known[k] for k in kept]
+    resampler = Resampler([rung.parameters for rung in left], [seeds[k] for k in kept])
+    enough = [arm for arm, found in losses.items() if sum(map(bool, found)) > 1]
+    base = losses[baseline]
+    paired = {
+        arm: sum(bool(a.keys() & b.keys()) for a, b in zip(losses[arm], base, strict=True))
+        for arm in enough
+        if arm != baseline
+    }
+    if not any(count > 1 for count in paired.values()):
+        raise SweepError(
+            f"The ladder {name} needs {baseline} and another arm trained to the end on the same fresh seeds at two "
+            f"sizes. See what each size came to, such as: ablate report {known[0].spec.name}"
+        )
+    return Ladder(
+        name,
+        left,
+        losses,
+        {arm: resampler.curve(losses[arm]) for arm in enough},
+        {arm: resampler.trend(losses[arm], base) for arm, count in paired.items() if count > 1},
+        baseline,
+        (extrapolate, parameters_of(extrapolate, known)) if extrapolate else None,
+    )
+
+
+def _by_seed(record: SweepRecord, arm: str) -> dict[int, float]:
+    found = (t for t in record.confirmed.get(arm, ()) if t.status == "completed" and METRIC in t.metrics)
+    return {int(t.params["seed"]): t.metrics[METRIC] for t in found}
+
+
+def _preset(size: str, family: str) -> str | None:
+    """The named model of a size: 9m, or llama-9m."""
+    known = [name for name, fields in models.presets.items() if fields["kind"] == family]
+    return next((name for name in (size, f"{family}-{size}") if name in known), None)
+
+
+def _of_model(size: str, smallest: Rung, stem: str, ratio: float) -> Rung | None:
+    """The rung of a named model; None where there is none of the family."""
+    base = smallest.spec.base(next(iter(smallest.spec.all_arms)))
+    preset = _preset(size, base.model.kind)
+    if preset is None:
+        return None
+    fields = {f"model.{field}": value for field, value in models.presets[preset].items() if field != "kind"}
+    tree = {**resized(smallest.spec, lambda full: fields), "name": f"{stem}-{size}-{ratio:.4g}per", "published": []}
+    return _lengthened(Rung.of(size, Sweep.from_tree(tree)), ratio, tree["name"])
+
+
+def _lengthened(rung: Rung, ratio: float, name: str) -> Rung:
+    """The rung trained on `ratio` tokens for each parameter."""
+
+    def changes(full: Experiment) -> dict[str, Any]:
+        trainer = full.trainer
+        return at_length(full, ratio * rung.parameters / items_of(full) * trainer.max_steps)
+
+    return Rung.of(rung.size, Sweep.from_tree({**resized(rung.spec, changes), "name": name}))
+
+
+def _unknown(size: str, own: Sequence[str], smallest: Rung, path: str = "--sizes") -> Problem:
+    family = smallest.spec.base(next(iter(smallest.spec.all_arms))).model.kind
+    named = [n.removeprefix(f"{family}-") for n, fields in models.presets.items() if fields["kind"] == family]
+    known = list(dict.fromkeys([*own, *named]))
+    return Problem(path, f"no such size. Accepted: {', '.join(known)}.{did_you_mean(size, known)}", size)
+
+
+def _problems(found: Sequence[Rung]) -> list[Problem]:
+    problems = []
+    if len(found) < 2:
+        problems.append(
+            Problem("--sizes", "a ladder needs two sizes or more, as --sizes 9m,20m,35m", [rung.size for rung in found])
+        )
+    by_parameters: dict[int, str] = {}
+    for rung in found:
+        if (other := by_parameters.setdefault(rung.parameters, rung.size)) != rung.size:
+            problems.append(Problem("--sizes", f"{other} and {rung.size} have the same number of parameters"))
+        if not rung.spec.confirm.seeds:
+            problems.append(Problem("confirm.seeds", f"fresh seeds are what {rung.size} is told by: give 3 or more"))
+        if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(found[0].spec.all_arms):
+            arms = ", ".join(rung.spec.all_arms)
+            problems.append(Problem("arms", f"every size needs the same two arms or more; {rung.size} has {arms}"))
+    return problems

@@ -1,0 +1,311 @@
+"""The trials of one arm: which comes next, and what is written down when one ends."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ablate import tracking
+from ablate.sweeps import stages
+from ablate.sweeps.records import COSTS, FINISHED, TrialRecord, best_of, left
+from ablate.sweeps.search.methods import NoPruner
+from ablate.sweeps.spec.search_space import Range, cells, distributions
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import attempts, beat, is_orphan, number_of, owner, record, records, stale, status
+from ablate.tracking.provenance import COMPARED
+from ablate.training.runs import discard_checkpoint
+from ablate.training.train import Result
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+    from ablate.experiment.tree import Experiment
+
+DEATHS = 3  # a trial whose process dies this often counts as failed
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How far an arm is."""
+
+    finished: int
+    running: int
+    open: int
+    """Trials still to be started; one that failed is left to the next session."""
+
+    @property
+    def started(self) -> int:
+        """Trials finished or running."""
+        return self.finished + self.running
+
+
+class ArmTrials:
+    """The study of one arm and the budget that is left of it.
+
+    Args:
+        study: Optuna's.
+        spec: the sweep.
+        arm: the arm's name.
+        parent: the arm's run in MLflow.
+    """
+
+    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
+        from ablate.sweeps.search.fair_pruners import Alike
+
+        self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
+        base = spec.base(arm)
+        steps = base.trainer.max_steps
+        study.pruner = Alike(spec.pruner.build(steps, base.schedule.warmup(steps)))
+
+    # ------------------------------------------------------------------ what a trial is
+
+    role = "trial"  # the tag `ablate.role` of its run
+
+    def label(self, trial: Trial) -> str:
+        """What a trial is called, in MLflow and on the screen."""
+        return f"{self.arm} #{number_of(trial)}"
+
+    def params(self, trial: Trial) -> dict[str, Any]:
+        """What a trial sets over the arm's settings: dotted path -> value."""
+        return trial.params
+
+    def experiment(self, trial: Trial) -> Experiment:
+        """What a trial trains."""
+        return stages.started(self.spec.at(self.arm, self.params(trial)), self.study)
+
+    @property
+    def waits_for(self) -> str | None:
+        """The arm of the same sweep whose best trial these start from, and whose search ends before they begin."""
+        return stages.own_donor(self.spec, self.arm)
+
+    # ------------------------------------------------------------------ which comes next
+
+    def recover(self) -> int:
+        """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
+        again = self.take_up()
+        for trial in attempts(self.study):
+            if status(trial) == "failed" and self.remaining(self.found()) > 0:
+                self._enqueue(trial, deaths=0, resume=False)
+                again += 1
+        self._drop_checkpoints()  # of the trial that ended last, if the session ended before this
+        return again
+
+    def take_up(self) -> int:
+        """Puts up for another try the trials of processes that are gone; of another machine's those whose heartbeat
+        stopped minutes ago.
+
+        It is called by one process at a time, as `ask` is: a running trial without an owner was left by a process that
+        was killed while it asked, an interrupted one that nothing continues by one that was killed in between.
+        """
+        unfinished = [t for t in attempts(self.study) if t.state.name in ("RUNNING", "FAIL")]
+        gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t)]
+        gone = [t for t in gone if t.state.name == "RUNNING" or t.user_attrs.get("status") == "interrupted"]
+        for trial in gone:
+            if trial.state.name == "RUNNING":
+                self.interrupted(trial, "its process is gone")
+            else:
+                self._enqueue(trial, 0, resume=True)
+        for trial in stale(self.study):
+            self._enqueue(trial, trial.user_attrs.get("deaths", 0), resume=True)
+            gone.append(trial)
+        return len(gone)
+
+    def found(self) -> list[TrialRecord]:
+        """The trials so far."""
+        return records(self.study, self.arm)
+
+    def remaining(self, found: Sequence[TrialRecord]) -> int:
+        """Trials that the budget still allows, besides the finished and the running ones of `found`."""
+        return left(self.spec, self.arm, found, int(self.study.user_attrs.get("trial_items", 1)))
+
+    def tally(self) -> Tally:
+        """How far it is, from one look at the storage."""
+        found = self.found()
+        counts = Counter(trial.status for trial in found)
+        done, running = sum(counts[status] for status in FINISHED), counts["running"]
+        return Tally(done, running, max(0, self.remaining(found) - counts["failed"]))
+
+    def ask(self) -> Trial:
+        """The next trial, owned by this process: one put up for another try, or a new point."""
+        self.take_up()  # what died since is counted as open: without this a new point would take its place
+        frozen = self.study.get_trials(deepcopy=False)
+        waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
+        if waiting:
+            number = number_of(waiting)
+        else:
+            number = sum("continues" not in trial.user_attrs for trial in frozen)
+            self.study.enqueue_trial(self._fixed(number), user_attrs={"number": number})
+        self.study.sampler = self.spec.sampler.build(number)
+        trial = self.study.ask(self._distributions())
+        trial.set_user_attr("owner", owner())
+        beat(self.study, trial)
+        for step, value in trial.user_attrs.get("curve", {}).items():
+            trial.report(value, int(step))
+            trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
+        return trial
+
+    def _fixed(self, number: int) -> dict[str, Any]:
+        """What the sampler does not choose of the new trial `number`."""
+        if self.spec.sampler.kind == "grid":
+            return self._next_cell()
+        starts = self.spec.starts(self.arm)
+        return starts[number] if number < len(starts) else {}
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        """What is chosen for each trial, for Optuna."""
+        return distributions(self.spec.space(self.arm))
+
+    def prunes(self, trial: Trial) -> bool:
+        """Whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
+        if not trial.should_prune():
+            return False
+        others = [r.status for r in self.found() if r.number != number_of(trial)]
+        return "completed" in others or "running" in others
+
+    def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
+        """Reports those validations of a trial that a sweep that was killed has not heard of."""
+        known = self._frozen(trial.number).intermediate_values
+        for step, metrics in validations.items():
+            if step not in known:
+                trial.report(metrics[self.spec.objective.metric], step)
+
+    def _next_cell(self) -> dict[str, Any]:
+        taken = [r.params for r in self.found()]  # failed ones too: the next session tries those
+        return next(cell for cell in cells(self.spec.space(self.arm)) if cell not in taken)
+
+    def best(self) -> TrialRecord | None:
+        """The completed trial with the best objective so far."""
+        return best_of(self.found(), self.spec.objective.direction)
+
+    # ------------------------------------------------------------------ how it ends
+
+    def ended(self, trial: Trial, result: Result) -> None:
+        """Writes down a result. A diverged run counts as the worst there is, so that the search learns from it."""
+        value: float | None = None
+        state = "COMPLETE"
+        if result.status == "completed":
+            value = result.metrics[self.spec.objective.metric]
+        elif result.status == "diverged":
+            value = math.inf if self.spec.objective.direction == "minimize" else -math.inf
+        elif result.status == "pruned":
+            state = "PRUNED"
+        seconds = trial.user_attrs.get("seconds_before", 0.0) + result.seconds
+        facts = {key: str(result.facts[key]) for key in COMPARED if key in result.facts}
+        notes = {
+            "metrics": result.metrics,
+            "step": result.step,
+            "seconds": round(seconds, 3),
+            "items_per_update": result.items_per_update,
+            "facts": facts,
+            "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
+        }
+        self._tell(trial, state, result.status, result.reason, value, notes)
+        self._drop_checkpoints()
+
+    def failed(self, trial: Trial, reason: str) -> None:
+        """Writes down a failure; the arm's other trials go on."""
+        self._tell(trial, "FAIL", "failed", reason)
+
+    def interrupted(self, trial: Trial | FrozenTrial, reason: str, deaths: int = 0, seconds: float = 0.0) -> None:
+        """Puts a trial that did not reach its end up for another try, from its last checkpoint, after `seconds` of
+        training; `deaths` is how often its process died without getting any further."""
+        frozen = self._frozen(trial.number)
+        self._tell(trial, "FAIL", "interrupted", reason)
+        self._enqueue(frozen, deaths, resume=True, seconds=seconds)
+
+    def died(self, trial: Trial, reason: str) -> str:
+        """A trial's process is gone: another try, or, after `DEATHS` without a validation between them, failed. Returns
+        the status."""
+        frozen = self._frozen(trial.number)
+        moved = len(frozen.intermediate_values) > len(frozen.user_attrs.get("curve", {}))
+        deaths = 1 if moved else frozen.user_attrs.get("deaths", 0) + 1
+        if deaths < DEATHS:
+            self.interrupted(trial, reason, deaths)
+            return "interrupted"
+        self.failed(trial, f"{reason}, {deaths} times")
+        return "failed"
+
+    def _tell(
+        self,
+        trial: Trial | FrozenTrial,
+        state: str,
+        status: str,
+        reason: str,
+        value: float | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        from optuna.trial import TrialState
+
+        storage, trial_id = self.study._storage, trial._trial_id
+        for key, note in {"status": status, "reason": reason, **(notes or {})}.items():
+            storage.set_trial_user_attr(trial_id, key, note)
+        self.study.tell(trial.number, value, state=TrialState[state])
+
+    def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool, seconds: float = 0.0) -> None:
+        notes: dict[str, Any] = {"continues": trial.number, "number": number_of(trial), "deaths": deaths}
+        if resume:
+            notes["seconds_before"] = trial.user_attrs.get("seconds_before", 0.0) + seconds
+            curve = {str(step): value for step, value in trial.intermediate_values.items()}
+            curve = {**trial.user_attrs.get("curve", {}), **curve}
+            notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}
+        params = record(trial, self.arm).params
+        if not params.keys() >= self._distributions().keys():  # killed in between: the rest is proposed once more
+            params = trial.system_attrs.get("fixed_params", {})
+        self.study.enqueue_trial(params, user_attrs=notes)
+        if not resume and (run_id := trial.user_attrs.get("run_id")):
+            discard_checkpoint(run_id)
+
+    def _frozen(self, number: int) -> FrozenTrial:
+        return copy.deepcopy(self.study.get_trials(deepcopy=False)[number])
+
+    def _drop_checkpoints(self) -> None:
+        """Drops those checkpoints of finished trials that the sweep does not keep."""
+        keep, best = self.spec.checkpoints, self.best()
+        for r in self.found() if keep != "all" else ():
+            kept = keep == "best" and best is not None and r.number == best.number
+            if r.status in FINISHED and r.run_id and not kept:
+                discard_checkpoint(r.run_id)
+
+
+class Confirmation(ArmTrials):
+    """The best settings of an arm on fresh seeds: no search, no pruning, and no better than it is.
+
+    Args:
+        best: the trial that is trained again.
+        other arguments: as for the arm.
+    """
+
+    role = "confirmation"
+
+    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str, best: TrialRecord) -> None:
+        super().__init__(study, spec, arm, parent)
+        self.confirmed, self.seeds = best, spec.fresh_seeds()
+        study.pruner = NoPruner().build(0, 0)
+
+    def remaining(self, found: Sequence[TrialRecord]) -> int:
+        return len(self.seeds) - sum(trial.status in (*FINISHED, "running") for trial in found)
+
+    def label(self, trial: Trial) -> str:
+        return f"{self.arm} seed {trial.params['seed']}"
+
+    def params(self, trial: Trial) -> dict[str, Any]:
+        return {**self.confirmed.params, **trial.params}
+
+    def _fixed(self, number: int) -> dict[str, Any]:
+        taken = [r.params["seed"] for r in self.found()]
+        return {"seed": next(seed for seed in self.seeds if seed not in taken)}
+
+    def _distributions(self) -> dict[str, BaseDistribution]:
+        return distributions({"seed": Range(low=0, high=2**32 - 1)})
+
+
+def end_run(run_id: str | None, status: str, reason: str) -> None:
+    """Closes the MLflow run of a trial whose process could not."""
+    if run_id:
+        tracking.Tracker(run_id).end(status, reason)

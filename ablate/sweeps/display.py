@@ -1,0 +1,124 @@
+"""What a running sweep shows: a live table on a terminal, one line per event elsewhere."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from ablate.config.formatting import duration
+
+
+@dataclass
+class Running:
+    """A trial that is being trained."""
+
+    title: str
+    """Arm and number."""
+    params: str
+    max_steps: int
+    step: int = 0
+    loss: float | None = None
+    since: float = field(default_factory=time.monotonic)
+
+
+class Display:
+    """Shows a sweep; `total` trials are to be finished and `done` are.
+
+    Args:
+        console: where to; live if it is a terminal.
+        metric: the name of the objective.
+        workers: trials at a time, for the time left.
+    """
+
+    def __init__(self, console: Console, metric: str, workers: int) -> None:
+        self.console, self.metric, self.workers = console, metric, workers
+        self.total = self.done = 0
+        self.running: dict[int, Running] = {}
+        self.best = ""
+        self._said: set[str] = set()
+        self._seconds: list[float] = []
+        self._progress = Progress(
+            TextColumn("[bold]trials"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+        )
+        self._task = self._progress.add_task("trials", total=0, completed=0, left="")
+        self._live = Live(console=console, refresh_per_second=4, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Display:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, highlight=False, markup=False)
+
+    def note_once(self, text: str) -> None:
+        """A line that stays, unless it has been said."""
+        if text not in self._said:
+            self._said.add(text)
+            self.note(text)
+
+    def started(self, key: int, trial: Running) -> None:
+        """A trial begins."""
+        self.running[key] = trial
+        if not self._live:
+            self.note(f"{trial.title} started: {trial.params}")
+        self.refresh()
+
+    def goes_on(self, key: int, step: int) -> None:
+        """A trial has loaded its checkpoint of update `step`; 0 is none."""
+        trial = self.running[key]
+        trial.step = step
+        if step:
+            self.note(f"{trial.title} goes on at update {step}/{trial.max_steps}")
+
+    def progress(self, key: int, step: int, loss: float) -> None:
+        """A trial has made `step` updates."""
+        self.running[key].step, self.running[key].loss = step, loss
+        self.refresh()
+
+    def ended(self, key: int, text: str, finished: bool) -> None:
+        """A trial ended; `finished` if it counts for the budget."""
+        trial = self.running.pop(key)
+        if finished:
+            self._seconds.append(time.monotonic() - trial.since)
+        place = f"[{self.done}/{self.total}] " if finished else ""
+        self.note(f"{place}{trial.title} {text}: {trial.params}{self._left(', about {} left')}")
+        self.refresh()
+
+    def left_seconds(self) -> float | None:
+        """Seconds until the target, from the mean of the finished trials."""
+        if not self._seconds:
+            return None
+        mean = sum(self._seconds) / len(self._seconds)
+        spent = sum(min(mean, time.monotonic() - trial.since) for trial in self.running.values())
+        return max(0.0, (self.total - self.done) * mean - spent) / self.workers
+
+    def _left(self, form: str) -> str:
+        seconds = self.left_seconds()
+        return "" if seconds is None or self.done >= self.total else form.format(duration(seconds))
+
+    def refresh(self) -> None:
+        """Draws the live table anew."""
+        if not self._live:
+            return
+        self._progress.update(self._task, total=self.total, completed=self.done, left=self._left("{} left"))
+        table = Table.grid(padding=(0, 2))
+        for trial in self.running.values():
+            loss = "" if trial.loss is None else f"loss {trial.loss:.3f}"
+            table.add_row(trial.title, f"update {trial.step}/{trial.max_steps}", loss, trial.params)
+        rows: list[RenderableType] = [self._progress, table, *([f"best so far: {self.best}"] if self.best else [])]
+        self._live.update(Group(*rows))

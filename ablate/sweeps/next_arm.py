@@ -1,0 +1,97 @@
+"""Which arm gets the next trial, so that every arm is treated alike, whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ablate.config.errors import SweepError
+from ablate.sweeps.arms import ArmTrials, Confirmation
+from ablate.sweeps.storage import exclusive
+
+if TYPE_CHECKING:
+    from optuna import Trial
+    from optuna.storages import BaseStorage
+
+
+class Schedule:
+    """The order of a sweep's trials: the search of all arms in turns, then the confirmation of all arms in turns.
+
+    Any number of processes may work on one storage, each with a schedule of its own.
+
+    Args:
+        arms: the arms.
+        storage: what their studies lie in.
+        confirm: opens the confirmation of an arm; None where no trial of it completed.
+    """
+
+    def __init__(
+        self, arms: list[ArmTrials], storage: BaseStorage, confirm: Callable[[ArmTrials], Confirmation | None]
+    ) -> None:
+        self.arms, self.storage, self.confirm = arms, storage, confirm
+        self.confirmations: list[Confirmation] | None = None
+
+    def take(self) -> tuple[ArmTrials, Trial] | None:
+        """The next trial and its arm; None where there is nothing to start now."""
+        with exclusive(self.storage):
+            arm = self._next()
+            return None if arm is None else (arm, arm.ask())
+
+    def recover(self) -> int:
+        """Puts up for another try what earlier sessions left; how many trials that were."""
+        with exclusive(self.storage):
+            return sum(arm.recover() for arm in self.arms)
+
+    def waits(self) -> bool:
+        """Whether trials are running, here or elsewhere, that have to end before it is known whether all is done. Those
+        of processes that are gone are put up for another try."""
+        with exclusive(self.storage):
+            parts = [*self.arms, *(self.confirmations or ())]
+            return sum(part.take_up() for part in parts) > 0 or any(part.tally().running for part in parts)
+
+    def _next(self) -> ArmTrials | None:
+        """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
+        ready = [arm for arm in self.arms if self._is_ready(arm)]
+        turn = self._furthest_behind(ready)
+        if turn is None and not any(arm.tally().running for arm in self.arms):  # what is best is known now
+            self._refuse_stuck([arm for arm in self.arms if arm not in ready])
+            turn = self._furthest_behind(self._opened())
+        return turn
+
+    def _is_ready(self, arm: ArmTrials) -> bool:
+        """Whether the search of the arm that it starts from, if there is one, has ended with a completed trial."""
+        donor = self._donor(arm)
+        if donor is None:
+            return True
+        tally = donor.tally()
+        return not tally.open and not tally.running and donor.best() is not None
+
+    def _donor(self, arm: ArmTrials) -> ArmTrials | None:
+        return next((other for other in self.arms if other.arm == arm.waits_for), None)
+
+    def _refuse_stuck(self, waiting: Sequence[ArmTrials]) -> None:
+        """Raises SweepError where an arm waits for one that has ended without a completed trial."""
+        for arm in waiting:
+            donor = self._donor(arm)
+            if donor is not None and donor.best() is None and not donor.tally().open:
+                raise SweepError(
+                    f"{arm.arm} starts from the best trial of {donor.arm}, and none of that arm is completed. The same "
+                    "command tries failed trials again; a larger budget.trials tries further ones."
+                )
+
+    @staticmethod
+    def _furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
+        """That of which the least part is started; None where all are."""
+        tallies = {part: part.tally() for part in parts}
+        shares = {part: t.started / (t.started + t.open) for part, t in tallies.items() if t.open}
+        return min(shares, key=lambda part: shares[part], default=None)
+
+    def _opened(self) -> list[Confirmation]:
+        """The confirmations of all arms. Another process may try a failed trial again, and find a better best with it:
+        then another one is confirmed."""
+        best = [trial.number for arm in self.arms if (trial := arm.best())]
+        if self.confirmations is None or best != [known.confirmed.number for known in self.confirmations]:
+            self.confirmations = [found for arm in self.arms if (found := self.confirm(arm))]
+            for confirmation in self.confirmations:
+                confirmation.recover()
+        return self.confirmations

@@ -1,0 +1,213 @@
+"""Before a sweep runs: what would fail every trial is found, and the studies of its arms are opened or taken up."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ablate import tracking
+from ablate.config import plugins
+from ablate.config.errors import ConfigError, Problem, SweepError
+from ablate.config.merging import leaves
+from ablate.distributed import ranks
+from ablate.estimate.work import items_of
+from ablate.post_training.warm_start import check_freeze
+from ablate.sweeps import stages
+from ablate.sweeps.arms import ArmTrials, Confirmation
+from ablate.sweeps.records import title_of
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import (
+    confirmation_name,
+    create,
+    exclusive,
+    generations,
+    open_storage,
+    spec_of,
+    storage_errors,
+    study_name,
+    study_names,
+)
+from ablate.tasks.metrics import reported
+from ablate.tracking import provenance, remote_files
+from ablate.training import procedures
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import BaseStorage
+
+    from ablate.data import Corpus, DataConfig
+
+# parts of a sweep file that may change while its studies go on
+_CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds")
+
+
+def check(spec: Sweep) -> dict[DataConfig, Corpus]:
+    """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
+    objective. Raises ConfigError and DataError."""
+    from ablate.training.trainer import check_ranks
+
+    corpora: dict[DataConfig, Corpus] = {}
+    for arm in spec.all_arms:
+        base = spec.base(arm)
+        known = reported(base)
+        if spec.objective.metric not in known:
+            message = f"unknown metric. Accepted: {', '.join(known)}"
+            raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
+        searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
+        for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
+            check_ranks(trained.trainer, f"sweep {spec.name}")
+            if trained.trainer.copy_to:
+                remote_files.check(trained.trainer.copy_to)
+        for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
+            if data not in corpora:
+                corpora[data] = data.load(tracking.cache_folder())
+        check_freeze(base, corpora[base.data].classes, corpora[base.data].shape)
+    return corpora
+
+
+def open_sweep(
+    spec: Sweep, url: str, fresh: bool, threads: int | None
+) -> tuple[BaseStorage, str, list[ArmTrials], int]:
+    """The storage at `url`, the sweep's title there, its arms with what is left of their budgets, and the threads of a
+    trial: `threads`, unless the sweep began with others; 0 where neither says.
+
+    Raises what would fail every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
+    """
+    corpora = check(spec)
+    tracking.client()
+    storage = open_storage(url)
+    with storage_errors(url):
+        generation = generation_of(spec, storage, fresh)
+        with exclusive(storage):
+            arms = open_arms(spec, storage, generation, corpora)
+            check_donors(arms, corpora)
+            chosen = threads_for(arms, threads) if threads else 0
+    return storage, title_of(spec.name, generation), arms, chosen
+
+
+def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
+    """The generation to go on with. Raises SweepError where its sweep file or a plugin was another one."""
+    import optuna
+
+    known = generations(storage).get(spec.name, [])
+    if not known:
+        return 1
+    if fresh:
+        return known[-1] + 1
+    prefix = f"{spec.name}@{known[-1]}/"
+    name = next(n for n in study_names(storage) if n.startswith(prefix))
+    study = optuna.load_study(study_name=name, storage=storage)
+    refuse_changes(spec_of(study), spec, known[-1], study.user_attrs.get("plugins", {}))
+    return known[-1]
+
+
+def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Mapping[str, str]) -> None:
+    """Raises SweepError where a generation that was started as `before`, with plugins of those SHA-256, cannot go on as
+    `now`."""
+    if changes := differences(before, now) + changed_plugins(now, plugin_hashes):
+        raise SweepError(
+            f"{now.name} was started with another sweep file or plugin. What changed:\n"
+            + "\n".join(f"  {change}" for change in changes)
+            + "\nPut it back, give the sweep another name, or start anew with --fresh (the old trials are kept as "
+            f"{title_of(now.name, generation)}, a report can still be made of them)."
+        )
+
+
+def differences(before: Sweep, now: Sweep) -> list[str]:
+    """'path: old -> new' for each setting in which two sweeps differ, but for what may change."""
+    old, new = (
+        dict(leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
+        for spec in (before, now)
+    )
+    absent = "(not set)"
+    return [
+        f"{path}: {old.get(path, absent)} -> {new.get(path, absent)}"
+        for path in dict.fromkeys([*old, *new])
+        if old.get(path, absent) != new.get(path, absent)
+    ]
+
+
+def changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
+    """'file: SHA-256 old -> new' for each plugin of `spec` that is not as it was `before`."""
+    now = plugins.hashes(spec.plugin_files)
+    return [f"{f}: SHA-256 {before[f]} -> {now[f]}" for f in now if before.get(f, now[f]) != now[f]]
+
+
+def open_arms(
+    spec: Sweep, storage: BaseStorage, generation: int, corpora: Mapping[DataConfig, Corpus]
+) -> list[ArmTrials]:
+    """The studies of the arms, created where they are missing, each with its run in MLflow."""
+    arms = []
+    for arm in spec.all_arms:
+        study = create(storage, study_name(spec.name, generation, arm), spec)
+        study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
+        base = spec.base(arm)
+        corpus = corpora[base.data]
+        study.set_user_attr("validation_items", procedures.validation_items(base, corpus))
+        study.set_user_attr("initial_loss", math.log(corpus.classes))
+        study.set_user_attr("trial_items", items_of(base))
+        arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
+    return arms
+
+
+def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) -> None:
+    """Finds what arms start from, as far as it is trained already. Raises SweepError where it is not, ConfigError where
+    it does not fit."""
+    for arm in arms:
+        if arm.waits_for is None:
+            base = stages.started(arm.spec.base(arm.arm), arm.study)
+            procedures.pinned(base, corpora[base.data])
+
+
+def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:
+    """The confirmation of the best trial of an arm, created where it is missing; None where no trial completed or no
+    confirmation is asked for."""
+    best = arm.best()
+    if best is None or not arm.spec.confirm.seeds:
+        return None
+    study = create(storage, confirmation_name(arm.study.study_name, best), arm.spec)
+    stages.inherit(study, arm.study)
+    return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
+
+
+def threads_for(arms: list[ArmTrials], wanted: int) -> int:
+    """Threads of each trial: as many as the earlier trials of the sweep computed on, or else those `wanted`. Losses
+    depend on it in their last digits, and near divergence in their first."""
+    known = next((t for arm in arms if (t := arm.study.user_attrs.get("threads"))), None)
+    threads = int(known or wanted)
+    for arm in arms:
+        arm.study.set_user_attr("threads", threads)
+    return threads
+
+
+def ranks_before(arms: list[ArmTrials]) -> int:
+    """How many ranks trained the earlier trials of the sweep; notes those of this group."""
+    now = ranks.world_size()
+    known = [n for arm in arms if (n := arm.study.user_attrs.get("ranks"))]
+    for arm in arms:
+        arm.study.set_user_attr("ranks", now)
+    return int(known[0] if known else now)
+
+
+def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
+    """The arm's run in MLflow, made if this store has none."""
+    known = study.user_attrs.get("parent")
+    uri = tracking.redacted(tracking.tracking_uri())  # a password is not for whoever reads the studies
+    if known and tracking.redacted(study.user_attrs.get("tracking_uri", "")) == uri:
+        return str(known)
+    mark = study.user_attrs.get("mark")  # finds the run of a process that was killed before it wrote down the id
+    found = tracking.find_run(title, {"ablate.mark": mark}) if mark else None
+    if not mark:
+        study.set_user_attr("mark", mark := uuid.uuid4().hex)
+    tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, "ablate.mark": mark}
+    tags |= provenance.environment()
+    tracker = tracking.Tracker(found) if found else tracking.Tracker.start(title, arm, tags)
+    tracker.params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
+    tracker.text(spec.to_yaml(), "sweep.yaml")
+    for name, text in plugins.copies(spec.plugin_files).items():
+        tracker.text(text, name)
+    study.set_user_attr("parent", tracker.run_id)
+    study.set_user_attr("tracking_uri", uri)
+    return tracker.run_id

@@ -1,0 +1,212 @@
+"""What a sweep will do and cost, before it does it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.config.errors import AblateError, ConfigError, Problem
+from ablate.config.formatting import count, duration, listed, plural, settings
+from ablate.data import Corpus
+from ablate.estimate.work import items_of, unit_of, work
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.opening import check, refuse_changes
+from ablate.sweeps.records import FINISHED, SweepRecord, finished, left
+from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.scale import told
+from ablate.sweeps.spec.search_space import shown
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import known_sweeps, read_sweep, storage_url
+from ablate.sweeps.worker import share
+
+_MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
+
+
+def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> str:
+    """The resolved plan as text: arms, trials, tokens, estimated time. Trains a few updates to estimate the time.
+
+    Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
+    """
+    corpora = check(spec)
+    found = None if fresh else _found(spec, storage)
+    base = spec.base(next(iter(spec.all_arms)))
+    seconds = None if base.align else _seconds_per_trial(base, corpora[base.data], workers)
+    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    todo = _todo(spec, items, found, seconds)
+    trials = sum(todo.values())
+    if base.align:
+        total = _gpu_hours(spec, todo)
+    elif seconds is None:
+        total = f"the model does not fit the memory of this machine; {_gpu_hours(spec, todo)}"
+    else:
+        total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+    return _text(spec, corpora[base.data].description, items, found, todo, total)
+
+
+def outline(spec: Sweep) -> str:
+    """The plan of a new sweep as text, without its data and on any machine: the cost is told in hours of a GPU."""
+    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    todo = _todo(spec, items, None, None)
+    data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
+    needed = "; ".join(
+        f"{d.kind} {settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
+    )
+    return _text(spec, f"{needed} (needed, and not looked for)", items, None, todo, _gpu_hours(spec, todo))
+
+
+def plans(
+    folder: str, overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
+) -> Iterator[tuple[Path, list[str], AblateError | None]]:
+    """(file, the outline of each of its sweeps, what is wrong with it) for every sweep file in `folder`. Raises
+    ConfigError where there is none."""
+    files = sorted(Path(folder).glob("*.yaml"))
+    if not files:
+        raise ConfigError([Problem("--all", f"there is no YAML file in {folder}/ of this folder")], "the command line")
+    for file in files:
+        try:
+            yield file, [outline(spec) for spec in load_sweeps(file, overrides, factor=factor, model=model)], None
+        except AblateError as error:
+            yield file, [], error
+
+
+def cost(spec: Sweep) -> str:
+    """What a new sweep costs, as the headers of sweeps/ tell it; no trial pruned."""
+    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    todo = _todo(spec, items, None, None)
+    each = max(items.values())
+    unit = unit_of(spec.base(next(iter(spec.all_arms))))
+    hours = _hours(spec, todo)
+    told = f"{hours} H100 hours" if hours else "H100 hours not estimated"
+    return f"{sum(todo.values())} trainings of {count(each)} {unit}, {told}"
+
+
+def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seconds: float | None) -> dict[str, int]:
+    """Arm -> trials and trainings on fresh seeds that are left."""
+    todo = {}
+    for arm in spec.all_arms:
+        known = [t for t in (found.trials.get(arm, []) if found else []) if t.status in FINISHED]  # others run again
+        seeds = max(0, spec.confirm.seeds - finished(found.confirmed.get(arm, ()) if found else ()))
+        todo[arm] = left(spec, arm, known, items[arm], seconds) + seeds
+    return todo
+
+
+def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+    """Hours of an H100; '' where what they are is not known by formula."""
+    hours = 0.0
+    for arm, number in todo.items():
+        if (one := work(spec.base(arm))) is None:
+            return ""
+        hours += number * one.gpu_hours
+    return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
+
+
+def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+    one = work(spec.base(next(iter(spec.all_arms))))
+    if one is None:
+        return "the time of an alignment is not estimated"
+    return f"{_hours(spec, todo)} hours of an H100 at {one.utilisation:.0%} of its peak (assumed)"
+
+
+def _text(
+    spec: Sweep,
+    data: str,
+    items: Mapping[str, int],
+    found: SweepRecord | None,
+    todo: Mapping[str, int],
+    total: str,
+) -> str:
+    base = spec.base(next(iter(spec.all_arms)))
+    unit = unit_of(base)
+    lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
+    lines += [told(spec)] if spec.scale else []
+    lines.append("")
+    for arm in spec.all_arms:
+        config = spec.base(arm).trainer
+        done = finished(found.trials.get(arm, [])) if found else 0
+        confirmed = finished(found.confirmed.get(arm, ())) if found else 0
+        search = todo[arm] - max(0, spec.confirm.seeds - confirmed)
+        searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
+        already = f" ({done} done)" if done else ""
+        updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
+        lines.append(f"arm {arm}: {plural(done + search, 'trial')}{already} of {updates} each")
+        lines.append(f"    searches {searched}")
+        if starts := spec.starts(arm):
+            lines.append(f"    starting from {'; '.join(settings(point, {}) for point in starts)}")
+    if len(spec.all_arms) > 1:
+        others = "; ".join(str(confound) for confound in audit.confounds(spec)) or "nothing"
+        lines.append(f"compares {listed(audit.factor(spec))}; besides it the arms differ in {others}")
+        lines += [f"    {text}" for text in dict.fromkeys(audit.coinciding(spec, _tried(spec)))]
+    if spec.confirm.seeds:
+        again = ", ".join(map(str, spec.fresh_seeds()))
+        lines.append(f"then the best of each arm on the fresh seeds {again}")
+    if spec.confirm.seeds == 1:
+        lines.append("    one seed gives no interval and no p-value; five give intervals worth reading")
+    limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
+    if limits:
+        lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
+    trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
+    lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
+    lines += [f"to do: {plural(trials, 'trial')}, {all_items:,} {unit}; {total}"]
+    return "\n".join(lines)
+
+
+def _tried(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
+    """Arm -> points of its search: each end or value of what it searches, the others at their first."""
+    points = {}
+    for arm in spec.all_arms:
+        corners = spec.corners(arm)
+        first = {path: values[0] for path, values in corners.items()}
+        points[arm] = [{**first, path: value} for path, values in corners.items() for value in values] or [first]
+    return points
+
+
+def _found(spec: Sweep, storage: str | None) -> SweepRecord | None:
+    """What there is of the sweep; None of a new one. Raises SweepError where it was started with another file."""
+    if spec.name not in known_sweeps(storage_url(storage)):
+        return None
+    record = read_sweep(spec.name, storage)
+    refuse_changes(record.spec, spec, record.generation, record.plugins)
+    return record
+
+
+def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
+    """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
+    from ablate.tasks import tasks
+    from ablate.training.precision import choose_speed
+
+    with torch.device("meta"):
+        model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
+    if 16 * model.parameter_count() * workers > 0.8 * memory:
+        return None
+    threads = torch.get_num_threads()
+    torch.set_num_threads(share(workers))
+    try:
+        speed = choose_speed(experiment, corpus)
+        task = tasks[experiment.data.task](experiment, corpus)
+        optimizer = experiment.optimizer.build(task.model)
+        begin, took = time.perf_counter(), []
+        for batch in corpus.train.batches(experiment.trainer.batch_size, seed=0):
+            start = time.perf_counter()
+            with torch.autocast("cpu", torch.bfloat16, enabled=speed.precision == "bf16-mixed"):
+                loss = task.loss(*batch)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            took.append(time.perf_counter() - start)
+            if len(took) >= _MEASURED_STEPS or time.perf_counter() - begin > _MEASURING_SECONDS:
+                break
+    finally:
+        torch.set_num_threads(threads)
+    config = experiment.trainer
+    step = min(took)
+    validations = -(-config.max_steps // config.validation_interval)
+    validated = len(corpus.val) + sum(len(part.data) for part in corpus.val_sets.values())
+    batches = validated / config.batch_size
+    return 1.5 + step * (config.max_steps + validations * batches / 3)  # a forward pass is a third of an update

@@ -1,0 +1,155 @@
+"""What is written down of a sweep: its trials, how each ended, and what that leaves of the budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ablate.sweeps.spec.sweep import Sweep
+
+STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
+COSTS = {  # of a trial -> the fact of its run
+    "flops_per_update": "ablate.flops_per_update",
+    "flops_before": "ablate.flops_before",
+    "state_bytes": "ablate.state_bytes",
+    "peak_memory_bytes": "ablate.peak_memory_bytes",
+}
+FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
+UNLIMITED = 1_000_000  # trials
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One trial, as far as it got."""
+
+    arm: str
+    number: int
+    """Its place among the trials of the arm, from 0; a further attempt keeps it. Optuna counts the attempts."""
+    status: str
+    """One of STATUSES."""
+    params: dict[str, Any]
+    """What was searched: dotted path -> value."""
+    value: float | None
+    """The objective; None unless completed."""
+    metrics: dict[str, float]
+    """Those of the last validation."""
+    curve: dict[int, float]
+    """Updates -> objective, at each validation."""
+    step: int
+    """Updates made."""
+    seconds: float | None
+    """Wall-clock seconds that it took, of all processes that worked on it and lived to say so."""
+    run_id: str | None
+    """Its MLflow run."""
+    reason: str
+    """Why it diverged, was pruned or failed."""
+    items_per_update: int = 1
+    """Tokens or images of one update."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """Where and how it was trained: corpus, hardware, precision, versions; those of the last process."""
+    costs: dict[str, float] = field(default_factory=dict)
+    """Operations and bytes by formula, and bytes as measured on a GPU: keys of COSTS."""
+
+    @property
+    def items(self) -> int:
+        """Tokens or images that it was trained on."""
+        return self.step * self.items_per_update
+
+
+@dataclass(frozen=True)
+class SweepRecord:
+    """A sweep, as the storage has it."""
+
+    name: str
+    generation: int
+    spec: Sweep
+    trials: dict[str, list[TrialRecord]]
+    """Arm -> its trials, without the attempts that a later one continued."""
+    parents: dict[str, str] = field(default_factory=dict)
+    """Arm -> its parent run in MLflow."""
+    validation_items: int | None = None
+    """Sequences or images of the smallest validation set, or pairs that are measured; None where that is not known."""
+    confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
+    """Arm -> the trainings of its best settings on fresh seeds; `params` holds the seed."""
+    plugins: dict[str, str] = field(default_factory=dict)
+    """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
+    trial_items: dict[str, int] = field(default_factory=dict)
+    """Arm -> tokens or images of one whole trial."""
+    initial_loss: float | None = None
+    """The loss of guessing evenly, in nats; None where that is not known."""
+
+    @property
+    def title(self) -> str:
+        """The name, with the generation unless it is the first; also the name of the MLflow experiment."""
+        return title_of(self.name, self.generation)
+
+    def best(self, arm: str) -> TrialRecord | None:
+        """The completed trial of `arm` with the best objective."""
+        return best_of(self.trials[arm], self.spec.objective.direction)
+
+    def counts(self, arm: str | None = None) -> dict[str, int]:
+        """Trials by status, of one arm or of all."""
+        found = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
+        return {status: found.count(status) for status in STATUSES}
+
+    def failed(self) -> int:
+        """Trials and confirmations that failed."""
+        everything = [*self.trials.values(), *self.confirmed.values()]
+        return sum(t.status == "failed" for trials in everything for t in trials)
+
+    def target(self, arm: str | None = None) -> int:
+        """Finished trials that there are to be, of one arm or of all; where tokens or hours limit them, by what the
+        trials took so far."""
+        return sum(self._target(a) for a in self.trials if arm in (None, a))
+
+    def _target(self, arm: str) -> int:
+        budget, trials = self.spec.budget, self.trials[arm]
+        if (most := self.spec.trials(arm)) is not None and not (budget.tokens or budget.hours):
+            return most
+        under_way = sum(t.status in (*FINISHED, "running") for t in trials)
+        return under_way + left(self.spec, arm, trials, self.trial_items.get(arm, 1))
+
+
+def best_of(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
+    """The trial with the best objective, of those that have one."""
+    sign = 1 if direction == "minimize" else -1
+    valued = ((sign * trial.value, trial) for trial in trials if trial.value is not None)
+    return min(valued, key=lambda pair: pair[0], default=(0.0, None))[1]
+
+
+def finished(trials: Iterable[TrialRecord]) -> int:
+    """How many of `trials` are results: completed, pruned or diverged."""
+    return sum(trial.status in FINISHED for trial in trials)
+
+
+def left(
+    spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int, trial_seconds: float | None = None
+) -> int:
+    """How many more trials `arm` may start, besides the finished and the running among `trials`.
+
+    A pruned or diverged trial has used the tokens and the time that it took, a running one counts whole. `trial_items`
+    are the tokens or images of one whole trial, `trial_seconds` what one may take, as long as none has shown it. The
+    first trial may always start.
+    """
+    budget = spec.budget
+    done = [t for t in trials if t.status in FINISHED]
+    running = sum(t.status == "running" for t in trials)
+    limits = [(spec.trials(arm) or UNLIMITED) - len(done) - running]
+    if budget.tokens is not None:
+        spent = sum(t.items for t in done) + running * trial_items
+        limits.append((budget.tokens - spent) // max(1, trial_items))
+    if budget.hours is not None:
+        seconds = [t.seconds or 0.0 for t in done]
+        typical = max(sum(seconds) / len(seconds), 1e-3) if seconds else trial_seconds
+        spare = 3600 * budget.hours - sum(seconds)
+        limits.append((math.floor(spare / typical) if typical else 1) - running)
+    if not done and not running:
+        limits = [max(1, limit) for limit in limits]
+    return max(0, min(limits))
+
+
+def title_of(name: str, generation: int) -> str:
+    """The name of one generation of a sweep."""
+    return name if generation == 1 else f"{name}@{generation}"

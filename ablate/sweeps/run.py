@@ -1,0 +1,344 @@
+"""Running a sweep: one process asks Optuna, starts trials in worker processes, and writes down how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ablate import tracking
+from ablate.config import plugins
+from ablate.config.errors import AblateError, StoreError, SweepError
+from ablate.config.formatting import plural, setting
+from ablate.distributed import ranks
+from ablate.sweeps.arms import ArmTrials, end_run
+from ablate.sweeps.display import Display, Running
+from ablate.sweeps.next_arm import Schedule
+from ablate.sweeps.opening import changed_plugins, open_confirmation, open_sweep, ranks_before
+from ablate.sweeps.records import SweepRecord, TrialRecord
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import HEARTBEAT, beat, number_of, read_sweep, storage_errors, storage_url
+from ablate.sweeps.worker import Here, Worker, devices, share, signals, start_server
+from ablate.training.runs import checkpoint_bytes, copied
+from ablate.training.train import Place
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
+
+    from optuna import Trial
+
+    from ablate.config.merging import Tree
+
+POLL = 1.0  # seconds between two looks at what other processes do
+PATIENCE = 8.0  # seconds that a worker is given to write its checkpoint after Ctrl-C
+
+
+def sweep(
+    spec: Sweep,
+    *,
+    workers: int = 1,
+    storage: str | None = None,
+    fresh: bool = False,
+    console: Console | None = None,
+) -> SweepRecord:
+    """Runs `spec` until every arm has its trials, and returns what the storage then holds. Run again, it continues.
+
+    Args:
+        spec: the sweep.
+        workers: trials at a time; each computes on its share of the cores.
+        storage: URL of the Optuna storage; by default the SQLite database under `mlruns/`.
+        fresh: start anew, and keep the old trials as an earlier generation.
+        console: where progress is shown.
+
+    Raises SweepError where `spec` differs from the file that its studies were started with, DataError and StoreError
+    before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
+    """
+    warnings.filterwarnings("ignore", module="optuna")
+    if workers > 1 and ranks.world_size() > 1:
+        raise SweepError(
+            f"--workers {workers} in a group of {ranks.world_size()} ranks: a group trains one trial at a time. "
+            "Leave it out, and start more groups on the same storage."
+        )
+    url = storage_url(storage)
+    wanted = share(max(workers, ranks.local_size()))
+    studies, title, arms, threads = open_sweep(spec, url, fresh, wanted)
+    with storage_errors(url):
+        schedule = Schedule(arms, studies, lambda arm: open_confirmation(arm, studies))
+        again = schedule.recover()
+        runner = _Runner(spec, title, schedule, workers, threads, console or Console())
+        if threads != wanted:
+            runner.display.note(f"Each trial computes on {plural(threads, 'thread')}, as those before it did.")
+        if (before := ranks_before(arms)) != ranks.world_size():
+            now = plural(ranks.world_size(), "rank")
+            runner.display.note(
+                f"Trials are trained by {now} from here on, by {before} before: losses are rounded otherwise."
+            )
+        if again:
+            runner.display.note(f"{plural(again, 'trial')} of an earlier session put up for another try.")
+        runner.run()
+    return read_sweep(title, url)
+
+
+# ---------------------------------------------------------------------------------------------------- while
+
+
+@dataclass
+class _Job:
+    arm: ArmTrials
+    trial: Trial
+    worker: Worker | Here
+    run_id: str | None
+    slot: int
+    """Which worker it is: from 0, below the number of workers."""
+
+    @property
+    def connection(self) -> Connection:
+        """Our end of the worker's pipe."""
+        return self.worker.connection
+
+
+class _Runner:
+    def __init__(
+        self, spec: Sweep, title: str, schedule: Schedule, workers: int, threads: int, console: Console
+    ) -> None:
+        self.spec, self.title, self.schedule, self.workers, self.threads = spec, title, schedule, workers, threads
+        self.arms = schedule.arms
+        self.jobs: dict[Connection, _Job] = {}
+        self.idle: dict[int, Worker | Here] = {}  # by slot
+        self.context: ForkServerContext | None = None
+        self.plugins = plugins.hashes(spec.plugin_files)
+        self.stopping = 0  # how often Ctrl-C was pressed
+        self.signals: list[int] = []  # that asked to stop
+        self.away = 0  # trials that found the tracking server away since one that did not
+        self.display = Display(console, spec.objective.metric, workers)
+        self._last_beat = time.monotonic()
+        self._count()
+
+    def run(self) -> None:
+        """Starts and follows trials until every arm has its budget, or Ctrl-C."""
+        with signals(self._stop), self.display:
+            try:
+                while not self.stopping:
+                    while not self.stopping and len(self.jobs) < self.workers and (taken := self.schedule.take()):
+                        self._start(*taken)
+                    if not self.jobs:
+                        if self.stopping or not self.schedule.waits():
+                            break
+                        self.display.note_once("Waiting for trials of other processes to end.")
+                        time.sleep(POLL)
+                    for connection in wait(list(self.jobs), timeout=0.5) if self.jobs else ():
+                        self._hear(self.jobs[connection])  # type: ignore[index]
+                    self._beat()
+                    self.display.refresh()
+            finally:
+                self._stop_workers()
+                for worker in self.idle.values():
+                    worker.dismiss()
+        if self.stopping:
+            raise KeyboardInterrupt(*self.signals)
+        self._close_parents()
+
+    def _beat(self) -> None:
+        """Tells other machines that the trials of this one live."""
+        if time.monotonic() - self._last_beat > HEARTBEAT:
+            self._last_beat = time.monotonic()
+            for job in self.jobs.values():
+                beat(job.arm.study, job.trial)
+
+    def _start(self, arm: ArmTrials, trial: Trial) -> None:
+        if changes := changed_plugins(self.spec, self.plugins):
+            arm.interrupted(trial, "a plugin was changed")
+            raise SweepError(
+                f"A plugin was changed while {self.title} runs:\n  {', '.join(changes)}\n"
+                "Put it back and run the same command again, or start anew with --fresh."
+            )
+        experiment = arm.experiment(trial)
+        name = arm.label(trial)
+        tags = {"ablate.role": arm.role, "ablate.sweep": self.title, "ablate.arm": arm.arm}
+        tags["ablate.trial"] = str(number_of(trial))
+        run_id = trial.user_attrs.get("run_id")
+        if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
+            run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
+        place = Place(self.title, name, arm.parent, tags, run_id)
+        slot = min(set(range(self.workers)) - {job.slot for job in self.jobs.values()})
+        try:
+            worker = self._worker(slot, experiment.to_tree(), place)
+        except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
+            arm.interrupted(trial, "stopped before it started")
+            if self.stopping:
+                return
+            raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
+        self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot)
+        shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
+        self.display.started(slot, Running(name, shown, experiment.trainer.max_steps))
+
+    def _worker(self, slot: int, experiment: Tree, place: Place) -> Worker | Here:
+        """The worker that trains it: that of the slot, or a new one. Raises EOFError or OSError where none starts."""
+        worker = self.idle.pop(slot, None)
+        if worker:
+            try:
+                worker.begin(experiment, place)
+                return worker
+            except OSError:  # killed while it had nothing to do
+                worker.dismiss()
+        if ranks.world_size() > 1:
+            worker = Here(self.threads)
+        else:
+            self.context = self.context or start_server(self.threads)
+            worker = Worker(self.context, self.threads, devices(slot, self.workers))
+        worker.begin(experiment, place)
+        return worker
+
+    def _hear(self, job: _Job) -> None:
+        """One message of a trial."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
+        try:
+            message = job.connection.recv()
+        except (EOFError, OSError):
+            message = ("died",)
+        try:
+            self._heard(job, *message)
+        except UpdateFinishedTrialError:  # this machine was out of reach for minutes
+            job.worker.kill()
+            self._close(job, "taken up by another machine", finished=False)
+
+    def _heard(self, job: _Job, kind: str, *content: Any) -> None:
+        if kind == "started":
+            self.away = 0
+            job.run_id, made, validations = content
+            job.trial.set_user_attr("run_id", job.run_id)
+            job.arm.report_missing(job.trial, validations)
+            self.display.goes_on(job.slot, made)
+        elif kind == "waiting":
+            self.display.note_once(content[0])
+        elif kind == "progress":
+            self.display.progress(job.slot, *content)
+        elif kind == "validation":
+            step, metrics = content
+            job.trial.report(metrics[self.spec.objective.metric], step)
+            self._answer(job, "prune" if job.arm.prunes(job.trial) else "go")
+        elif kind == "done":
+            result = content[0]
+            if result.status == "interrupted":
+                job.arm.interrupted(job.trial, result.reason, seconds=result.seconds)
+                self._close(job, "interrupted", finished=False)
+                return
+            job.arm.ended(job.trial, result)
+            self._count()
+            value = result.metrics.get(self.spec.objective.metric)
+            shown = f"{self.spec.objective.metric} {value:.4f}" if result.status == "completed" else result.reason
+            self._close(job, shown if shown.startswith(result.status) else f"{result.status}, {shown}", finished=True)
+        elif kind == "away":  # of no trial's making, and the next one would meet it too
+            job.arm.interrupted(job.trial, content[0])
+            self._close(job, "interrupted", finished=False)
+            self.away += 1
+            if tracking.is_remote() and self.away == 1:  # a server may come back: the next trial waits for it
+                return
+            raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
+        elif kind == "lost":
+            self._gone(job, content[0])
+            raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
+        elif kind == "failed":
+            reason, trace = content
+            job.arm.failed(job.trial, reason)
+            name = job.arm.label(job.trial).replace("#", "").replace(" ", "-")
+            file = tracking.subfolder("failures") / f"{self.title}-{name}.txt"
+            file.write_text(trace, encoding="utf-8")
+            self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
+        elif kind == "died":
+            self._died(job)
+
+    def _answer(self, job: _Job, word: str) -> None:
+        with contextlib.suppress(OSError):  # it has died; the next look at its pipe says so
+            job.connection.send(word)
+
+    def _died(self, job: _Job) -> None:
+        """A worker ended without a word: killed, or out of memory."""
+        self._gone(job, job.worker.how_it_ended())
+
+    def _gone(self, job: _Job, reason: str) -> None:
+        status = job.arm.died(job.trial, reason)
+        if status == "failed":
+            end_run(job.run_id, "failed", reason)
+        self._close(
+            job, f"{status}, {reason}{'; it is tried again' if status == 'interrupted' else ''}", finished=False
+        )
+
+    def _close(self, job: _Job, text: str, finished: bool) -> None:
+        del self.jobs[job.connection]
+        if finished and job.worker.lasts:
+            self.idle[job.slot] = job.worker
+        else:
+            job.worker.dismiss()
+        self.display.ended(job.slot, text, finished)
+
+    def _stop_workers(self) -> None:
+        """Asks every worker to write its checkpoint, waits, and puts every trial up for another try."""
+        from optuna.exceptions import UpdateFinishedTrialError
+
+        for job in self.jobs.values():
+            self._answer(job, "stop")
+        deadline = time.monotonic() + PATIENCE
+        while self.jobs and time.monotonic() < deadline and self.stopping < 2:
+            for connection in wait(list(self.jobs), timeout=0.2):
+                job = self.jobs[connection]  # type: ignore[index]
+                with contextlib.suppress(StoreError):
+                    self._hear(job)
+        for job in list(self.jobs.values()):
+            job.worker.kill()
+            with contextlib.suppress(UpdateFinishedTrialError):
+                job.arm.interrupted(job.trial, "stopped before its last checkpoint was written")
+            with contextlib.suppress(StoreError):
+                end_run(job.run_id, "interrupted", "stopped")
+            self._close(job, "interrupted", finished=False)
+
+    def _stop(self, number: int, frame: object) -> None:
+        """Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
+        self.signals.append(number)
+        self.stopping += 1 if ranks.world_size() == 1 else not self.stopping  # torchrun passes on what reached us too
+
+    # ------------------------------------------------------------------ after
+
+    def _count(self) -> None:
+        """Shows how far the sweep is and what is best, also by what other processes did."""
+        confirmations = self.schedule.confirmations
+        parts = [*self.arms, *(confirmations or ())]
+        tallies = [part.tally() for part in parts]
+        self.display.done = sum(tally.finished for tally in tallies)
+        self.display.total = sum(tally.started + tally.open for tally in tallies)
+        if confirmations is None:
+            self.display.total += self.spec.confirm.seeds * len(self.arms)
+        self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._best().items())
+
+    def _best(self) -> dict[str, TrialRecord]:
+        found = {arm.arm: arm.best() for arm in self.arms}
+        return {arm: trial for arm, trial in found.items() if trial}
+
+    def _close_parents(self) -> None:
+        """Writes the best of each arm to its run in MLflow and ends that."""
+        best = self._best()
+        for arm in self.arms:
+            try:
+                tracker = tracking.Tracker.resume(arm.parent)
+                if trial := best.get(arm.arm):
+                    metrics = {f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}
+                    tracker.metrics(metrics, arm.tally().finished)
+                    chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
+                    tracker.tags({"ablate.best.run_id": trial.run_id, **chosen})
+                tracker.end("completed")
+                if trial:
+                    self._copy(arm, trial, tracker)
+            except AblateError as error:
+                self.display.note(str(error))
+
+    def _copy(self, arm: ArmTrials, trial: TrialRecord, tracker: tracking.Tracker) -> None:
+        """Copies the checkpoint of an arm's best trial to where it is asked for, where the sweep has kept it."""
+        experiment = self.spec.at(arm.arm, trial.params)
+        if experiment.trainer.copy_to and trial.run_id and checkpoint_bytes(trial.run_id):
+            tracker.tags({"ablate.copy": copied(experiment, trial.run_id)})

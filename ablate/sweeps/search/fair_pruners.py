@@ -1,0 +1,65 @@
+"""Optuna's pruners, so used that they treat all arms alike, and a continued trial as if it had not been interrupted.
+
+Left to themselves they count the attempts that a later one continues as competitors, and Hyperband draws a trial's
+bracket from the name of its study and the number of the attempt, so that the same trial of two arms is pruned by
+different rules.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Container
+from typing import TYPE_CHECKING, Any
+
+from optuna.pruners import BasePruner, HyperbandPruner
+
+from ablate.sweeps.storage import attempts, number_of
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+    from optuna.trial import FrozenTrial, TrialState
+
+
+class View:
+    """What a pruner sees of an arm's study: each trial once, under our number, and nothing that names the arm.
+
+    Args:
+        study: Optuna's.
+        among: whether a trial is shown.
+    """
+
+    study_name = ""
+
+    def __init__(self, study: Study, among: Callable[[FrozenTrial], bool] = lambda trial: True) -> None:
+        self.study, self.among = study, among
+        self.direction, self._storage = study.direction, study._storage
+
+    def get_trials(self, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
+        """The trials, of the given states or of all."""
+        shown = (renumbered(trial) for trial in attempts(self.study))
+        return [trial for trial in shown if (states is None or trial.state in states) and self.among(trial)]
+
+
+class Alike(BasePruner):
+    """`pruner` on a `View` of the study."""
+
+    def __init__(self, pruner: BasePruner) -> None:
+        self.pruner = pruner
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        view: Any = View(study)
+        return self.pruner.prune(view, renumbered(trial))
+
+
+class Hyperband(HyperbandPruner):
+    """Optuna's, with brackets that can be taken out of a `View`."""
+
+    def _create_bracket_study(self, study: Any, bracket_id: int) -> Any:
+        return View(study.study, lambda trial: self._get_bracket_id(study, trial) == bracket_id)
+
+
+def renumbered(trial: FrozenTrial) -> FrozenTrial:
+    """A copy of `trial` with our number."""
+    shown = copy.copy(trial)
+    shown.number = number_of(trial)
+    return shown

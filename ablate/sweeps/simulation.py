@@ -1,0 +1,90 @@
+"""Whole sweeps without training: an objective with a known optimum and known noise, run through the engine.
+
+What a sweep concludes can so be compared with what is true, hundreds of times a minute. Searching, taking turns, the
+budget, the confirmation and the statistics are those of a real sweep; worker processes and MLflow are left out.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.next_arm import Schedule
+from ablate.sweeps.opening import open_confirmation
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import create, read_arms, study_name
+from ablate.training.train import Result
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+POLL = 0.05  # seconds between two looks at what other processes do
+Objective = Callable[[str, Mapping[str, Any], int], float]
+"""(arm, params, seed) -> objective."""
+
+
+@dataclass(frozen=True)
+class Valley:
+    """A loss that is quadratic in the logarithm of the learning rate, with normal noise that depends on the seed.
+
+    The noise of a seed has a part that all arms share, as they see the same data in the same order, and a part of each
+    training's own.
+    """
+
+    floors: Mapping[str, float]
+    """Arm -> loss at its best learning rate."""
+    best_lr: float = 3e-3
+    """The learning rate of the floor."""
+    curvature: float = 0.4
+    """Loss at ten times the best learning rate, or a tenth, above the floor."""
+    shared: float = 0.02
+    """Standard deviation of what the seed does to all arms alike."""
+    own: float = 0.01
+    """Standard deviation of what is each training's own."""
+    entropy: int = 0
+    """What the noise depends on besides arm, settings and seed."""
+
+    def mean(self, arm: str, params: Mapping[str, Any]) -> float:
+        """The expectation over seeds: what an infinite confirmation would find."""
+        return self.floors[arm] + self.curvature * math.log10(params["optimizer.lr"] / self.best_lr) ** 2
+
+    def __call__(self, arm: str, params: Mapping[str, Any], seed: int) -> float:
+        common = np.random.default_rng([self.entropy, seed])
+        settings = repr((arm, params["optimizer.lr"])).encode()
+        alone = np.random.default_rng([self.entropy, seed, *settings])
+        return self.mean(arm, params) + self.shared * common.standard_normal() + self.own * alone.standard_normal()
+
+
+def simulate(spec: Sweep, objective: Objective, storage: BaseStorage, trials: int | None = None) -> SweepRecord:
+    """Runs `spec` with `objective` in the place of training, until its budget is used or this process has made
+    `trials`, and returns what the storage then holds. Any number of processes may do so on one storage; a trial whose
+    process is gone is tried again."""
+    arms = []
+    for arm in spec.all_arms:
+        study = create(storage, study_name(spec.name, 1, arm), spec)
+        arms.append(ArmTrials(study, spec, arm, parent=""))
+    seeds = {arm: spec.base(arm).seed for arm in spec.all_arms}
+    schedule = Schedule(arms, storage, lambda arm: open_confirmation(arm, storage))
+    schedule.recover()
+    made = 0
+    while trials is None or made < trials:
+        taken = schedule.take()
+        if taken is None:
+            if not schedule.waits():
+                break
+            time.sleep(POLL)
+            continue
+        turn, trial = taken
+        params = turn.params(trial)
+        value = objective(turn.arm, params, params.get("seed", seeds[turn.arm]))
+        status = "completed" if math.isfinite(value) else "diverged"
+        turn.ended(trial, Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
+        made += 1
+    return read_arms(storage, spec.name, 1)

@@ -1,0 +1,256 @@
+"""`--submit`: each worker of a sweep as a job of a cluster, through submitit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ablate import tracking
+from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
+from ablate.config.formatting import plural
+from ablate.sweeps.opening import open_sweep
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import storage_url
+from ablate.sweeps.worker import devices, share
+
+STOPPING = 25.0  # seconds that a worker is given to stop; submitit calls 30 (local) or 90 (Slurm) before the end
+_FOREVER = 60 * 24 * 30  # minutes, of a local job without a time limit
+_TIMEOUTS = 1000  # how often a job may run out of time and go on
+_ONE = ("nodes", "tasks_per_node", "slurm_nodes", "slurm_ntasks_per_node")  # a job is one worker on one machine
+
+
+@dataclass
+class SweepJob:
+    """One worker of a sweep, for submitit: picklable, and queued again when it is preempted or out of time."""
+
+    file: str
+    """The sweep, as it was when it was submitted."""
+    folder: str
+    """Where it runs."""
+    environment: dict[str, str]
+    """Where the results lie."""
+    devices: int = 1
+    """Processes that train each trial together."""
+    _started: Future[subprocess.Popen[bytes]] | None = field(default=None, init=False, repr=False)
+
+    def __call__(self) -> int:
+        """Runs `ablate sweep` to its end: 0, or 1 where trials failed. Raises AblateError for everything else."""
+        group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.devices)]
+        start = [sys.executable, *(group if self.devices > 1 else [])]
+        command = [*start, "-m", "ablate", "sweep", self.file, "--workers", "1"]
+        with ThreadPoolExecutor(1) as starter:  # the signal may come while it starts: `checkpoint` waits for it
+            self._started = starter.submit(self._start, command, {**os.environ, **self.environment})
+            process = self._started.result()
+        try:
+            status = process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+        if status not in (0, 1):
+            raise AblateError(f"The worker ended with exit status {status}; why stands in the job's log.")
+        return status
+
+    def checkpoint(self) -> Any:
+        """Called by submitit, in the middle of `__call__`, before the job is stopped: the worker writes its checkpoint,
+        its trial is put up for another try, and the job begins again as it was submitted."""
+        from submitit.helpers import DelayedSubmission
+
+        if self._started is not None:
+            _stop(self._started.result().pid)
+        return DelayedSubmission(replace(self))
+
+    def _start(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Starts the worker in a session of its own and deaf to submitit's signal: that is answered in `checkpoint`
+        alone."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})  # of this thread; children have it
+        return subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
+
+
+def _stop(pid: int) -> None:
+    """Asks a child to stop and waits for that; whoever else waits for it still gets its exit status."""
+    deadline = time.monotonic() + STOPPING
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):
+        os.kill(pid, signal.SIGTERM)
+        while not os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) and time.monotonic() < deadline:
+            time.sleep(0.1)
+
+
+# ---------------------------------------------------------------------------------------------------- submitting
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What was submitted; as text, what a person wants to know of it."""
+
+    title: str
+    cluster: str
+    folder: Path
+    """Where the logs are."""
+    jobs: list[Any]
+    """submitit's."""
+    storage: str | None
+    """As it was given."""
+
+    def __str__(self) -> str:
+        ids = [str(job.job_id) for job in self.jobs]
+        storage = f" --storage {shlex.quote(tracking.redacted(self.storage))}" if self.storage else ""
+        stop = "kill -INT" if self.cluster == "local" else "scancel"
+        bases = dict.fromkeys(job.partition("_")[0] for job in ids)  # of an array the number before the _
+        lines = [
+            f"{plural(len(ids), 'job')} of {self.title} submitted ({self.cluster}): {' '.join(ids)}",
+            f"  logs:    {self.folder}",
+            f"  follow:  ablate status {self.title}{storage}",
+            f"  report:  ablate report {self.title}{storage}",
+        ]
+        if self.cluster in ("local", "slurm"):
+            lines.append(f"  stop:    {stop} {' '.join(bases)}")
+        return "\n".join(lines)
+
+
+def submit(
+    spec: Sweep, words: Mapping[str, Any], *, workers: int = 1, storage: str | None = None, fresh: bool = False
+) -> Submitted:
+    """Submits `workers` jobs, each a worker of `spec`, and returns at once.
+
+    What would fail every job is found before: the studies are opened here. `words` are submitit's parameters, and
+    `cluster`. Raises what `sweep` raises before its first trial, and ConfigError for a mistake in `words`.
+    """
+    cluster, parameters = checked(words, storage)
+    url = storage_url(storage)
+    own = parameters.get("cpus_per_task") or (share(workers) if cluster == "local" else None)
+    _, title, _, _ = open_sweep(spec, url, fresh, own)  # without a number, as many threads as the first job has
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    folder = Path(tempfile.mkdtemp(prefix=f"{title}-{stamp}-", dir=tracking.subfolder("submitted")))  # for us alone
+    file = folder / "sweep.yaml"
+    file.write_text(spec.to_yaml(), encoding="utf-8")
+    environment = {
+        "ABLATE_STORE": str(tracking.store_path()),
+        "ABLATE_STORAGE": url,
+        "MLFLOW_TRACKING_URI": tracking.tracking_uri(),
+    }
+    work = []
+    for slot in range(workers):  # a cluster gives each job its GPUs; on this machine they are shared out here
+        gpus = devices(slot, workers) if cluster == "local" else None
+        more = {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
+        work.append(SweepJob(str(file), os.getcwd(), {**environment, **more}))
+    return Submitted(title, cluster, folder, _jobs(work, folder, cluster, {"name": title, **parameters}), storage)
+
+
+def _jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: dict[str, Any]) -> list[Any]:
+    """submitit's jobs."""
+    from submitit import AutoExecutor
+    from submitit.core.utils import FailedJobError, FailedSubmissionError
+
+    timeouts = {f"{cluster}_max_num_timeout": _TIMEOUTS} if cluster in ("local", "slurm") else {}
+    unlimited = {"timeout_min": _FOREVER} if cluster == "local" else {}
+    try:
+        executor = AutoExecutor(folder, cluster, **timeouts)
+        executor.update_parameters(**{**unlimited, **parameters})
+        with _own_output():
+            return list(executor.submit_array(work))
+    except (AssertionError, NameError, TypeError, ValueError) as error:  # what submitit has to say of its parameters
+        raise ConfigError([Problem("", tracking.shortened(error))], "--submit") from None
+    except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
+        raise AblateError(f"The cluster did not take the jobs: {tracking.shortened(error)}") from None
+
+
+def checked(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[str, Any]]:
+    """The cluster and submitit's parameters in `words`. Raises ConfigError with all that is wrong with them, and
+    AblateError where submitit is not installed."""
+    try:
+        from submitit import AutoExecutor
+        from submitit.core import plugins
+    except ImportError:
+        raise AblateError(
+            "--submit needs the Python module submitit, which is not installed: pip install 'ablate[cluster]'"
+        ) from None
+    executors = plugins.get_executors()
+    known = [name for name in executors if name != "debug"]
+    cluster = words.get("cluster", "slurm")
+    if cluster not in known:
+        message = f"unknown cluster. Accepted: {', '.join(known)}"
+        raise ConfigError([Problem("cluster", message, cluster)], "--submit")
+    problems = []
+    if executors[cluster].affinity() < 0 or (cluster == "slurm" and not shutil.which("sbatch")):
+        there = [name for name in known if name != cluster and executors[name].affinity() > 0]
+        message = f"{cluster} is not available on this machine: its commands, such as sbatch, are not on the PATH"
+        problems.append(Problem("cluster", f"{message}. Here are: {', '.join(there)}"))
+    if cluster != "local":
+        problems += _unshared(storage)
+    types = {key: kind for key, kind in AutoExecutor._typed_parameters().items() if key not in _ONE}
+    special = [f"{cluster}_{name}" for name in sorted(executors[cluster]._valid_parameters())]
+    accepted = [*types, *(key for key in special if key not in _ONE and key.removeprefix(f"{cluster}_") not in types)]
+    shown = ["cluster", *(key.replace(f"{cluster}_", f"{cluster}.", 1) for key in accepted)]
+    parameters = {}
+    for word, value in words.items():
+        key = word.replace(".", "_")
+        if word == "cluster":
+            continue
+        if key not in accepted:
+            problems.append(Problem(word, f"unknown key.{did_you_mean(word, shown)}", value))
+        elif (kind := types.get(key)) and not _fits(value, kind):
+            problems.append(Problem(word, f"expected {_KINDS[kind]}", value))
+        parameters[key] = value
+    if cluster == "slurm" and not {"timeout_min", "slurm_time"} & set(parameters):
+        problems.append(Problem("timeout_min", "missing: the minutes that a job may take before it is queued again"))
+    if any("unknown key" in problem.message for problem in problems):
+        problems.append(Problem("", f"Accepted are, for {cluster}: {', '.join(shown)}"))
+    if problems:
+        raise ConfigError(problems, "--submit")
+    return cluster, parameters
+
+
+_KINDS: dict[type, str] = {
+    int: "a whole number of at least 0",
+    float: "a number of at least 0",
+    bool: "true or false",
+    str: "text",
+}
+
+
+def _fits(value: Any, kind: type) -> bool:
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, kind)
+
+
+def _unshared(storage: str | None) -> list[Problem]:
+    """The databases that jobs on several machines cannot share."""
+    message = "several machines cannot share a SQLite file. Give a database server, such as"
+    problems = []
+    if (url := storage_url(storage)).startswith("sqlite"):
+        problems.append(Problem("--storage", f"{message} postgresql://me@host/ablate", url))
+    if (uri := tracking.tracking_uri()).startswith("sqlite"):
+        problems.append(Problem("MLFLOW_TRACKING_URI", f"{message} http://host:5000", uri))
+    return problems
+
+
+@contextlib.contextmanager
+def _own_output() -> Iterator[None]:
+    """Children started within hold none of this command's output: they outlive it, and whoever reads it through a pipe
+    would wait for them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = {number: os.dup(number) for number in (1, 2)}
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        for number in kept:
+            os.dup2(nowhere, number)
+        yield
+    finally:
+        for number, copy in kept.items():
+            os.dup2(copy, number)
+            os.close(copy)
+        os.close(nowhere)

@@ -1,0 +1,127 @@
+"""The confound audit: in what the arms of a sweep differ besides the factor that is compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ablate.config.errors import Problem, did_you_mean
+from ablate.config.formatting import listed, settings
+from ablate.sweeps.spec.search_space import shown
+
+if TYPE_CHECKING:
+    from ablate.experiment.tree import Experiment
+    from ablate.sweeps.spec.sweep import Sweep
+
+PLACEMENT, LAYER, INIT, START = "norm", "norm.layer", "init", "warm_start"  # what is compared, if nothing says it
+_ABSENT = "(none)"
+
+
+@dataclass(frozen=True)
+class Confound:
+    """A setting, or what is searched for it, that is not the same in every arm and not what is compared."""
+
+    path: str
+    values: dict[str, str]
+    """Arm -> its value; of a searched path what is searched."""
+    declared: bool
+    """Whether the sweep file names it under `confounds`."""
+
+    def __str__(self) -> str:
+        by_value: dict[str, list[str]] = {}
+        for arm, value in self.values.items():
+            by_value.setdefault(value, []).append(arm)
+        return f"{self.path}: {', '.join(f'{value} ({listed(arms)})' for value, arms in by_value.items())}"
+
+
+def factor(sweep: Sweep) -> tuple[str, ...]:
+    """What is compared: what the file names, or the placement, the norm layer, the initialisation or the warm start,
+    the first of these in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm
+    makes no experiment."""
+    return _factor(sweep, _differing(sweep))
+
+
+def confounds(sweep: Sweep) -> list[Confound]:
+    """Everything else in which arms differ, declared or not. Raises ConfigError where an arm makes no experiment."""
+    differing = _differing(sweep)
+    compared = _factor(sweep, differing)
+    among = _among if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
+    return [
+        Confound(path, values, _among(path, sweep.confounds))
+        for path, values in differing.items()
+        if not among(path, compared)
+    ]
+
+
+def coinciding(sweep: Sweep, points: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
+    """A sentence for each two arms of placements that are the same model at some of their `points` (arm -> values of
+    what is searched): Mix-LN whose alpha leaves no layer to Post-LN is Pre-LN. Raises ConfigError."""
+    if factor(sweep) != (PLACEMENT,):
+        return
+    models: dict[str, tuple[str, str]] = {}
+    for arm, tried in points.items():
+        for point in tried:
+            placed = settings({path: value for path, value in point.items() if _among(path, [PLACEMENT])}, {})
+            here = (arm, placed and f" at {placed}")
+            other, there = models.setdefault(_wiring(sweep.at(arm, point)), here)
+            if other != arm:
+                yield f"{arm}{here[1]} is the same model as {other}{there}: all its layers have the same placement."
+
+
+def _wiring(experiment: Experiment) -> str:
+    """The placement of every layer, and what holds for all of them."""
+    norm, depth = experiment.norm, experiment.model.layers
+    layers = [norm.at(i, depth).model_dump(mode="json", exclude={"layer", "final_norm"}) for i in range(depth)]
+    shared = norm.model_dump(mode="json", include={"layer", "final_norm"})
+    return json.dumps(
+        [layers, shared, experiment.init.model_dump(mode="json"), experiment.model.model_dump(mode="json")]
+    )
+
+
+def _factor(sweep: Sweep, differing: Iterable[str]) -> tuple[str, ...]:
+    if sweep.factor:
+        return sweep.factor
+    known = (PLACEMENT, LAYER, INIT, START)
+    return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
+
+
+def problems(sweep: Sweep) -> Iterator[Problem]:
+    """A problem for each difference that is not declared, and one where nothing says what is compared; and each name
+    under `factor` or `confounds` that is no setting of any arm."""
+    known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
+    for field, names in (("factor", sweep.factor), ("confounds", sweep.confounds)):
+        for name in names:
+            if not any(_among(path, [name]) for path in known):
+                parts = known | {path.partition(".")[0] for path in known}
+                yield Problem(field, f"no arm has such a setting.{did_you_mean(name, sorted(parts))}", name)
+    compared = factor(sweep)
+    told = listed(compared) or "no placement, norm layer, initialisation or warm start"
+    for confound in (c for c in confounds(sweep) if not c.declared):
+        part = confound.path.partition(".")[0]
+        ways = [f"declare it with confounds: [{confound.path}]"] if compared else []
+        ways += [f"compare it with factor: {part}"] if part == PLACEMENT or not compared else []
+        advice = " or ".join(ways)
+        yield Problem("arms", f"besides what is compared ({told}) they differ in {confound}. Set it alike, {advice}")
+
+
+def _is_of(path: str, part: str) -> bool:
+    """Whether `path` belongs to one of the factors: that of the placement leaves the norm layer out."""
+    return _among(path, [part]) and not (part == PLACEMENT and _among(path, [LAYER]))
+
+
+def _among(path: str, parts: Iterable[str]) -> bool:
+    return any(path == part or path.startswith(f"{part}.") for part in parts)
+
+
+def _differing(sweep: Sweep) -> dict[str, dict[str, str]]:
+    """Path -> arm -> value, where not all arms have the same."""
+    arms = {}
+    for arm in sweep.all_arms:
+        values: dict[str, Any] = {path: shown(value) for path, value in sweep.base(arm).flat().items()}
+        values |= {path: f"searched, {shown(entry)}" for path, entry in sweep.space(arm).items()}
+        arms[arm] = values
+    paths = dict.fromkeys(path for values in arms.values() for path in values if path != "plugins")
+    table = {path: {arm: values.get(path, _ABSENT) for arm, values in arms.items()} for path in paths}
+    return {path: values for path, values in table.items() if len(set(values.values())) > 1}

@@ -1,0 +1,91 @@
+"""Sweep files as the command line asks for them: the size, the scale and `key=value` over both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import AblateError, SweepError
+from ablate.config.formatting import listed
+from ablate.config.yaml import read_yaml
+from ablate.sweeps.spec.scale import scaled, suffix_of
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.trees import load_trees, overridden
+from ablate.sweeps.stages import earlier
+
+
+def load_sweeps(
+    file: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    size: str | None = None,
+    factor: float = 1.0,
+    model: bool = False,
+) -> list[Sweep]:
+    """The sweeps of a file: one for each of its sizes from the smallest model on, or of its stages in their order; or
+    that of the size or stage `size` alone.
+
+    Each is scaled by `factor`, with `model` its model too (see `scale`); what `overrides` say is then set
+    as it stands, so a length given there is the length that is run. Raises ConfigError with all problems of the first
+    sweep that has any.
+    """
+    sweeps, found = [], load_trees(file, overrides, size)
+    for at, tree in found.trees.items():
+        source = found.source(file, at)
+        if factor != 1:
+            tree = scaled(Sweep.from_tree(tree, source), factor, model).to_tree()
+        sweeps.append(Sweep.from_tree(overridden(Sweep, tree, found.overrides(overrides or {}, at), source), source))
+    return sorted(sweeps, key=_parameters) if found.word == "size" else sweeps
+
+
+def with_earlier(
+    file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
+) -> list[Sweep]:
+    """`specs`, each after the sweeps that its arms start from, which are looked for by their names in the files beside
+    `file`. Scale and `overrides` hold for those as well, but for the name and, in other files, for what is for a stage
+    and for the adapters (`lora`), which go on what the earlier ones have trained."""
+    same = {path: value for path, value in overrides.items() if path != "name"}
+    shared = {path: value for path, value in overrides.items() if is_shared(path)}
+    suffix = suffix_of(factor, model)
+    ordered: dict[str, Sweep] = {}
+
+    def add(spec: Sweep, waiting: tuple[str, ...]) -> None:
+        for name in earlier(spec):
+            if name in waiting:
+                raise SweepError(f"The sweeps {listed(waiting)} would wait for each other.")
+            if name not in ordered and (found := _beside(Path(file), name.removesuffix(suffix))):
+                where, size = found
+                said = same if where == Path(file) else shared
+                (before,) = load_sweeps(where, said, size=size, factor=factor, model=model)
+                add(before, (*waiting, name))
+        ordered[spec.name] = spec
+
+    for spec in specs:
+        add(spec, (spec.name,))
+    return list(ordered.values())
+
+
+def is_shared(path: str) -> bool:
+    """Whether what the command line sets there holds for the sweeps of other files that a sweep starts from."""
+    part = path.removeprefix("search.").removeprefix("experiment.").partition(".")[0]
+    return part not in ("name", "lora", "stages")
+
+
+def _beside(file: Path, name: str) -> tuple[Path, str | None] | None:
+    """The file of the same folder that has the sweep `name`, and of a file with sizes or stages which."""
+    for path in sorted(file.parent.glob("*.yaml")):
+        try:
+            tree = read_yaml(path)
+        except AblateError:  # which is no matter of this sweep
+            continue
+        parts = tree.get("sizes") or tree.get("stages") or {}
+        if tree.get("name") == name and not parts:
+            return path, None
+        if part := next((part for part in parts if f"{tree.get('name')}-{part}" == name), None):
+            return path, part
+    return None
+
+
+def _parameters(spec: Sweep) -> int:
+    return spec.base(next(iter(spec.all_arms))).model.layer_parameters()

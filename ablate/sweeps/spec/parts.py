@@ -1,0 +1,173 @@
+"""The parts of a sweep file: arms, objective, budget, confirmation, published figures, sizes, stages, scale."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_serializer, model_validator
+
+from ablate.config.base import Config
+from ablate.sweeps.spec.search_space import Choice, Entry
+
+Point = dict[str, Choice]
+"""Dotted path -> value, for some or all of what is searched."""
+
+
+class _Settings(Config):
+    """Settings over the base experiment, which in YAML stand beside the other keys."""
+
+    beside: ClassVar[tuple[str, ...]]
+    """The keys in YAML that are no settings."""
+
+    settings: dict[str, Any] = {}
+    """Dotted path -> value."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flat(cls, data: Any) -> Any:
+        """One that sets nothing may be left empty."""
+        if data is None:
+            return {}
+        if isinstance(data, Mapping) and "settings" not in data:
+            own = {key: data[key] for key in cls.beside if data.get(key) is not None}
+            return {**own, "settings": {k: v for k, v in data.items() if k not in cls.beside}}
+        return data
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
+        described = handler.resolve_ref_schema(handler(schema))
+        return {
+            "type": "object",
+            "description": described.get("description", ""),
+            "properties": {key: described["properties"][key] for key in cls.beside},
+            "additionalProperties": True,
+        }
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, handler: Any) -> dict[str, Any]:
+        dumped = handler(self)
+        return {**dumped["settings"], **{key: dumped[key] for key in self.beside if dumped[key]}}
+
+
+class Arm(_Settings):
+    """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
+
+    beside = ("search", "fixed")
+
+    search: dict[str, Entry] = {}
+    """Dotted path -> range or list of values, besides those that all arms search."""
+    fixed: list[Point] = []
+    """Points that the search of this arm starts from, before those of all arms."""
+
+
+class Objective(Config):
+    """What is compared: a metric of the last validation."""
+
+    metric: str = "val/loss"
+    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set; of
+    an alignment align/accuracy, align/margin, align/reward, align/win_rate or align/kl."""
+    direction: Literal["minimize", "maximize"] = "minimize"
+    """Whether less or more of it is better."""
+
+
+class Budget(Config):
+    """What the search of each arm may cost. Of several limits the first that is reached ends it."""
+
+    trials: int | None = Field(None, gt=0)
+    """Finished trials (completed, diverged or pruned): a target, so that running again continues. None: every cell of a
+    grid; else 10 where neither tokens nor hours are given."""
+    tokens: int | None = Field(None, gt=0)
+    """Tokens or images that all trials of the arm may train on. A trial that may not fit is not begun."""
+    hours: float | None = Field(None, gt=0)
+    """Hours that all trials of the arm may take, those of parallel workers added up. A slower arm gets fewer trials."""
+
+
+class Confirm(Config):
+    """Whether the best settings of each arm are trained again: the best of a search is flattered by the search."""
+
+    seeds: int = Field(0, ge=0)
+    """Fresh seeds on which they are trained, the same for every arm. 0: none; 5 give intervals worth reading."""
+    effect: float | None = Field(None, gt=0)
+    """The smallest difference of the objective that matters: how many seeds it takes to find one of this size is told.
+    None: told for differences of the size that was seen."""
+
+
+class Published(Config):
+    """Figures of a paper, shown beside ours and never mixed with them."""
+
+    source: str
+    """Where they are from: paper and table."""
+    size: str | None = None
+    """The size that they are for, in a file with sizes. None: for all."""
+    metric: str = "val/loss"
+    """The metric of ours that they are compared with."""
+    tokenizer: str | None = None
+    """The tokenizer that they were measured with, as `data.tokenizer` names it: perplexities and losses by another one
+    are no measure of the same thing, and the report says so."""
+    values: dict[str, float] = Field(min_length=1)
+    """Arm -> value."""
+
+
+class _Part(_Settings):
+    """A part of a file that is a sweep of its own. Its settings go over the base experiment; what it gives of the keys
+    below takes the place of the file's."""
+
+    beside: ClassVar[tuple[str, ...]] = ("arms", "search", "fixed", "budget", "confirm")
+
+    arms: dict[str, Arm] | None = None
+    """The arms of this part."""
+    search: dict[str, Entry] | None = None
+    """What is searched in this part."""
+    fixed: list[Point] | None = None
+    """Where each search of this part starts."""
+    budget: Budget | None = None
+    """What each arm may cost in this part."""
+    confirm: Confirm | None = None
+    """The fresh seeds of this part."""
+
+
+class Size(_Part):
+    """One of the sizes that a file covers: a sweep of its own, called NAME-SIZE. Its settings go over the base
+    experiment; what it gives of the parts below takes the place of the file's."""
+
+
+class Sizes(Config):
+    """The part of a sweep file that makes it several sweeps."""
+
+    sizes: dict[str, Size] = Field(min_length=1)
+    """Name -> size."""
+
+
+class Stage(_Part):
+    """One of the stages that a file has in order: a sweep of its own, called NAME-STAGE. Its settings go over the base
+    experiment; what it gives of the parts below takes the place of the file's."""
+
+    beside = (*_Part.beside, "objective", "published")
+
+    objective: Objective | None = None
+    """What is compared in this stage."""
+    published: list[Published] | None = None
+    """Figures of papers for this stage."""
+
+
+class Stages(Config):
+    """The part of a sweep file that makes it several sweeps, one after another."""
+
+    stages: dict[str, Stage] = Field(min_length=1)
+    """Name -> stage."""
+
+
+class Scale(Config):
+    """That a sweep is not at its full setting; written by `--scale`. The figures are those of the full setting."""
+
+    factor: float = Field(gt=0, lt=1)
+    """The share of the updates, of the warm-up and of budgets that is left."""
+    model: bool = False
+    """Whether the layers have that share of their parameters too."""
+    max_steps: int
+    """Updates of one trial."""
+    items: int
+    """Tokens or images of one trial."""
+    parameters: int
+    """Weights in the matrices of the layers."""

@@ -1,0 +1,155 @@
+"""`--scale`: the same sweep at a share of its cost, which says so wherever it is told."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ablate.config.errors import ConfigError, Problem
+from ablate.config.formatting import count
+from ablate.config.merging import Tree, leaves, merge
+from ablate.estimate.work import items_of, unit_of
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.parts import Arm, Scale
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import named, renamed
+
+Changes = Callable[[Experiment], Mapping[str, Any]]
+"""From the experiment of an arm, dotted path -> its new value."""
+
+
+def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
+    """`spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
+
+    Updates, the text that is tokenised for them, validation interval, a warm-up in updates, the pruner's first step and
+    budgets in tokens shrink alike, so that warm-up and validations stay where they are in a run; batch, sequence length
+    and what is searched stay. With
+    `model` the layers keep `factor` of their weights by width at constant depth (`ModelConfig.narrowed`): tokens per
+    parameter stay, and so do the layers that Mix-LN's alpha and the factors of LNS and DeepNorm mean. A budget in hours
+    shrinks with the compute. Embedding and head go with the width alone, as the vocabulary is what it is.
+
+    The new sweep is called NAME-scaleX, or NAME-scaleX-model, and keeps what the full setting was in `scale`.
+
+    Raises ConfigError for a factor out of range, a sweep that is scaled already and one that searches what would
+    shrink.
+    """
+    if not 0 < factor <= 1:
+        raise ConfigError([Problem("--scale", "must be above 0 and at most 1", factor)], f"sweep {spec.name}")
+    if spec.scale:
+        raise ConfigError([Problem("--scale", f"{spec.name} is scaled already")], f"sweep {spec.name}")
+    if factor == 1:
+        return spec
+    first = spec.base(next(iter(spec.all_arms)))
+    made = resized(
+        spec,
+        lambda full: {**at_length(full, factor * full.trainer.max_steps), **(_narrower(full, factor) if model else {})},
+    )
+    suffix = suffix_of(factor, model)
+    for arm in spec.all_arms:
+        _follow(made, spec, arm, suffix)
+    budget, pruner = dict(made.get("budget", {})), dict(made["pruner"])
+    if spec.budget.tokens:
+        budget["tokens"] = max(1, round(spec.budget.tokens * factor))
+    if spec.budget.hours:
+        budget["hours"] = spec.budget.hours * factor ** (2 if model else 1)
+    if spec.pruner.first_step:
+        short = Experiment.from_mapping(made["experiment"], spec.all_arms[next(iter(spec.all_arms))].settings)
+        steps = short.trainer.max_steps
+        earliest = spec.pruner.earliest(steps, short.schedule.warmup(steps))
+        pruner["first_step"] = min(steps, max(earliest, round(spec.pruner.first_step * factor)))
+    scale = Scale(
+        factor=factor,
+        model=model,
+        max_steps=first.trainer.max_steps,
+        items=items_of(first),
+        parameters=first.model.layer_parameters(),
+    )
+    tree = {**made, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
+    return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
+
+
+def suffix_of(factor: float, model: bool = False) -> str:
+    """What the name of a sweep has at that scale; nothing at the full one."""
+    return "" if factor == 1 else f"-scale{factor:g}{'-model' if model else ''}"
+
+
+def _follow(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:
+    """Has an arm that names one of another sweep name that of that sweep at the same scale."""
+    given = named(spec.base(arm)).items()
+    changes = {path: new for path, one in given if (new := renamed(one, spec, suffix)) is not None}
+    if not changes:
+        return
+    if arm not in made.get("arms", {}):
+        made["experiment"] = merge(Experiment, made["experiment"], changes)
+        return
+    beside = {key: value for key, value in made["arms"][arm].items() if key in Arm.beside}
+    settings = {key: value for key, value in made["arms"][arm].items() if key not in Arm.beside}
+    made["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), changes), **beside}
+
+
+def told(spec: Sweep) -> str:
+    """That `spec` is not the full setting, with the numbers as far as its experiments can be built; '' where it is."""
+    full = spec.scale
+    if full is None:
+        return ""
+    given = f"--scale {full.factor:g}{' --scale-model' if full.model else ''}"
+    try:
+        base = spec.base(next(iter(spec.all_arms)))
+    except ConfigError:  # a plugin is missing
+        return f"Not the full setting ({given})."
+    given += _more(base, full)
+    text = (
+        f"Not the full setting ({given}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
+        f"{count(items_of(base))} of {count(full.items)} {unit_of(base)}"
+    )
+    if (parameters := base.model.layer_parameters()) != full.parameters:
+        text += f", the layers have {count(parameters)} of {count(full.parameters)} parameters"
+    return f"{text}."
+
+
+def _more(base: Experiment, full: Scale) -> str:
+    """That the length is not that of the scale alone."""
+    alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
+    items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
+    return "" if alone and round(items) == items_of(base) else " and further settings"
+
+
+def resized(spec: Sweep, changes: Changes) -> Tree:
+    """`spec` as a tree in which every arm has `changes` over its experiment. Raises ConfigError where what would change
+    is searched."""
+    tree = spec.to_tree()
+    wanted = {arm: dict(changes(spec.base(arm))) for arm in spec.all_arms}
+    for arm, values in wanted.items():
+        if searched := [path for path in spec.space(arm) if path in values]:
+            text = f"is searched for {arm}: what is searched cannot be scaled as well"
+            raise ConfigError([Problem(path, text) for path in searched], f"sweep {spec.name}")
+    shared = wanted[next(iter(wanted))]
+    tree["experiment"] = merge(Experiment, merge(Experiment, {}, tree.get("experiment", {})), shared)
+    for arm, values in wanted.items():
+        settings = spec.all_arms[arm].settings
+        given = {path for path, _ in leaves(merge(Experiment, {}, settings))}
+        own = {path: value for path, value in values.items() if value != shared.get(path) or path in given}
+        if own:
+            beside = {key: value for key, value in tree["arms"][arm].items() if key in Arm.beside}
+            tree["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), own), **beside}
+    return tree
+
+
+def at_length(full: Experiment, updates: float) -> dict[str, Any]:
+    """Dotted path -> value: what makes `full` about `updates` long, warm-up and validations at the same shares."""
+    trainer, warmup = full.trainer, full.schedule.warmup_steps
+    steps, factor = max(1, round(updates)), updates / trainer.max_steps
+    changes: dict[str, Any] = {"trainer.max_steps": steps}
+    if tokens := getattr(full.data, "train_tokens", None):  # what a run trains on, and not more
+        changes["data.train_tokens"] = max(1, math.ceil(tokens * factor))
+    if trainer.val_check_interval is not None:
+        changes["trainer.val_check_interval"] = max(1, round(trainer.val_check_interval * factor))
+    if warmup is not None:
+        changes["schedule.warmup_steps"] = min(steps - 1, round(warmup * factor))
+    return changes
+
+
+def _narrower(full: Experiment, factor: float) -> dict[str, Any]:
+    """The fields of the model of `full` that leave `factor` of its parameters."""
+    return {f"model.{field}": value for field, value in full.model.narrowed(factor).items()}

@@ -1,0 +1,131 @@
+"""What a sweep searches: ranges and lists of values, by dotted path."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
+from pydantic_core import PydanticCustomError
+
+from ablate.config.base import Config
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+
+Choice = bool | int | float | str | None
+
+
+class Range(Config):
+    """Numbers from `low` to `high`, both included; whole ones where both ends are whole."""
+
+    low: int | float
+    """Smallest value."""
+    high: int | float
+    """Largest value."""
+    log: bool = False
+    """Whether to search the logarithm."""
+    step: int | float | None = None
+    """Distance between neighbouring values. None: any value."""
+    num: int | None = Field(None, ge=2)
+    """For the grid: this many values, evenly spaced (in the logarithm if `log`)."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Range:
+        if self.low >= self.high:
+            raise ValueError(f"low ({self.low}) must be below high ({self.high})")
+        if self.step is not None and self.step <= 0:
+            raise ValueError(f"step ({self.step}) must be above 0")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low ({self.low}) must be above 0 where log is true")
+        if self.log and self.step is not None:
+            raise ValueError("give either log or step, not both")
+        return self
+
+    @property
+    def whole(self) -> bool:
+        """Whether the values are integers."""
+        return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
+
+    def distribution(self) -> BaseDistribution:
+        """The range in Optuna's words."""
+        from optuna.distributions import FloatDistribution, IntDistribution
+
+        if self.whole:
+            return IntDistribution(int(self.low), int(self.high), log=self.log, step=int(self.step or 1))
+        return FloatDistribution(float(self.low), float(self.high), log=self.log, step=self.step)
+
+    def ends(self) -> list[Choice]:
+        """The two ends, to validate."""
+        return [self.low, self.high]
+
+    def grid(self) -> list[Choice]:
+        """The values of a grid. Raises ValueError if neither `num` nor `step` says which."""
+        if self.num is not None:
+            low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
+            points = [low + (high - low) * i / (self.num - 1) for i in range(self.num)]
+            values = [float(f"{math.exp(p) if self.log else p:.6g}") for p in points]
+            return list(dict.fromkeys(round(v) for v in values)) if self.whole else list(values)
+        step = self.step or (1 if self.whole else None)
+        if step is None:
+            raise ValueError("a grid needs a list of values, or num or step beside low and high")
+        count = math.floor((self.high - self.low) / step + 1e-9) + 1
+        return [
+            min(self.high, self.low + i * step if self.whole else round(self.low + i * step, 12)) for i in range(count)
+        ]
+
+
+def _entry(value: Any) -> Range | list[Choice]:
+    if isinstance(value, (Range, Mapping)):
+        return value if isinstance(value, Range) else Range.model_validate(value)
+    if isinstance(value, (list, tuple)) and value and all(isinstance(v, Choice) for v in value):
+        return list(value)
+    raise PydanticCustomError("entry", "must be a list of values, or a mapping with low and high")
+
+
+def _plain(entry: Range | list[Choice]) -> Any:
+    return entry.model_dump(mode="json", exclude_none=True) if isinstance(entry, Range) else list(entry)
+
+
+Entry = Annotated[
+    Range | list[Choice],
+    PlainValidator(_entry, json_schema_input_type=Range | list[Choice]),
+    PlainSerializer(_plain, return_type=Any),
+]
+Space = Mapping[str, Range | Sequence[Choice]]
+
+
+def distributions(space: Space) -> dict[str, BaseDistribution]:
+    """The space in Optuna's words, by dotted path."""
+    from optuna.distributions import CategoricalDistribution
+
+    return {
+        path: entry.distribution() if isinstance(entry, Range) else CategoricalDistribution(tuple(entry))
+        for path, entry in space.items()
+    }
+
+
+def contains(entry: Range | Sequence[Choice], value: Choice) -> bool:
+    """Whether `value` is one of a list, or within a range and on its steps."""
+    if not isinstance(entry, Range):
+        return any(value == known and type(value) is type(known) for known in entry)
+    if isinstance(value, bool) or not isinstance(value, int if entry.whole else (int, float)):
+        return False
+    steps = (value - entry.low) / entry.step if entry.step else 0
+    return entry.low <= value <= entry.high and abs(steps - round(steps)) < 1e-9
+
+
+def shown(entry: Any) -> str:
+    """A range, a list or a single value in few letters."""
+    if isinstance(entry, Range):
+        parts = f" step {entry.step:g}" if entry.step else f" in {entry.num}" if entry.num else ""
+        return f"{entry.low:g} ... {entry.high:g}{' (log)' if entry.log else ''}{parts}"
+    return "none" if entry is None else str(entry)
+
+
+def cells(space: Space) -> list[dict[str, Choice]]:
+    """Every combination of the grid of each entry."""
+    grids = [entry.grid() if isinstance(entry, Range) else list(entry) for entry in space.values()]
+    return [dict(zip(space, values, strict=True)) for values in itertools.product(*grids)]

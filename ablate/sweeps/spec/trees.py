@@ -1,0 +1,168 @@
+"""A sweep file as nested mappings: the sweeps of its sizes or stages, and what the command line sets over it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from ablate.config.base import Config
+from ablate.config.building import load_plugins
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.merging import Tree, merge
+from ablate.config.messages import problems_of
+from ablate.config.yaml import read_yaml
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.parts import Size, Sizes, Stage, Stages
+
+OVERRIDABLE = (
+    "name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
+    "checkpoints",
+)  # fmt: skip
+"""The parts of a sweep that the command line can set; every other path is one of the base experiment."""
+
+
+def overridden(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
+    """The sweep `tree`, a mapping of the class `cls`, with `overrides` over it: dotted paths of the base experiment or
+    of the parts of the sweep in OVERRIDABLE, and `search.PATH`, what is searched for a path in all arms; the name has
+    been set before (`load_trees`)."""
+    searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
+    overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
+    own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
+    inner = {k.removeprefix("experiment."): v for k, v in overrides.items() if k not in own and k != "name"}
+    base = tree.get("experiment")
+    load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
+    made = dict(tree)
+    if searched:
+        made["search"] = {**(tree.get("search") or {}), **searched}
+    if inner and (base is None or isinstance(base, Mapping)):
+        made["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
+    for part in OVERRIDABLE:
+        given = {k: v for k, v in own.items() if k.partition(".")[0] == part}
+        if given:
+            made |= merge(cls, {part: made[part]} if part in made else {}, given)
+    return made
+
+
+class Divided(NamedTuple):
+    """A file as the sweeps that it holds."""
+
+    word: str
+    """What they are: size or stage; "" where the file is one sweep."""
+    trees: dict[str, Tree]
+    """Name -> the sweep, called NAME-SIZE or NAME-STAGE, which knows of no others. {"": tree} of a file with one."""
+
+    def source(self, file: str | Path, at: str) -> str:
+        """What messages call the sweep `at`."""
+        return f"{file}, {self.word} {at}" if at else str(file)
+
+    def overrides(self, overrides: Mapping[str, Any], at: str) -> dict[str, Any]:
+        """Those of `overrides` that hold for the sweep `at`: stages.NAME.PATH for that stage alone, over all others."""
+        own = f"{STAGES}{at}."
+        shared = {path: value for path, value in overrides.items() if not path.startswith(STAGES)}
+        return shared | {path.removeprefix(own): v for path, v in overrides.items() if at and path.startswith(own)}
+
+
+STAGES = "stages."
+"""What a setting of the command line begins with that is for one stage."""
+
+
+def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str | None) -> Divided:
+    """The sweeps in a YAML file, or that of the size or stage `part` alone, before any of the `overrides` but the name.
+    Raises ConfigError."""
+    tree, source, given = read_yaml(Path(file)), str(file), overrides or {}
+    if "name" in given:
+        same = tree if part else _renamed(tree, str(tree.get("name")), str(given["name"]))  # a stage alone goes on
+        tree = {**same, "name": given["name"]}
+    found = divided(tree, source)
+    known = [name for name in found.trees if name]
+    problems = [
+        Problem(path, f"there is no such stage. Accepted: {', '.join(known)}." if known else "the file has no stages")
+        for path in given
+        if path.startswith(STAGES) and (found.word != "stage" or path.split(".")[1] not in known)
+    ]
+    if part is not None and part not in known:
+        text = f"no such {found.word}. Accepted: {', '.join(known)}.{did_you_mean(part, known)}"
+        problems.append(Problem("--size", text if known else "the file has no sizes; leave it out", part))
+    if problems:
+        raise ConfigError(problems, source)
+    return found if part is None else found._replace(trees={part: found.trees[part]})
+
+
+def _renamed(tree: Any, old: str, new: str) -> Any:
+    """`tree` with `sweep:OLD-STAGE/ARM` as it is called where the file is called `new`."""
+    stages = tree.get("stages")
+    if not isinstance(stages, Mapping):
+        return tree
+    names = {f"sweep:{old}-{stage}": f"sweep:{new}-{stage}" for stage in stages}
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: renamed(inner) for key, inner in value.items()}
+        if isinstance(value, str):
+            title, slash, arm = value.partition("/")
+            return f"{names.get(title, title)}{slash}{arm}"
+        return [renamed(inner) for inner in value] if isinstance(value, list) else value
+
+    return renamed(tree)
+
+
+_DIVISIONS: dict[str, tuple[type[Config], tuple[str, ...]]] = {
+    "sizes": (Sizes, Size.beside),
+    "stages": (Stages, Stage.beside),
+}
+"""The keys that make a file several sweeps -> their class, and what of a part is no setting."""
+
+
+def divided(tree: Mapping[str, Any], source: str) -> Divided:
+    """The sweeps of a file's mapping.
+
+    The settings of a part go over the base experiment; the parts of a sweep that it gives replace those of the file; of
+    the published figures a size has its own and those of no size. Raises ConfigError.
+    """
+    plain = {key: value for key, value in tree.items() if key not in _DIVISIONS}
+    there = [key for key in _DIVISIONS if tree.get(key)]
+    if not there:
+        return Divided("", {"": plain})
+    if len(there) > 1:
+        raise ConfigError([Problem("stages", "go without sizes: write a file for each size")], source)
+    (key,) = there
+    cls, beside = _DIVISIONS[key]
+    given = {key: tree[key]}
+    try:
+        parts = getattr(cls.model_validate(given), key)
+    except ValidationError as error:
+        raise ConfigError(problems_of(cls, given, error), source) from None
+    base, quoted = plain.get("experiment") or {}, plain.get("published") or []
+    if not isinstance(base, Mapping) or not isinstance(quoted, list):
+        return Divided("", {"": plain})  # which tells what is wrong with it
+    if key == "sizes" and (problems := list(_strangers(quoted, parts))):
+        raise ConfigError(problems, source)
+    load_plugins(tree, base, source=source)
+    found = {}
+    for name, part in parts.items():
+        settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
+        own = {field: value for field, value in (tree[key][name] or {}).items() if field in beside}
+        figures = [_without_size(p) for p in quoted if _size_of(p) in (None, name)]
+        more = {"published": figures} if quoted else {}
+        found[name] = {**plain, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
+    return Divided(key.removesuffix("s"), found)
+
+
+def _strangers(quoted: list[Any], sizes: Mapping[str, Size]) -> list[Problem]:
+    """Published figures of sizes that there are not."""
+    return [
+        Problem(f"published.{i}.size", f"is no size. Accepted: {', '.join(sizes)}.{did_you_mean(size, sizes)}", size)
+        for i, entry in enumerate(quoted)
+        if isinstance(size := _size_of(entry), str) and size not in sizes
+    ]
+
+
+def _size_of(entry: Any) -> Any:
+    return entry.get("size") if isinstance(entry, Mapping) else None
+
+
+def _without_size(entry: Any) -> Any:
+    return {key: value for key, value in entry.items() if key != "size"} if isinstance(entry, Mapping) else entry

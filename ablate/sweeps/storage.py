@@ -1,0 +1,329 @@
+"""The Optuna side of a sweep: where studies are kept, what is remembered with each trial, and reading it back.
+
+A sweep has one study per arm, named SWEEP@GENERATION/ARM. `--fresh` starts a new generation and leaves the old ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+import sqlite3
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from ablate.config.errors import StoreError, SweepError, did_you_mean
+from ablate.sweeps.records import SweepRecord, TrialRecord, best_of, title_of
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.tracking.databases import (
+    ASKING,
+    LOCKED,
+    creation_lock,
+    missing_driver,
+    redacted,
+    server_lock,
+    shortened,
+    sqlite_file,
+    with_driver,
+)
+from ablate.tracking.paths import store_path
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial
+
+HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines; after ten missed it is taken up
+
+
+def storage_url(given: str | None = None) -> str:
+    """`given`, else ABLATE_STORAGE, else the SQLite database of the store."""
+    return with_driver(given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
+
+
+def open_storage(url: str) -> BaseStorage:
+    """Optuna's storage at `url`, created if missing. Raises StoreError where it cannot be used."""
+    import optuna
+    import sqlalchemy.exc
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = with_driver(url)
+    try:
+        # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
+        engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if sqlite_file(url) else {"pool_pre_ping": True}
+        with creation_lock(url, _create), warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
+            return optuna.storages.RDBStorage(
+                url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=10 * HEARTBEAT
+            )
+    except ImportError as error:
+        raise missing_driver(error, f"The Optuna storage {redacted(url)}") from None
+    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
+        text = shortened(error).rstrip(".")
+        advice = ", or move a damaged file away" if sqlite_file(url) else " (sqlite:///FILE or postgresql://HOST/NAME)"
+        raise StoreError(
+            f"The Optuna storage {redacted(url)} cannot be used: {text}. Give another with --storage URL{advice}."
+        ) from None
+
+
+def _create(url: str) -> None:
+    """Makes the tables of Optuna."""
+    import optuna
+
+    optuna.storages.RDBStorage(url).engine.dispose()
+
+
+def study_name(name: str, generation: int, arm: str) -> str:
+    """The name of the study of one arm."""
+    return f"{name}@{generation}/{arm}"
+
+
+def confirmation_name(study: str, best: TrialRecord) -> str:
+    """The name of the study that confirms the trial `best` of the arm of `study`."""
+    return f"{study}/confirm-{best.number}"
+
+
+def known_sweeps(url: str) -> dict[str, list[int]]:
+    """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
+    storage = existing_storage(url)
+    return {} if storage is None else generations(storage)
+
+
+def existing_storage(url: str) -> BaseStorage | None:
+    """The storage at `url`; None where it is a file that nothing has made yet. Raises StoreError."""
+    file = sqlite_file(url)
+    return None if file is not None and not file.exists() else open_storage(url)
+
+
+def generations(storage: BaseStorage) -> dict[str, list[int]]:
+    """The sweeps of a storage: name -> its generations, ascending."""
+    found: dict[str, set[int]] = {}
+    for full in study_names(storage):
+        head, slash, _ = full.rpartition("/")
+        name, at, generation = head.rpartition("@")
+        if slash and at and generation.isdigit():
+            found.setdefault(name, set()).add(int(generation))
+    return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+
+
+def study_names(storage: BaseStorage) -> list[str]:
+    """The studies, but for one whose process was killed before it could write the sweep file to it."""
+    return [study.study_name for study in storage.get_all_studies() if "spec" in study.user_attrs]
+
+
+def read_sweep(title: str, url: str | None = None) -> SweepRecord:
+    """The sweep called `title` (NAME, or NAME@GENERATION; by default the latest).
+
+    Raises SweepError for an unknown one, with the names that there are.
+    """
+    return read_from(existing_storage(storage_url(url)), title)
+
+
+def read_from(storage: BaseStorage | None, title: str) -> SweepRecord:
+    """`read_sweep` in a storage that is open; None: there is none yet."""
+    name, _, wanted = title.partition("@")
+    known = {} if storage is None else generations(storage)
+    if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
+        names = [title_of(n, g) for n, gs in known.items() for g in gs]
+        listed = f"Known: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
+        raise SweepError(f"No sweep is called {title!r}. {listed}{did_you_mean(title, names)}")
+    return read_arms(storage, name, int(wanted) if wanted else known[name][-1])
+
+
+def read_arms(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
+    """One generation of a sweep that is known to be in `storage`."""
+    import optuna
+
+    prefix = f"{name}@{generation}/"
+    full_names = [full for full in study_names(storage) if full.startswith(prefix)]
+    arms = [arm for full in full_names if "/" not in (arm := full.removeprefix(prefix))]
+    studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
+    first = next(iter(studies.values()))
+    spec = spec_of(first)
+    ordered = [arm for arm in spec.all_arms if arm in studies]
+    trials = {arm: records(studies[arm], arm) for arm in ordered}
+    confirmed = {}
+    for arm in ordered:
+        best = best_of(trials[arm], spec.objective.direction)
+        if best and (full := confirmation_name(prefix + arm, best)) in full_names:
+            confirmed[arm] = records(optuna.load_study(study_name=full, storage=storage), arm)
+    notes = {arm: studies[arm].user_attrs for arm in ordered}
+    return SweepRecord(
+        name,
+        generation,
+        spec,
+        trials,
+        parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
+        validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
+        confirmed=confirmed,
+        plugins=first.user_attrs.get("plugins", {}),
+        trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
+        initial_loss=notes[ordered[0]].get("initial_loss"),
+    )
+
+
+def create(storage: BaseStorage, name: str, spec: Sweep) -> Study:
+    """The study `name`, made where it is missing, continued with the sweep file `spec`."""
+    import optuna
+
+    study = optuna.create_study(
+        storage=storage, study_name=name, direction=spec.objective.direction, load_if_exists=True
+    )
+    study.set_user_attr("spec", spec.to_tree())
+    return study
+
+
+def spec_of(study: Study) -> Sweep:
+    """The sweep file that a study was last continued with. Its plugins are loaded only where the sampler or the pruner
+    is theirs: what a sweep found can be read without them."""
+    tree = study.user_attrs["spec"]
+    try:
+        return Sweep.model_validate(tree)
+    except ValidationError:
+        return Sweep.from_tree(tree, f"the stored sweep {study.study_name}")
+
+
+def records(study: Study, arm: str) -> list[TrialRecord]:
+    """The trials of a study; of one that was interrupted and continued only the last attempt."""
+    return [record(trial, arm) for trial in attempts(study)]
+
+
+def attempts(study: Study) -> list[FrozenTrial]:
+    """The trials of a study without those that a later one continues."""
+    frozen = study.get_trials(deepcopy=False)
+    continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
+    return [trial for trial in frozen if trial.number not in continued]
+
+
+def number_of(trial: FrozenTrial | Trial) -> int:
+    """The number that a trial is known by, in MLflow and in the report: its place among the trials of its arm."""
+    return int(trial.user_attrs.get("number", trial.number))
+
+
+def record(trial: FrozenTrial, arm: str) -> TrialRecord:
+    """A trial of Optuna in our words."""
+    notes = trial.user_attrs
+    value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
+    return TrialRecord(
+        arm=arm,
+        number=number_of(trial),
+        status=status(trial),
+        params={**trial.system_attrs.get("fixed_params", {}), **trial.params},
+        value=value,
+        metrics=notes.get("metrics", {}),
+        curve=dict(sorted(trial.intermediate_values.items())),
+        step=notes.get("step", max(trial.intermediate_values, default=0)),
+        seconds=notes.get("seconds"),
+        run_id=notes.get("run_id"),
+        reason=notes.get("reason", ""),
+        items_per_update=notes.get("items_per_update", 1),
+        facts=notes.get("facts", {}),
+        costs=notes.get("costs", {}),
+    )
+
+
+def status(trial: FrozenTrial) -> str:
+    """One of STATUSES. A trial whose process is gone is interrupted, whatever the storage says."""
+    state = trial.state.name
+    if state == "RUNNING":
+        return "interrupted" if is_orphan(trial) else "running"
+    if state == "WAITING":
+        return "interrupted" if "continues" in trial.user_attrs else "waiting"
+    return str(trial.user_attrs.get("status", {"COMPLETE": "completed", "PRUNED": "pruned"}.get(state, "failed")))
+
+
+# ---------------------------------------------------------------------------------------------------- owners
+
+
+def owner() -> dict[str, Any]:
+    """This process, in a form that another process can ask after: host, pid and the time it started."""
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def is_orphan(trial: FrozenTrial) -> bool:
+    """Whether a running trial's process was on this machine and is gone."""
+    who = trial.user_attrs.get("owner")
+    if not isinstance(who, Mapping) or who.get("host") != socket.gethostname():
+        return False
+    return who.get("started") != _started(int(who["pid"]))
+
+
+def beat(study: Study, trial: FrozenTrial | Trial) -> None:
+    """A sign of life of a running trial, that machines which cannot see its process go by."""
+    if has_heartbeats(study):
+        study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
+
+
+def stale(study: Study) -> list[FrozenTrial]:
+    """The trials of other machines that gave no sign of life for minutes; they are failed now, to be tried again."""
+    import optuna
+
+    if not has_heartbeats(study):
+        return []
+    gone = set(study._storage._get_stale_trial_ids(study._study_id))  # type: ignore[attr-defined]
+    if gone:
+        optuna.storages.fail_stale_trials(study)
+    return [t for t in study.get_trials(deepcopy=False) if t._trial_id in gone and t.state.name == "FAIL"]
+
+
+def has_heartbeats(study: Study) -> bool:
+    """Whether the storage of a study keeps them; one in memory, which no other process sees, does not."""
+    from optuna.storages._heartbeat import is_heartbeat_enabled
+
+    return is_heartbeat_enabled(study._storage)
+
+
+@contextlib.contextmanager
+def exclusive(storage: BaseStorage) -> Iterator[None]:
+    """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
+    asked for. The lock goes with the process that holds it. Raises StoreError after two minutes of waiting."""
+    from filelock import FileLock, Timeout
+
+    database: Any = getattr(storage, "_backend", storage)  # of a study it is behind a cache
+    url = getattr(database, "url", "")
+    file = sqlite_file(url)
+    if not url or url.endswith(":memory:"):
+        yield
+    elif file is not None:
+        try:
+            with FileLock(f"{file}.asking", timeout=LOCKED):
+                yield
+        except Timeout:
+            raise StoreError(f"Another process holds {file}.asking for two minutes. Stop it, or wait.") from None
+    else:
+        with server_lock(database.engine, ASKING):
+            yield
+
+
+def _started(pid: int) -> str | None:
+    """What tells a process from a later one of the same pid; None where there is no such process."""
+    with contextlib.suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    if Path("/proc/self").exists():
+        return None
+    try:  # no /proc: the pid alone has to do
+        os.kill(pid, 0)
+    except OSError:
+        return None
+    return "alive"
+
+
+@contextlib.contextmanager
+def storage_errors(url: str) -> Iterator[None]:
+    """Turns a storage that fails in the middle of a sweep into a StoreError that says what to do."""
+    import optuna
+    import sqlalchemy.exc
+
+    try:
+        yield
+    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
+        text = shortened(error.__cause__ or error)
+        raise StoreError(
+            f"The Optuna storage {redacted(url)} failed: {text} "
+            "Finished trials are safe; run the same command again once it answers."
+        ) from None

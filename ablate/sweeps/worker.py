@@ -1,0 +1,281 @@
+"""Where trials are trained: processes, forked from a server that has everything imported, that train one trial after
+another and talk through a pipe. In a group of ranks it is a thread of rank 0, which leads the other ranks.
+
+Messages to the sweep:
+    ("started", run_id, updates made before, their validations)
+    ("waiting", for what)    ("progress", updates, loss)    ("validation", updates, metrics)
+    ("done", result)    ("failed", reason, traceback)    ("away", message: a disk is full or a server is gone)
+    ("lost", message: other ranks of the group are gone)
+and from it: (experiment, place) to begin; "go" or "prune" in answer to a validation, "stop" at any time. A sweep that
+is gone counts as "stop".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any
+
+from ablate import tracking
+from ablate.config.errors import StoreError
+from ablate.config.formatting import duration
+from ablate.distributed import ranks
+from ablate.distributed.slurm import STOPPING
+from ablate.tracking.client import environ
+
+if TYPE_CHECKING:
+    from multiprocessing.context import ForkServerContext
+
+    from ablate.config.merging import Tree
+    from ablate.training.train import Place
+
+AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def share(workers: int) -> int:
+    """The threads of one of `workers` processes that compute side by side."""
+    return max(1, cores() // workers)
+
+
+def devices(slot: int, workers: int) -> str | None:
+    """CUDA_VISIBLE_DEVICES for the worker `slot` of `workers`: its share of the GPUs, or one that it shares where there
+    are fewer GPUs than workers; None where there are none."""
+    import torch
+
+    known = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = known.split(",") if known else [str(i) for i in range(torch.cuda.device_count())]
+    if not visible or not torch.cuda.is_available():
+        return None
+    each = len(visible) // workers
+    return ",".join(visible[slot * each : (slot + 1) * each]) if each else visible[slot % len(visible)]
+
+
+def start_server(threads: int) -> ForkServerContext:
+    """The context whose processes are forked from a preloaded server; each computes on `threads` threads.
+
+    The server ignores Ctrl-C and SIGTERM, which reach the whole process group: the sweep alone answers them, and the
+    server ends when the sweep does.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["ablate.sweeps.preload"])
+    with environ(dict.fromkeys(_THREADS, str(threads))), signals(signal.SIG_IGN):
+        from multiprocessing import forkserver
+
+        forkserver.ensure_running()
+    return context
+
+
+class Worker:
+    """A process that trains one trial after another; it ends where one fails, for what that leaves behind is unknown.
+
+    Args:
+        context: of `start_server`.
+        threads: that it computes on.
+        devices: CUDA_VISIBLE_DEVICES; None: as it is.
+    """
+
+    LIFE = 20
+    """Trials until it is replaced by a new one, so that what a library forgets to free stays small."""
+
+    def __init__(self, context: ForkServerContext, threads: int, devices: str | None = None) -> None:
+        self.connection, theirs = context.Pipe()
+        here = (os.getcwd(), {**os.environ, **({"CUDA_VISIBLE_DEVICES": devices} if devices else {})})
+        self.process = context.Process(target=work, args=(theirs, threads, *here), daemon=False)
+        with _no_main():
+            self.process.start()
+        theirs.close()
+        self.trials = 0
+
+    def begin(self, experiment: Tree, place: Place) -> None:
+        """Has it train the next trial. Raises OSError where it has ended."""
+        self.connection.send((experiment, place))
+        self.trials += 1
+
+    @property
+    def lasts(self) -> bool:
+        """Whether it may train another trial."""
+        return self.trials < self.LIFE
+
+    def dismiss(self) -> None:
+        """Lets it end, which it does when it has nothing to train."""
+        self.connection.close()
+        self.process.join(5)
+
+    def kill(self) -> None:
+        """Ends it wherever it is."""
+        self.process.kill()
+
+    def how_it_ended(self) -> str:
+        """For one that has ended without a word."""
+        self.process.join(5)
+        code = self.process.exitcode
+        return f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
+
+
+class Here:
+    """A worker whose trial the ranks of this group train: in a thread, while the main thread goes on with the sweep."""
+
+    lasts = False
+
+    def __init__(self, threads: int) -> None:
+        self.connection, self._theirs = multiprocessing.Pipe()
+        self.threads = threads
+
+    def begin(self, experiment: Tree, place: Place) -> None:
+        """Trains it, as soon as one that the sweep has given up has stopped at its next update."""
+        for earlier in threading.enumerate():
+            if earlier.name == self.__class__.__name__:
+                earlier.join()
+        arguments = (self._theirs, experiment, place, self.threads)
+        threading.Thread(target=_trial_and_close, args=arguments, name=self.__class__.__name__, daemon=True).start()
+
+    def dismiss(self) -> None:
+        """Closes our end of the pipe."""
+        self.connection.close()
+
+    def kill(self) -> None:
+        """A thread cannot be; it ends with the process."""
+
+    def how_it_ended(self) -> str:
+        """A thread says so itself, unless Python ends."""
+        return "its thread ended"
+
+
+def work(connection: Connection, threads: int, folder: str, environment: Mapping[str, str]) -> None:
+    """The life of a worker's process, in the current directory and the environment of the sweep."""
+    told: list[int] = []
+    for number in STOPPING:  # Ctrl-C reaches the sweep, which asks us to stop; another signal may be for us alone
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else lambda number, frame: told.append(number))
+    os.chdir(folder)  # multiprocessing starts in that of its own import
+    os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
+    with contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
+        while (given := connection.recv()) != "stop" and trial(connection, given[0], given[1], threads, told):
+            _free()
+
+
+def _free() -> None:
+    """Gives back what the trial before held: Lightning ties its model into cycles, and torch keeps a GPU's memory."""
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+
+
+def _trial_and_close(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
+    with connection:
+        trial(connection, experiment, place, threads)
+
+
+def trial(connection: Connection, experiment: Tree, place: Place, threads: int, told: Sequence[int] = ()) -> bool:
+    """Runs it, and says through the pipe how it goes. Signals that it is `told` stop it as the sweep does. False where
+    that ended in an error."""
+    import torch
+
+    from ablate.experiment.tree import Experiment
+    from ablate.training.procedures import run
+    from ablate.training.train import Hooks, reason_of
+
+    torch.set_num_threads(threads)
+    stopped = False
+
+    def send(*message: Any) -> None:
+        nonlocal stopped
+        try:
+            connection.send(message)
+        except OSError:
+            stopped = True
+
+    def asked_to_stop() -> bool:
+        nonlocal stopped
+        try:
+            if connection.poll():
+                stopped = connection.recv() == "stop" or stopped
+        except (EOFError, OSError):
+            stopped = True
+        return stopped or bool(told)
+
+    def decide(step: int, metrics: Mapping[str, float]) -> bool:
+        nonlocal stopped
+        send("validation", step, dict(metrics))
+        try:
+            answer = connection.recv()
+        except (EOFError, OSError):
+            answer = "stop"
+        stopped = stopped or answer == "stop"
+        return answer != "prune"
+
+    hooks = Hooks(
+        started=lambda run_id, text, before: send("started", run_id, before.updates, dict(before.validations)),
+        progress=lambda step, loss: send("progress", step, loss),
+        decide=decide,
+        asked_to_stop=asked_to_stop,
+    )
+    try:
+        await_store(lambda text: send("waiting", text), asked_to_stop)
+        result = run(Experiment.from_mapping(experiment), place, hooks)
+        send("done", result)
+        return True
+    except ranks.Lost as error:
+        send("lost", str(error))
+    except StoreError as error:
+        send("away", str(error))
+    except Exception as error:
+        send("failed", reason_of(error), traceback.format_exc())
+    return False
+
+
+def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) -> None:
+    """Returns when MLflow answers; a server that is away is waited for, `AWAY` seconds. Raises StoreError."""
+    deadline = time.monotonic() + AWAY
+    while True:
+        try:
+            tracking.ask()
+            return
+        except StoreError as error:
+            if not tracking.is_remote() or time.monotonic() > deadline or asked_to_stop():
+                raise
+            note(f"{error} It is waited for, up to {duration(AWAY)}.")
+        time.sleep(1)
+
+
+@contextlib.contextmanager
+def signals(handler: Any) -> Iterator[None]:
+    """`handler` answers Ctrl-C, SIGTERM and SIGUSR1 within."""
+    try:
+        before = {number: signal.signal(number, handler) for number in STOPPING}
+    except ValueError:  # not the main thread, as in some notebooks
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _no_main() -> Iterator[None]:
+    """Keeps multiprocessing from running the caller's script again in the trial, which needs nothing of it: so a script
+    that calls `sweep(...)` needs no `if __name__ == "__main__"`."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

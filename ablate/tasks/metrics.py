@@ -1,0 +1,39 @@
+"""The metrics that a validation reports, by task: known without the LightningModules, whose import takes seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from ablate.experiment.tree import Experiment
+
+
+class Reports(NamedTuple):
+    """What a task measures."""
+
+    own: tuple[str, ...]
+    """Of the validation set: val/NAME."""
+    further: tuple[str, ...]
+    """Of each further validation set: val/SET/NAME."""
+
+
+REPORTS = {
+    "language_modeling": Reports(("loss", "perplexity", "bits_per_byte"), ("loss", "perplexity", "bits_per_byte")),
+    "image_classification": Reports(("loss", "accuracy", "accuracy_top5"), ("loss",)),
+}
+"""By the name of the task."""
+
+
+def reported(experiment: Experiment) -> list[str]:
+    """The metrics of a validation of `experiment`, which a sweep can compare."""
+    if experiment.align:
+        return experiment.align.reported
+    own, further = REPORTS[experiment.data.task]
+    names = [f"val/{name}" for name in own]
+    names += [f"val/{part}/{name}" for part in experiment.data.val_names for name in further]
+    return names if experiment.trainer.ema_decay is None else [*names, *map(averaged, names)]
+
+
+def averaged(metric: str) -> str:
+    """What a metric is called that is measured with the average of the weights."""
+    return metric.replace("val/", "val/ema/", 1)

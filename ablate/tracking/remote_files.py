@@ -1,0 +1,128 @@
+"""Files in object stores and elsewhere (`s3://`, `gs://`, `https://`, ...), by fsspec: fetched into the cache before
+they are read, and copied there when a run is over. Nothing is trained across a network."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ablate.config.errors import DataError, StoreError
+
+
+def is_url(name: str) -> bool:
+    """Whether `name` is an address and no path."""
+    return "://" in name
+
+
+def local(names: Sequence[str], cache: Path) -> list[str]:
+    """`names`, with what the addresses among them, or their globs, name as files in the cache. Raises DataError."""
+    found: list[str] = []
+    for name in names:
+        found += map(str, fetched(name, cache)) if is_url(name) else [name]
+    return found
+
+
+def fetched(url: str, cache: Path) -> list[Path]:
+    """The files at `url`, which may be a glob, in the cache, sorted by their addresses. One that is there is fetched
+    again where it has changed. Raises DataError."""
+    system, path = _opened(url)
+    with _reading(url):
+        names = sorted(system.glob(path)) if glob.has_magic(path) else [path]
+        files = [name for name in names if system.isfile(name)]
+        if not files and system.isdir(path):
+            raise DataError(f"{url} is a folder. Name its files, for instance by a glob: {url.rstrip('/')}/*.jsonl")
+    if not files:
+        raise DataError(f"There is no file {url}")
+    return [_kept(system, url, {name: Path(name).name}, cache) / Path(name).name for name in files]
+
+
+def fetched_checkpoint(url: str, name: str, cache: Path) -> Path:
+    """The checkpoint at `url`, a file or a folder of shards, or the one called `name` in the folder `url`. Raises
+    DataError."""
+    system, path = _opened(url)
+    with _reading(url):
+        if system.isfile(path):
+            return _kept(system, url, {path: Path(path).name}, cache) / Path(path).name
+        if not path.endswith(".ckpt"):
+            path = f"{path.rstrip('/')}/{name}"
+        if system.isfile(path):
+            return _kept(system, url, {path: name}, cache) / name
+        shards = {file: f"{Path(path).name}/{file[len(path.rstrip('/')) + 1 :]}" for file in system.find(path)}
+    if not shards:
+        raise DataError(f"There is no checkpoint at {url}")
+    return _kept(system, url, shards, cache) / Path(path).name
+
+
+def copy(files: Mapping[str, Path], url: str) -> None:
+    """Writes `files`, by their names below the folder `url`; folders with all that is in them. What says that a folder
+    is whole comes last. Raises StoreError."""
+    try:
+        system, path = _opened(url)
+        for name, source in files.items():
+            inner = [p for p in source.rglob("*") if p.is_file()] if source.is_dir() else [source]
+            for file in sorted(inner, key=lambda p: (p.name.startswith("sums-"), p)):
+                target = f"{path.rstrip('/')}/{name}" + (f"/{file.relative_to(source)}" if file != source else "")
+                system.makedirs(target.rpartition("/")[0], exist_ok=True)
+                system.put_file(str(file), target)
+    except Exception as error:  # each file system has errors of its own
+        raise StoreError(f"Nothing can be copied to {url}: {_reason(error)}") from None
+
+
+def check(url: str) -> None:
+    """Raises DataError where there is no way to `url`: of an unknown kind, or its package is not installed."""
+    _opened(url)
+
+
+# ---------------------------------------------------------------------------------------------------- of fsspec
+
+
+def _opened(url: str) -> tuple[Any, str]:
+    """fsspec's file system, and the path on it. Raises DataError."""
+    import fsspec
+
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:  # says which package to install
+        raise DataError(f"{url} cannot be reached: {error}") from None
+    except ValueError:
+        text = "file, s3, gs, az, https and what else fsspec knows"
+        raise DataError(f"{url} is of an unknown kind. Accepted: {text}.") from None
+    return system, path
+
+
+@contextlib.contextmanager
+def _reading(url: str) -> Iterator[None]:
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # each file system has errors of its own
+        raise DataError(f"{url} cannot be read: {_reason(error)}") from None
+
+
+def _reason(error: BaseException) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _kept(system: Any, url: str, files: Mapping[str, str], cache: Path) -> Path:
+    """The folder of the cache with `files` (path there -> name here), fetched unless it has them as they are now."""
+    from filelock import FileLock
+
+    with _reading(url):
+        stamps = [f"{system.unstrip_protocol(name)} {system.ukey(name)} {system.size(name)}" for name in sorted(files)]
+        folder = cache / "remote" / hashlib.sha256("\n".join(stamps).encode()).hexdigest()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{folder}.lock"):
+            if not folder.exists():
+                part = folder.with_suffix(".part")
+                for path, name in files.items():
+                    (part / name).parent.mkdir(parents=True, exist_ok=True)
+                    system.get_file(path, str(part / name))
+                os.replace(part, folder)
+    return folder

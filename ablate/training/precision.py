@@ -1,0 +1,108 @@
+"""The fast mode: bfloat16 autocast and torch.compile, chosen where they pay.
+
+`auto` depends on the size of the model, the number of updates and the machine, and not on the placement, so that all
+arms of a comparison run in the same arithmetic. The choice and its reason are tags of the run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from ablate.distributed import ranks
+
+if TYPE_CHECKING:
+    from ablate.data import Corpus
+    from ablate.experiment.tree import Experiment
+    from ablate.tasks.base import Compiled
+
+# Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
+# (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.
+BF16_WIDTH = 256
+COMPILE_SECONDS = 40  # a first compilation on two cores
+SAVED = 0.15  # the least share of a run's time that compiling saves
+CPU_FLOPS, GPU_FLOPS = 4e10, 5e13  # of one core and of one device, at what small models reach
+
+
+@dataclass(frozen=True)
+class Speed:
+    """The arithmetic of a run: Lightning's `precision`, whether model and loss are compiled, and with CUDA graphs, and
+    why."""
+
+    precision: str
+    compile: Compiled
+    why: str
+
+
+def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
+    """What `trainer.precision` and `trainer.compile` come to for this run on this machine."""
+    config = experiment.trainer
+    precision, why_precision = str(config.precision), "as set"
+    if config.precision == "auto":
+        precision, why_precision = _precision(experiment.model.hidden)
+    compiled: Compiled
+    if config.compile == "auto":
+        compiled, why_compiled = _compile(experiment, corpus)
+    else:
+        compiled, why_compiled = config.compile, "as set"
+    if compiled == "reduce-overhead" and not torch.cuda.is_available():
+        compiled, why_compiled = True, "as set, without CUDA graphs: there is no GPU"
+    how = "CUDA graphs" if compiled == "reduce-overhead" else "compiled" if compiled else "eager"
+    words = f"{precision} ({why_precision}), {how} ({why_compiled})"
+    if compiled:
+        _share_compilations()
+    return Speed(precision, compiled, words)
+
+
+def _precision(width: int) -> tuple[str, str]:
+    if torch.cuda.is_available():
+        if torch.cuda.is_bf16_supported():
+            return "bf16-mixed", "the GPU has it"
+        return "32-true", "the GPU has no bfloat16"
+    if not tiles():
+        return "32-true", "the CPU has no AMX tiles for bfloat16"
+    if width < BF16_WIDTH:
+        return "32-true", f"bfloat16 pays from a width of {BF16_WIDTH}"
+    return "bf16-mixed", "the CPU has AMX tiles"
+
+
+def tiles() -> bool:
+    """Whether the CPU multiplies bfloat16 matrices in tiles (AMX)."""
+    supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return bool(supported and supported())
+
+
+def _compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
+    if not torch.cuda.is_available() and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
+        return False, "there is no C++ compiler"
+    seconds = estimated_seconds(experiment, corpus)
+    saved = round(seconds * SAVED)
+    if saved <= COMPILE_SECONDS:
+        return False, "the run is too short to repay compiling"
+    return True, f"saves an estimated {saved} s or more"
+
+
+def estimated_seconds(experiment: Experiment, corpus: Corpus) -> float:
+    """A rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token or patch, and the
+    attention."""
+    with torch.device("meta"):
+        model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+    weights = sum(p.weight.numel() for p in model.projections() if p.role != "embedding")
+    patches = corpus.shape[0]
+    if len(corpus.shape) == 3:
+        patches = 1 + corpus.shape[1] * corpus.shape[2] // getattr(experiment.model, "patch_size", 1) ** 2
+    attention = 12 * experiment.model.layers * experiment.model.hidden * patches
+    flops = (6 * weights + attention) * patches * experiment.trainer.batch_size * experiment.trainer.max_steps
+    one = GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
+    return flops / (one * ranks.world_size())
+
+
+def _share_compilations() -> None:
+    """Keeps compiled programs in the user's cache, where the other trials of a sweep and later sweeps find them."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))

@@ -1,0 +1,143 @@
+"""A trained model: that of a checkpoint, found by the run's id or by its path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ablate import tracking
+from ablate.config.errors import AblateError, ConfigError, did_you_mean
+from ablate.config.yaml import read_yaml
+from ablate.experiment.tree import Experiment
+from ablate.models import Model
+from ablate.post_training.lora import merged
+from ablate.post_training.warm_start import freeze
+from ablate.tracking.remote_files import fetched_checkpoint, is_url
+from ablate.training.checkpoints import CHECKPOINT, load
+
+EXPORTED = "model.safetensors"  # of an export
+ALIGNED = "hf"  # in the folder of an aligned run: the model as transformers loads it
+PREFIX = "model."  # of the model in the state of a task
+
+
+@dataclass(frozen=True)
+class Source:
+    """A trained model."""
+
+    file: Path
+    experiment: Experiment
+    state: Mapping[str, Tensor]
+    """The weights by the model's own names; where adapters were trained (`lora`), merged."""
+    step: int
+    """Updates that it was trained for; 0 where that is not known, of an export."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The MLflow run whose checkpoint it is, where it lies in the store as those of runs do."""
+        folder = self.file.absolute().parent
+        return folder.name if folder.parent == tracking.store_path() / "runs" else None
+
+    @property
+    def inputs(self) -> tuple[int, tuple[int, ...]]:
+        """(classes, shape of one input), as the weights have them."""
+        if "embed_tokens.weight" in self.state:
+            return len(self.state["embed_tokens.weight"]), (getattr(self.experiment.data, "seq_len", 0),)
+        patches = self.state["vit.patch_embed.proj.weight"]
+        side = int((self.state["vit.pos_embed"].shape[1] - 1) ** 0.5) * patches.shape[-1]
+        return len(self.state["vit.head.weight"]), (patches.shape[1], side, side)
+
+    def blank(self) -> Model:
+        """The model without its weights, on the meta device."""
+        config = self.experiment
+        with torch.device("meta"):
+            return config.model.build(config.norm, config.init, *self.inputs)
+
+    def model(self) -> Model:
+        """The model itself, in evaluation mode."""
+        model = self.blank()
+        model.load_state_dict(dict(self.state), assign=True)
+        return model.eval()
+
+
+def find(given: str, ema: bool = False) -> Source:
+    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder as
+    `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
+    AblateError."""
+    for folder in (Path(given).expanduser(), tracking.store_path() / "runs" / given):
+        if (folder / EXPORTED).is_file():
+            return _exported(folder)
+    file = _file(given)
+    try:
+        content = load(file)
+        tree, step = content["experiment"], int(content["global_step"])
+        experiment = Experiment.from_mapping(tree, source=str(file))
+        weights = _gathered(file, experiment, content) if file.is_dir() else content["state_dict"]
+        average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
+    except (MemoryError, ConfigError):
+        raise
+    except KeyError as error:
+        raise AblateError(f"{file} is no checkpoint of Ablate, or of an earlier version: it has no {error}.") from None
+    except Exception as error:
+        raise AblateError(f"The checkpoint {file} is damaged ({error}). The one before it may be beside it.") from None
+    if ema and average is None:
+        raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
+    own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
+    return _merged(Source(file, experiment, dict(average) if ema else own, step))
+
+
+def _merged(source: Source) -> Source:
+    """`source` without adapters: its weights with what they add."""
+    if source.experiment.lora is None:
+        return source
+    model = source.blank()
+    freeze(model, source.experiment.warm_start)
+    return replace(source, state=merged(model, source.experiment.lora, source.state))
+
+
+def _exported(folder: Path) -> Source:
+    """The model of an exported folder, which has one of the names of a tied matrix alone."""
+    from safetensors.torch import load_file
+
+    try:
+        experiment = Experiment.from_mapping(read_yaml(folder / "config.yaml"), source=str(folder / "config.yaml"))
+        state = load_file(folder / EXPORTED)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise AblateError(f"{folder} cannot be read as an export of Ablate: {error}") from None
+    if getattr(experiment.model, "tie_embeddings", False):
+        state.setdefault("lm_head.weight", state["embed_tokens.weight"])
+    return Source(folder / EXPORTED, experiment, state, 0)
+
+
+def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights of a checkpoint that several ranks have written."""
+    from ablate.parallel import sharded, strategies
+
+    return sharded.weights(
+        folder, strategies.fused_rows(experiment.model, content["tensor_parallel"], strategies.ungrouped)
+    )
+
+
+def _file(given: str) -> Path:
+    """The checkpoint that `given` names."""
+    if is_url(given):
+        return fetched_checkpoint(given, CHECKPOINT, tracking.cache_folder())
+    path = Path(given).expanduser()
+    runs = tracking.store_path() / "runs"
+    places = (path, path / CHECKPOINT, runs / given / CHECKPOINT)
+    found = next((p for p in places if p.is_file() or (p.is_dir() and p.suffix == ".ckpt")), None)
+    if found is None:
+        known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
+        if (runs / given / ALIGNED / "config.json").is_file():  # of a policy there would be the weights beside
+            raise AblateError(f"{given} is a reward model, which gives an answer one number: align.reward takes it.")
+        text = f"{given} is neither a checkpoint nor a run that has one under {runs}."
+        raise AblateError(
+            f"{text}{did_you_mean(given, known)} ablate ui shows the runs; ablate.checkpoint is their tag."
+        )
+    return found

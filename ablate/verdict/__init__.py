@@ -1,0 +1,1 @@
+"""What may be said of the arms of a sweep: intervals, comparisons, findings."""

@@ -1,0 +1,46 @@
+"""`ablate list`: whole words at 80 columns, and a way on where there is nothing."""
+
+import json
+import re
+
+import pytest
+
+from ablate.cli import main
+from ablate.cli.catalogue import catalogue
+
+
+@pytest.fixture
+def listed(store, tmp_path, monkeypatch, capsys):
+    """listed(*words) -> what `ablate list` prints at 80 columns, in a folder without sweeps."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def command(*words):
+        assert main(["list", *words]) == 0
+        return capsys.readouterr().out
+
+    return command
+
+
+@pytest.mark.parametrize("what", ["placements", "norms", "models", "data"])
+def test_at_80_columns_every_word_is_whole(listed, what):
+    text = listed(what)
+    assert all(len(line) <= 80 for line in text.splitlines())
+    for row in catalogue(what):
+        for word in " ".join(f"{v:,}" if isinstance(v, int) else v for v in row.values()).split():
+            assert word in text.split()
+
+
+def test_a_sweep_file_is_listed_with_its_question(listed, tmp_path):
+    (tmp_path / "sweeps").mkdir()
+    file = tmp_path / "sweeps" / "a-sweep-with-a-long-name.yaml"
+    file.write_text("# Which placement suits a model whose description is long?\nname: a-sweep-with-a-long-name\n")
+    text = listed("sweeps")
+    assert re.search(r"^a-sweep-with-a-long-name +sweeps/a-sweep-with-a-long-name\.yaml +no +Which", text, re.MULTILINE)
+
+
+def test_without_sweeps_the_way_to_one_is_said(listed):
+    text = listed("sweeps")
+    assert text.startswith("No sweeps: ")
+    assert "ablate sweep FILE.yaml" in text
+    assert json.loads(listed("sweeps", "--json")) == []

@@ -1,0 +1,320 @@
+"""The command line as a person uses it: what is printed, the exit status, and each wrong input."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+from PIL import Image
+
+from ablate.cli import main
+from ablate.experiment.tree import Experiment
+
+TINY = [
+    "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data=topics", "data.seq_len=32",
+    "data.val_fraction=0.01", "trainer.max_steps=4", "trainer.batch_size=4", "trainer.val_check_interval=2",
+]  # fmt: skip
+
+
+@pytest.fixture
+def ablate(store, tmp_path, monkeypatch, capsys):
+    """ablate(*words) -> (status, stdout, stderr), in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def command(*words):
+        status = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return command
+
+
+def refused(answer, *parts):
+    status, _, err = answer
+    assert status == 2, err
+    assert "Traceback" not in err
+    for part in parts:
+        assert part in err
+    return err
+
+
+# ------------------------------------------------------------------ what works
+
+
+@pytest.mark.parametrize("module", [True, False])
+def test_help_answers_in_under_a_second_and_shows_examples(module):
+    command = [sys.executable, "-m", "ablate"] if module else [os.path.join(os.path.dirname(sys.executable), "ablate")]
+    times = []
+    for _ in range(3):
+        begin = time.perf_counter()
+        done = subprocess.run([*command, "--help"], capture_output=True, text=True)
+        times.append(time.perf_counter() - begin)
+    assert done.returncode == 0
+    assert "examples:" in done.stdout
+    assert min(times) < 1
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys\nfrom ablate.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
+        "print(' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "ablate.cli" in loaded
+    assert not {"torch", "lightning", "mlflow", "optuna", "pydantic", "rich"} & loaded
+
+
+@pytest.mark.parametrize("verb", ["train", "sweep", "status", "report", "ui", "list", "config", "schema"])
+def test_each_verb_has_help_with_an_example(verb, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([verb, "--help"])
+    assert stopped.value.code == 0
+    assert f"ablate {verb}" in capsys.readouterr().out.partition("example")[2]
+
+
+def test_train_prints_a_result_as_json(ablate):
+    status, out, _ = ablate("train", *TINY, "--json")
+    result = json.loads(out)
+    assert status == 0
+    assert (result["status"], result["step"]) == ("completed", 4)
+    assert result["metrics"]["val/loss"] > 0
+
+
+def test_options_may_stand_between_settings(ablate):
+    status, out, _ = ablate("train", *TINY[:5], "--json", *TINY[5:])
+    assert (status, json.loads(out)["step"]) == (0, 4)
+
+
+@pytest.mark.parametrize("words", [["train", "--jsn"], ["status", "demo", "more"], ["sweep", "s.yaml", "--worker=x"]])
+def test_options_that_do_not_exist(words, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_what_is_missing_is_named(ablate, capsys):
+    with pytest.raises(SystemExit):
+        main(["list"])
+    missing = "{placements,norms,models,data,sweeps}"
+    assert capsys.readouterr().err.endswith(f"the following arguments are required: {missing}\n")
+    refused(ablate("sweep"), "expected the sweep file, FILE.yaml, or --all --dry-run")
+    refused(ablate("sweep", "--all"), "--all: goes with --dry-run")
+    refused(ablate("sweep", "x.yaml", "--scale-model"), "--scale-model: shrinks the model by the factor of --scale")
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "much"])
+def test_a_scale_out_of_range_is_refused(share, capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "x.yaml", "--scale", share])
+    assert f"must be a number above 0 and at most 1, given {share}" in capsys.readouterr().err
+
+
+def test_all_files_are_planned_without_their_data_and_a_broken_one_stops_no_other(ablate, tmp_path):
+    refused(ablate("sweep", "--all", "--dry-run"), "there is no YAML file in sweeps/")
+    folder = tmp_path / "sweeps"
+    folder.mkdir()
+    away = {"kind": "text", "files": ["nowhere/*.txt"], "tokenizer": "gpt2"}
+    tree = {"name": "b", "experiment": {"data": away}, "search": {"optimizer.lr": [1e-3]}, "sampler": "grid"}
+    (folder / "b.yaml").write_text(yaml.safe_dump({**tree, "sizes": {"9m": {"model": "llama-9m"}, "tiny": None}}))
+    assert ablate("sweep", "--all", "--dry-run")[0] == 0
+    (folder / "a.yaml").write_text("name: a\nexperiment: {trainer: {max_step: 3}}\n")
+    status, out, err = ablate("sweep", "--all", "--dry-run", "--scale", "0.5", "trainer.batch_size=8")
+    assert status == 2
+    assert "sweeps/a.yaml" in err
+    assert "experiment.trainer.max_step: unknown key" in err
+    assert "sweep b-9m-scale0.5: " in out
+    assert "sweep b-tiny-scale0.5: " in out
+    assert "text files=['nowhere/*.txt'] tokenizer=gpt2 (needed, and not looked for)" in out
+    assert "150 updates = 307,200 tokens" in out
+    assert "Not the full setting (--scale 0.5 and further settings)" in out
+
+
+def test_config_given_back_is_the_identical_experiment(ablate, tmp_path):
+    words = ["norm=mix", "norm.alpha=0.5", "optimizer.lr=1e-3", "model=vit-digits"]
+    _, first, _ = ablate("config", *words)
+    (tmp_path / "again.yaml").write_text(first)
+    assert ablate("config", "again.yaml")[1] == first
+    assert Experiment.load(tmp_path / "again.yaml").norm.alpha == 0.5
+
+
+def test_a_sweep_from_the_file_to_the_report(ablate, tmp_path):
+    settings = dict(word.split("=") for word in TINY)
+    tree = {
+        "name": "quick",
+        "experiment": {key: yaml.safe_load(value) for key, value in settings.items()},
+        "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+        "search": {"optimizer.lr": [1.0e-3, 1.0e-2]},
+        "sampler": "grid",
+    }
+    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(tree))
+    status, plan, _ = ablate("sweep", "quick.yaml", "--dry-run")
+    assert status == 0
+    assert "arm post: 2 trials of 4 updates = 512 tokens each" in plan
+    assert "4 trials, 2,048 tokens" in plan
+    status, out, err = ablate("sweep", "quick.yaml", "--workers", "2")
+    assert status == 0, err
+    assert "[4/4]" in out
+    assert "learning_rate.png" in out
+    assert "not evidence" in " ".join(out.split())
+    _, told, _ = ablate("status")
+    assert "quick" in told
+    assert "post" in told
+    _, text, _ = ablate("report", "quick", "--json")
+    report = json.loads(text)
+    best = {arm: report["arms"][arm]["best"]["value"] for arm in ("pre", "post")}
+    values = {arm: [t["value"] for t in report["trials"] if t["arm"] == arm] for arm in best}
+    assert best == {arm: min(found) for arm, found in values.items()}
+    assert all(os.path.exists(file) for file in report["figures"])
+    _, listed, _ = ablate("list", "sweeps")
+    assert "quick" in listed
+
+
+@pytest.mark.parametrize(
+    ("what", "some"),
+    [("placements", "deepnorm"), ("norms", "rmsnorm"), ("models", "llama-7b"), ("data", "image_folder")],
+)
+def test_list_prints_tables_and_json(ablate, what, some):
+    assert some in ablate("list", what)[1]
+    assert some in [next(iter(row.values())) for row in json.loads(ablate("list", what, "--json")[1])]
+
+
+def test_schema_describes_experiments_and_sweeps(ablate):
+    experiment, sweep = (json.loads(ablate("schema", *flag)[1]) for flag in ([], ["--sweep"]))
+    assert "norm" in experiment["properties"]
+    assert "arms" in sweep["properties"]
+
+
+def test_python_m_ablate_is_the_same_command():
+    done = subprocess.run([sys.executable, "-m", "ablate", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout.strip() == __import__("ablate").__version__
+
+
+# ------------------------------------------------------------------ what is wrong
+
+
+def test_all_mistakes_of_a_configuration_are_told_at_once(ablate):
+    err = refused(
+        ablate("train", "optimizer.lrr=1", "norm=mix", "norm.alpha=1.5", "model=lama-9m", "trainer.max_steps=many"),
+        "4 problems",
+        "optimizer.lrr: unknown key. Did you mean optimizer.lr?",
+        "norm.alpha: must be less than or equal to 1 (given: 1.5)",
+        "Did you mean llama-9m?",
+        "trainer.max_steps: must be a whole number",
+    )
+    assert len(err.splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["norm=prre"], ["norm", "unknown placement 'prre'", "Did you mean pre?"]),
+        (["norm.layer=rms"], ["unknown norm layer 'rms'", "rmsnorm"]),
+        (["model=vit", "data=topics"], ["data.kind", "Accepted: digits, image_folder"]),
+        (["optimizer.lr=fast"], ["optimizer.lr: must be a number"]),
+        (["max_steps"], ["expected FILE.yaml or key=value, given 'max_steps'"]),
+        (["absent.yaml"], ["there is no file absent.yaml"]),
+        (["data=text"], ["data: needs", "files", "dataset"]),
+    ],
+)
+def test_wrong_settings(ablate, words, parts):
+    refused(ablate("train", *words), *parts)
+
+
+def test_a_missing_data_file(ablate):
+    refused(ablate("train", "data=text", "data.files=absent.txt"), "absent.txt")
+
+
+def test_an_empty_corpus(ablate, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    refused(ablate("train", "data=text", "data.files=empty.txt"), "empty.txt", "empty")
+
+
+def test_a_corpus_shorter_than_one_window(ablate, tmp_path):
+    (tmp_path / "short.txt").write_text("too short")
+    refused(ablate("train", "data=text", "data.files=short.txt"), "Too little data", "seq_len=256")
+
+
+def test_a_file_that_is_not_utf8(ablate, tmp_path):
+    (tmp_path / "latin.txt").write_bytes(b"first line\ncaf\xe9 au lait\n")
+    refused(ablate("train", "data=text", "data.files=latin.txt"), "latin.txt:2", "UTF-8")
+
+
+def picture(file, size=(8, 8)):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, "red").save(file)
+
+
+def test_an_image_folder_with_one_class(ablate, tmp_path):
+    picture(tmp_path / "images" / "cat" / "1.png")
+    refused(ablate("train", "model=vit-digits", "data=image_folder", "data.root=images"), "only the class 'cat'")
+
+
+def test_a_broken_image(ablate, tmp_path):
+    for name in ("cat", "dog"):
+        for i in range(3):
+            picture(tmp_path / "images" / name / f"{i}.png")
+    (tmp_path / "images" / "dog" / "1.png").write_bytes(b"\x89PNG not really")
+    refused(ablate("train", "model=vit-digits", "data=image_folder", "data.root=images"), "dog/1.png")
+
+
+def test_a_store_that_cannot_be_written(ablate, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ABLATE_STORE", str(tmp_path / "file" / "mlruns"))
+    refused(ablate("train", *TINY), "cannot be written", "ABLATE_STORE")
+
+
+def test_a_tracking_server_that_is_away(ablate, monkeypatch):
+    from ablate import tracking
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@127.0.0.1:9")
+    tracking.client.cache_clear()
+    begin = time.monotonic()
+    err = refused(ablate("train", *TINY), "127.0.0.1:9", "MLFLOW_TRACKING_URI")
+    assert "secret" not in err
+    assert time.monotonic() - begin < 30
+
+
+def test_a_damaged_database(ablate, store):
+    from ablate import tracking
+
+    (store / "mlflow.db").write_bytes(b"this is no database" * 500)
+    tracking.client.cache_clear()
+    refused(ablate("train", *TINY), "mlflow.db", "damaged")
+
+
+@pytest.mark.parametrize("verb", ["report", "status"])
+def test_an_unknown_sweep(ablate, verb):
+    refused(ablate(verb, "nosuch"), "No sweep is called 'nosuch'", "none yet")
+
+
+def test_a_search_space_with_a_path_that_does_not_exist(ablate, tmp_path):
+    (tmp_path / "s.yaml").write_text("name: s\nsearch: {optimizer.rate: [1, 2], norm.alpha: [0.5]}\n")
+    refused(
+        ablate("sweep", "s.yaml"),
+        "search.optimizer.rate: unknown key",
+        "search.norm.alpha: unknown key",
+        "norm.kind mix",
+    )
+
+
+def test_a_sweep_file_with_a_mistake_in_yaml(ablate, tmp_path):
+    (tmp_path / "s.yaml").write_text("name: [s\n")
+    refused(ablate("sweep", "s.yaml"), "s.yaml:2:1: expected ',' or ']'")
+
+
+@pytest.mark.parametrize(("verb", "status"), [("status", 0), ("sweep", 141)])
+def test_a_reader_that_has_gone_is_no_failed_trial(verb, status, monkeypatch):
+    """Nothing is lost where it only looked; a sweep was cut short."""
+
+    def gone(given):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(f"ablate.cli._{verb}", gone)
+    monkeypatch.setattr("os.dup2", lambda *_: None)
+    assert main([verb, *(["any.yaml"] if verb == "sweep" else [])]) == status

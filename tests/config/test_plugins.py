@@ -1,0 +1,325 @@
+"""Kinds from outside the package: what CONTRIBUTING says works as written, and each thing that can be wrong."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from ablate import tracking
+from ablate.cli import main
+from ablate.config import plugins
+from ablate.config.errors import AblateError, ConfigError, SweepError
+from ablate.config.merging import merge
+from ablate.config.schema import json_schema
+from ablate.experiment.tree import Experiment
+from ablate.norms import norm_layers, placements
+from ablate.sweeps import run
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import read_sweep
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    (ablate \w+ .*)$", TEXT, flags=re.MULTILINE)
+
+
+def block(language):
+    return re.search(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL).group(1)
+
+
+EXAMPLE = block("python")
+
+
+@pytest.fixture
+def folder(registries, store, tmp_path, monkeypatch):
+    """A folder with the files of CONTRIBUTING, the current one."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_norm.py").write_text(EXAMPLE)
+    (tmp_path / "my_sweep.yaml").write_text(block("yaml"))
+    return tmp_path
+
+
+def load(*mappings):
+    return Experiment.from_mapping({"plugins": ["my_norm.py"]}, *mappings)
+
+
+def refused(folder, text, file="broken.py"):
+    """What is said of a plugin with this `text`."""
+    (folder / file).write_text(text)
+    with pytest.raises(ConfigError) as error:
+        Experiment.from_mapping({"plugins": [file]})
+    (problem,) = error.value.problems
+    assert problem.path == "plugins"
+    return problem.message
+
+
+# ------------------------------------------------------------------ what CONTRIBUTING says
+
+
+def test_the_commands_of_contributing_do_what_it_says(folder, capsys):
+    answers = {}
+    for command in COMMANDS:
+        words, _, file = command.partition(" > ")
+        assert main(shlex.split(words)[1:]) == 0, (command, capsys.readouterr().err)
+        answers[words.split()[1] + str(len(answers))] = out = capsys.readouterr().out
+        if file:
+            (folder / file).write_text(out)
+    assert [name[:-1] for name in answers] == [
+        "list", "list", "train", "train", "config", "schema", "sweep", "report",
+    ]  # fmt: skip
+    assert "x + factor f(N(x))" in answers["list0"]
+    assert "meanabs" in answers["list1"]
+    assert "completed" in answers["train2"]
+    assert "accuracy" in answers["train3"]
+    again = Experiment.load(folder / "my_experiment.yaml")
+    assert (again.norm.kind, again.norm.first.kind, again.plugins) == ("mix", "damped", ("my_norm.py",))
+    assert "damped" in json.loads((folder / "ablate-schema.json").read_text())["$defs"]["placement"]["anyOf"][0]["enum"]
+    record = read_sweep("my-sweep")
+    assert {arm: [t.status for t in trials] for arm, trials in record.trials.items()} == {
+        arm: ["completed"] * 2 for arm in ("pre", "damped", "meanabs")
+    }
+    for run_id in [*record.parents.values(), *(t.run_id for trials in record.trials.values() for t in trials)]:
+        copy = tracking.client().download_artifacts(run_id, "my_norm.py")
+        assert Path(copy).read_text() == EXAMPLE
+
+
+def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
+    """The entry point of CONTRIBUTING, in a process of its own that finds the package on its path."""
+    site = tmp_path / "site"
+    info = site / "my_norms-1.2.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-norms\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(
+        re.sub(r'project\.entry-points\."(.*)"', r"\1", block("toml")).replace('"', "")
+    )
+    (site / "my_norms").mkdir()
+    (site / "my_norms" / "__init__.py").touch()
+    (site / "my_norms" / "placements.py").write_text(EXAMPLE)
+
+    def ablate(*words):
+        environment = {**os.environ, "PYTHONPATH": str(site)}
+        command = [sys.executable, "-m", "ablate", *words]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=400)
+
+    assert "damped" in ablate("list", "placements").stdout
+    assert '"damped"' in ablate("schema").stdout
+    tree = {key: value for key, value in yaml.safe_load(block("yaml")).items() if key != "plugins"}
+    tree["arms"] = {"meanabs": tree["arms"]["meanabs"]}
+    (tmp_path / "installed.yaml").write_text(yaml.safe_dump(tree))
+    done = ablate("sweep", "installed.yaml")
+    assert done.returncode == 0, done.stderr
+    trials = read_sweep("my-sweep").trials["meanabs"]
+    assert [t.status for t in trials] == ["completed", "completed"]
+    assert tracking.client().get_run(trials[0].run_id).data.tags["version.my-norms"] == "1.2"
+    (site / "my_norms" / "placements.py").write_text("import no_such_module\n")
+    broken = ablate("config")
+    assert broken.returncode == 2
+    assert "Traceback" not in broken.stderr
+    assert "my-norms 1.2" in broken.stderr
+    assert "No module named 'no_such_module'" in broken.stderr
+
+
+# ------------------------------------------------------------------ the setting
+
+
+def test_it_is_loaded_before_its_kinds_are_looked_up(folder):
+    experiment = load({"norm": "damped", "norm.factor": 2})
+    assert experiment.norm.factor == 2.0
+    assert Experiment.from_mapping(experiment.to_tree()) == experiment
+    assert Experiment.model_validate(experiment.to_tree()) == experiment
+    assert Experiment.load(None, {"norm": "damped", "plugins": "my_norm.py"}).norm.kind == "damped"
+    with pytest.raises(ConfigError, match=r"norm\.factr: unknown key. Did you mean norm\.factor\?"):
+        load({"norm": "damped", "norm.factr": 2})
+
+
+def test_direct_validation_loads_it_too(folder):
+    assert Experiment.model_validate({"norm": "damped", "plugins": "my_norm.py"}).plugins == ("my_norm.py",)
+
+
+def test_plugins_add_up(folder):
+    (folder / "other.py").write_text(EXAMPLE.replace('"damped"', '"other"').replace('"meanabs"', '"otherabs"'))
+    experiment = load({"norm": "damped"}, {"plugins": "other.py", "norm.layer": "otherabs"})
+    assert experiment.plugins == ("my_norm.py", "other.py")
+    assert merge(Experiment, {"plugins": "a.py"}, {"plugins": ["b.py", "a.py"]})["plugins"] == ["a.py", "b.py"]
+
+
+def test_the_same_file_is_loaded_once_under_all_its_names(folder):
+    load()
+    before = placements["damped"]
+    (folder / "link.py").symlink_to("my_norm.py")
+    load({"plugins": [str(folder / "my_norm.py"), "./my_norm.py", "link.py"]})
+    assert placements["damped"] is before
+    assert sys.modules[before.__module__].Damped is before
+
+
+def test_a_file_that_changed_is_loaded_anew(folder):
+    load()
+    (folder / "my_norm.py").write_text(EXAMPLE.replace("Damped", "Renamed").replace('"meanabs"', '"l1"'))
+    load()
+    assert placements["damped"].__name__ == "Renamed"
+    assert "l1" in norm_layers
+    assert "meanabs" not in norm_layers
+
+
+@pytest.mark.parametrize("given", [3, [3], {"a": 1}, None])
+def test_what_is_no_file_name_is_told(folder, given):
+    with pytest.raises(ConfigError, match=r"plugins(\.0)?: must be"):
+        Experiment.from_mapping({"plugins": given})
+
+
+def test_the_schema_knows_the_setting():
+    assert "plugins" in json_schema()["properties"]
+    assert "plugins" in json_schema(Sweep)["properties"]
+
+
+def test_nothing_is_left_of_it():
+    assert "damped" not in placements
+
+
+# ------------------------------------------------------------------ what is wrong with a file
+
+
+def test_a_missing_file(folder):
+    with pytest.raises(ConfigError, match=r"plugins: there is no file my_nrm\.py in .*Did you mean my_norm\.py\?"):
+        Experiment.from_mapping({"plugins": ["my_nrm.py"]})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import os\ndef f(:\n", r"^broken\.py, line 2: SyntaxError: "),
+        ("import os\n\n1 / 0\n", r"^broken\.py, line 3: ZeroDivisionError: division by zero$"),
+        ("def f():\n    raise KeyError\nf()\n", r"^broken\.py, line 2: KeyError: no message$"),
+        ("import json\njson.loads('{')\n", r"^broken\.py, line 2: JSONDecodeError: "),
+        ("import sys\nsys.exit('no')\n", r"^broken\.py, line 2: SystemExit: no$"),
+        ("import no_such_module\n", r"line 1: ModuleNotFoundError: No module named 'no_such_module'"),
+        ("x = 1\n", "registers nothing. .*@placements.register"),
+        (EXAMPLE.replace("@norm_layers.register", "1 / 0"), "ZeroDivisionError"),
+        (
+            EXAMPLE.replace('"damped"', '"post"'),
+            "placement 'post' is already registered by ablate.norms.placements.Post",
+        ),
+    ],
+)
+def test_a_broken_file(folder, text, message):
+    assert re.search(message, refused(folder, text))
+    assert "damped" not in placements
+    (folder / "broken.py").write_text(EXAMPLE)
+    assert Experiment.from_mapping({"plugins": ["broken.py"], "norm": "damped"}).norm.kind == "damped"
+
+
+def test_a_file_that_is_no_text(folder):
+    (folder / "binary.py").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match=r"binary\.py cannot be read"):
+        Experiment.from_mapping({"plugins": ["binary.py", "."]})
+
+
+def test_two_files_with_the_same_kind(folder):
+    load()
+    message = refused(folder, EXAMPLE, "second.py")
+    assert re.match(
+        r"second\.py, line \d+: ValueError: placement 'damped' is already registered by Damped in ", message
+    )
+    assert message.endswith("/my_norm.py")
+    assert load({"norm": "damped"}).norm.kind == "damped"
+
+
+def test_the_command_line_tells_all_broken_files_at_once(folder, capsys):
+    (folder / "one.py").write_text("x = 1\n")
+    (folder / "two.py").write_text("1 / 0\n")
+    for words in (["train"], ["config"], ["list", "norms"], ["schema"]):
+        assert main([*words, "plugins=[one.py, two.py]"]) == 2
+        told = capsys.readouterr().err
+        assert told.startswith(f"ablate {words[0]}: 2 problems")
+        assert "Traceback" not in told
+    assert main(["list", "norms", "plugin=one.py"]) == 2
+    assert "plugin: unknown key. Accepted: plugins" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------ runs and sweeps go on with the same file only
+
+
+def test_an_interrupted_run_is_resumed_with_the_file_that_it_began_with(folder, tiny_settings):
+    experiment = load(tiny_settings, {"norm": "damped"})
+    steps = []
+    hooks = Hooks(decide=lambda step, metrics: steps.append(step) or True, asked_to_stop=lambda: bool(steps))
+    stopped = train(experiment, hooks=hooks)
+    assert stopped.status == "interrupted"
+    assert stored_experiment(stopped.run_id, {}) == experiment
+    (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
+    with pytest.raises(AblateError, match="A plugin has changed since run"):
+        stored_experiment(stopped.run_id, {})
+    copy = tracking.client().download_artifacts(stopped.run_id, "my_norm.py")
+    (folder / "my_norm.py").write_text(Path(copy).read_text())
+    done = train(stored_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
+    assert (done.status, done.step) == ("completed", 12)
+
+
+@pytest.fixture
+def spec(folder, tiny_settings):
+    """A sweep with one arm and two trials, its plugin in the base experiment."""
+    return Sweep.from_tree(
+        {
+            "name": "own",
+            "experiment": {**tiny_settings, "plugins": "my_norm.py"},
+            "arms": {"damped": {"norm": "damped"}},
+            "search": {"optimizer.lr": [1e-3, 1e-2]},
+            "sampler": "grid",
+        }
+    )
+
+
+def test_a_sweep_goes_on_with_the_file_that_it_began_with(folder, spec, capsys):
+    run.sweep(spec, console=Console(quiet=True))
+    assert main(["status", "own"]) == 0
+    (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
+    with pytest.raises(SweepError, match=r"my_norm\.py: SHA-256 [0-9a-f]{64} -> [0-9a-f]{64}\nPut it back"):
+        run.sweep(spec, console=Console(quiet=True))
+    fresh = run.sweep(spec, fresh=True, console=Console(quiet=True))
+    assert fresh.title == "own@2"
+    (folder / "my_norm.py").unlink()
+    assert main(["status", "own"]) == 0
+    assert main(["report", "own"]) == 0
+
+
+def test_a_file_that_changes_while_a_sweep_runs_stops_it(folder, spec, monkeypatch):
+    ask = run.ArmTrials.ask
+
+    def edit_then_ask(arm):
+        (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
+        return ask(arm)
+
+    monkeypatch.setattr(run.ArmTrials, "ask", edit_then_ask)
+    with pytest.raises(SweepError, match="A plugin was changed while own runs"):
+        run.sweep(spec, workers=2, console=Console(quiet=True))
+
+
+def test_a_sweep_takes_plugins_at_its_top_in_its_experiment_in_an_arm_and_on_the_command_line(folder):
+    tree = {"name": "own", "search": {"optimizer.lr": [1e-3]}, "arms": {"a": {"norm": "damped"}}}
+    file = folder / "own.yaml"
+    for more in ({"plugins": "my_norm.py"}, {"experiment": {"plugins": ["my_norm.py"]}}):
+        file.write_text(yaml.safe_dump({**tree, **more}))
+        spec = Sweep.load(file, {"norm.layer": "meanabs"})
+        assert spec.plugin_files == spec.base("a").plugins == ("my_norm.py",)
+        assert Sweep.from_tree(spec.to_tree()) == spec
+    file.write_text(yaml.safe_dump({**tree, "arms": {"a": {"norm": "damped", "plugins": ["my_norm.py"]}}}))
+    assert Sweep.load(file).plugin_files == ("my_norm.py",)
+    file.write_text(yaml.safe_dump(tree))
+    assert Sweep.load(file, {"plugins": "my_norm.py"}).base("a").norm.kind == "damped"
+    with pytest.raises(ConfigError, match=r"plugins: there is no file none\.py"):
+        Sweep.load(file, {"plugins": "none.py"})
+
+
+def test_copies_keep_their_place_beside_the_configuration(folder):
+    (folder / "norms").mkdir()
+    (folder / "my_norm.py").rename(folder / "norms" / "my_norm.py")
+    assert plugins.copies(["norms/my_norm.py"]) == {"norms/my_norm.py": EXAMPLE}
+    assert plugins.copies([f"../{folder.name}/norms/my_norm.py"]) == {f"{folder.name}/norms/my_norm.py": EXAMPLE}

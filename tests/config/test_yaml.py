@@ -1,0 +1,132 @@
+"""YAML files and `key=value` words: which values they give, and what is said about those that cannot be read."""
+
+import pytest
+
+from ablate.config.errors import ConfigError
+from ablate.config.yaml import file_and_overrides, parse_overrides, parse_yaml
+from ablate.experiment.tree import Experiment
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1E3", 1000.0),
+        ("-2.5e+4", -25000.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("12", 12),
+        ("1_000", 1000),
+        ("0.25", 0.25),
+        ("true", True),
+        ("null", None),
+        ("", None),
+        ("1e", "1e"),
+        ("e5", "e5"),
+        ("llama-71m", "llama-71m"),
+        ("1.2.3", "1.2.3"),
+        ("2024-13-45", "2024-13-45"),  # PyYAML's own rule makes a date of it, or fails
+        ("1:30.5", "1:30.5"),  # PyYAML's own rule makes 90.5 of it
+        ("[1e-3, a]", [0.001, "a"]),
+        ("{low: 1e-4}", {"low": 0.0001}),
+        ("'1e-3'", "1e-3"),
+    ],
+)
+def test_numbers(text, value):
+    found = parse_yaml(text, "text")
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_overrides_from_the_command_line():
+    words = ["model=llama-9m", "norm=mix", "norm.alpha=0.5", "optimizer.lr=1e-3", "trainer.compile=false", "seed=3"]
+    found = parse_overrides(words)
+    assert found == {
+        "model": "llama-9m",
+        "norm": "mix",
+        "norm.alpha": 0.5,
+        "optimizer.lr": 0.001,
+        "trainer.compile": False,
+        "seed": 3,
+    }
+    assert list(parse_overrides(["norm={kind: mix, alpha: 1e-1}"]).values()) == [{"kind": "mix", "alpha": 0.1}]
+    assert parse_overrides(["data.root=a=b"]) == {"data.root": "a=b"}
+
+
+@pytest.mark.parametrize("word", ["norm", "=3", "--norm"])
+def test_a_word_that_is_no_override(word):
+    with pytest.raises(ConfigError, match="expected key=value, given"):
+        parse_overrides([word])
+
+
+def test_all_words_that_cannot_be_read_are_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse_overrides(["norm=[1", "seed=3", "foo", "base.yaml", "data.root=\0"])
+    assert str(caught.value).splitlines() == [
+        "4 problems in the command line:",
+        "  norm: not a YAML value: expected ',' or ']', but got the end (while parsing a flow sequence) (given: '[1')",
+        "  expected key=value, given 'foo'",
+        "  expected key=value, given 'base.yaml'; a file comes first",
+        "  data.root: not a YAML value: the character '\\x00' is not allowed in YAML (given: '\\x00')",
+    ]
+
+
+def test_a_file_may_stand_before_the_settings(tmp_path):
+    bare = tmp_path / "bare"
+    bare.touch()
+    assert file_and_overrides(["base.yaml", "seed=3"]) == ("base.yaml", {"seed": 3})
+    assert file_and_overrides([str(bare)]) == (str(bare), {})
+    assert file_and_overrides(["seed=3"]) == (None, {"seed": 3})
+    assert file_and_overrides([]) == (None, {})
+    with pytest.raises(ConfigError, match=r"expected FILE.yaml or key=value, given 'foo'"):
+        file_and_overrides(["foo", "seed=3"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\nnorm: a: b\n", "s.yaml:2:8: mapping values are not allowed here"),
+        ("norm: [1\n", "s.yaml:2:1: expected ',' or ']', but got the end (while parsing a flow sequence)"),
+        ("a: 1\nb: \0", "s.yaml:2:4: the character '\\x00' is not allowed in YAML"),
+        ("a: !own 1", "s.yaml:1:4: could not determine a constructor for the tag '!own'"),
+        ("a: *b", "s.yaml:1:4: found undefined alias 'b'"),
+        ("a: 0b_", "s.yaml: cannot be read: invalid literal for int() with base 2: ''"),
+        ("[" * 5000, "s.yaml: nested too deeply"),
+    ],
+)
+def test_a_mistake_in_yaml_is_told_with_its_place(text, message):
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text, "s.yaml")
+    assert str(caught.value) == f"1 problem in s.yaml:\n  {message}"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"norm: [1\n", r"bad\.yaml:2:1: expected"),
+        (b"- a\n", "expected key: value lines, found list"),
+        (b"5\n", "expected key: value lines, found int"),
+        (b"norm: \xff\n", "is not UTF-8"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path, content, message):
+    file = tmp_path / "bad.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        Experiment.load(file)
+    assert str(file) in str(caught.value)
+
+
+def test_a_missing_file_names_one_that_is_there(tmp_path):
+    (tmp_path / "baseline.yaml").touch()
+    with pytest.raises(ConfigError, match=r"there is no file .*base_line\.yaml\. Did you mean baseline\.yaml\?"):
+        Experiment.load(tmp_path / "base_line.yaml")
+    with pytest.raises(ConfigError, match=r"there is no file"):
+        Experiment.load(tmp_path / "nowhere" / "base.yaml")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Experiment.load(tmp_path)
+
+
+def test_a_key_that_stands_twice_is_refused():
+    with pytest.raises(ConfigError, match=r"s\.yaml:3:3: the key 'pre' stands twice"):
+        parse_yaml("arms:\n  pre: {norm: pre}\n  pre: {norm: post}\n", "s.yaml")

@@ -1,0 +1,106 @@
+"""Preference pairs: the formats that they come in, and what is refused."""
+
+import json
+
+import pytest
+
+from ablate.config.errors import DataError
+from ablate.data import IGNORED, Preferences
+from ablate.data.conversations.objects import objects
+from ablate.data.conversations.preferences import Pair, pairs
+from ablate.data.conversations.turns import TEMPLATES
+
+
+def said(role, text):
+    return {"role": role, "content": text}
+
+
+FORMATS = {
+    "texts": {"prompt": "2+2?", "chosen": "4", "rejected": "5"},
+    "UltraFeedback": {
+        "prompt": "2+2?",
+        "chosen": [said("user", "2+2?"), said("assistant", "4")],
+        "rejected": [said("user", "2+2?"), said("assistant", "5")],
+    },
+    "a chat and two messages": {
+        "conversations": [{"from": "human", "value": "2+2?"}],
+        "chosen": {"from": "gpt", "value": "4"},
+        "rejected": {"from": "gpt", "value": "5"},
+    },
+}
+
+
+@pytest.fixture
+def load(tmp_path):
+    def build(*rows):
+        (tmp_path / "pairs.json").write_text(json.dumps(rows))
+        source = objects([str(tmp_path / "pairs.json")], None, None, "", None, tmp_path)
+        return pairs(source, TEMPLATES["plain"], source.name)
+
+    return build
+
+
+@pytest.mark.parametrize("row", FORMATS.values(), ids=list(FORMATS))
+def test_every_format_gives_the_same_pair(load, row):
+    assert load(row, row) == [Pair("2+2?\n", "4", "5")] * 2
+
+
+def test_earlier_answers_stand_before_the_last_question(load):
+    before = [said("system", "Brief."), said("user", "hi"), said("assistant", "hello"), said("user", "2+2?")]
+    row = {"messages": before, "chosen": "4", "rejected": "5"}
+    assert load(row, row)[0].prompt == "Brief.\n\nhi\nhello\n\n2+2?\n"
+
+
+def test_a_folder_that_datasets_loads(tmp_path):
+    (tmp_path / "set").mkdir()
+    lines = "".join(json.dumps(FORMATS["UltraFeedback"]) + "\n" for _ in range(3))
+    (tmp_path / "set" / "train.jsonl").write_text(lines)
+    corpus = Preferences(dataset=str(tmp_path / "set"), template="plain", val_fraction=0.4).load(tmp_path)
+    assert corpus.learnt.items == [Pair("2+2?\n", "4", "5")] * 2
+    assert corpus.held.items == [Pair("2+2?\n", "4", "5")]
+
+
+def test_the_corpus_knows_what_pairs_take_and_trains_on_the_chosen_answers(tmp_path):
+    rows = [{"prompt": "ab", "chosen": "c" * n, "rejected": "defg"} for n in range(1, 11)]
+    (tmp_path / "pairs.json").write_text(json.dumps(rows))
+    data = Preferences(files=str(tmp_path / "pairs.json"), template="plain", seq_len=12, val_fraction=0.2)
+    corpus = data.load(tmp_path)
+    assert (len(corpus.learnt), len(corpus.held)) == (8, 2)
+    for part in (corpus.learnt, corpus.held):
+        assert part.prompts.tolist() == [len("ab\n")] * len(part)
+        assert part.longest.tolist() == [3 + max(4, len(pair.chosen)) + 1 for pair in part.items]
+        assert part.fitting(9) == [pair for pair in part.items if len(pair.chosen) <= 5]
+        assert part.fitting(9, answer=6) == part.items
+        assert part.fitting(9, answer=7) == []
+    inputs, targets = corpus.train.__getitems__([0])
+    chosen = corpus.learnt.items[0].chosen
+    answer = targets[targets != IGNORED].tolist()
+    assert bytes(answer[:-1]).decode() == chosen
+    assert answer[-1] == 0
+    assert bytes(inputs[0, :3].tolist()) == b"ab\n"
+    assert data.load(tmp_path).fingerprint == corpus.fingerprint
+
+
+def test_a_corpus_of_pairs_that_do_not_fit_is_refused(tmp_path):
+    (tmp_path / "pairs.json").write_text(json.dumps([FORMATS["texts"]] * 3))
+    with pytest.raises(DataError, match=r"No prompt of .*pairs.json leaves room for an answer within seq_len=4"):
+        Preferences(files=str(tmp_path / "pairs.json"), seq_len=4).load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"prompt": "a", "chosen": "b"}, r"entry 1: no column 'rejected'. Columns: 'prompt', 'chosen'. A pair has"),
+        ({"chosen": "a", "rejected": "b", "promt": "c"}, r"entry 1: no question. .* Did you mean promt\?"),
+        (
+            {"prompt": "a", "chosen": 4, "rejected": "b"},
+            r"'chosen' is neither a text nor a message nor a chat but a num",
+        ),
+        ({"prompt": "a", "chosen": [said("user", "b")], "rejected": "b"}, r"'chosen' does not end with an answer"),
+        ({"messages": [said("assistant", "b")], "chosen": "a", "rejected": "b"}, r"does not end with a message of the"),
+        (FORMATS["texts"], r"pairs.json has 1 preference pairs; at least 2"),
+    ],
+)
+def test_what_is_wrong_is_told(load, row, text):
+    with pytest.raises(DataError, match=text):
+        load(row)

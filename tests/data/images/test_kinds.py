@@ -1,0 +1,279 @@
+"""Images: digits, folders, decoding, and what is said about broken ones."""
+
+import copy
+import os
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from ablate.config.errors import DataError
+from ablate.data import Digits, ImageFolder
+from ablate.data.images import pixels, source
+from ablate.data.images.pixels import Pixels
+
+PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
+COLOURS = {"blue": (0, 0, 255), "red": (255, 0, 0)}
+
+
+def save(path, colour=(9, 9, 9), size=(8, 8), mode="RGB"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).convert(mode).save(path)
+
+
+def names(dataset):
+    """What messages call the images of a dataset: their paths."""
+    return [dataset.source.name(row) for row in dataset.rows]
+
+
+def square(path, size):
+    """The grey values that a model would see, [size, size, 3]."""
+    image = Pixels(image_size=size, **PLAIN).still()(pixels.decode(path.read_bytes()))
+    return (image * 255).round().permute(1, 2, 0).numpy().astype(int)
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two classes of five images each."""
+    for name, colour in COLOURS.items():
+        for number in range(5):
+            save(tmp_path / "root" / name / f"{number}.png", colour)
+    return tmp_path / "root"
+
+
+def test_digits(cache):
+    corpus = Digits().load(cache)
+    images, labels = corpus.train.__getitems__(range(len(corpus.train)))
+    assert (len(corpus.train), len(corpus.val)) == (1438, 359)
+    assert (images.dtype, images.shape[1:], labels.dtype) == (torch.float32, (1, 8, 8), torch.int64)
+    assert images.mean().item() == pytest.approx(0, abs=1e-4)
+    assert images.std().item() == pytest.approx(1, abs=1e-4)
+    assert sorted(labels.unique().tolist()) == list(range(10))
+    assert (corpus.classes, corpus.shape, corpus.bytes_per_token) == (10, (1, 8, 8), None)
+    assert corpus.train.class_names == tuple("0123456789")
+    image, label = corpus.val[3]
+    assert image.shape == (1, 8, 8)
+    assert label.shape == ()
+
+
+def test_digits_split_by_its_seed_alone(cache):
+    first, again, other = (Digits(split_seed=seed).load(cache) for seed in (0, 0, 1))
+    assert torch.equal(first.val.images, again.val.images)
+    assert not torch.equal(first.val.images, other.val.images)
+    assert first.fingerprint == other.fingerprint
+
+
+def test_folder(root, cache):
+    save(root / "red/deeper/9.JPG", COLOURS["red"])
+    (root / "red/notes.txt").touch()
+    (root / "red/._0.png").touch()
+    (root / ".hidden").mkdir()
+    corpus = ImageFolder(root=str(root), image_size=4, val_fraction=0.3).load(cache)
+    assert corpus.train.class_names == corpus.val.class_names == ("blue", "red")
+    assert (len(corpus.train), len(corpus.val), corpus.classes, corpus.shape) == (8, 3, 2, (3, 4, 4))
+    assert not set(names(corpus.train)) & set(names(corpus.val))
+    images, labels = corpus.train.__getitems__(range(8))
+    assert (images.dtype, images.shape, images.is_contiguous()) == (torch.float32, (8, 3, 4, 4), True)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    for path, image, label in zip(names(corpus.train), images, labels, strict=True):
+        name = "red" if "/red/" in path else "blue"
+        assert corpus.train.class_names[label] == name
+        expected = (torch.tensor(COLOURS[name]) / 255 - mean) / std
+        torch.testing.assert_close(image[:, 2, 2], expected, atol=0.02, rtol=0)
+
+
+@pytest.mark.parametrize("validation", ["val", "validation"])
+def test_folder_with_a_validation_set(root, tmp_path, cache, validation):
+    (tmp_path / "both").mkdir()
+    root.rename(tmp_path / "both/train")
+    for name, colour in COLOURS.items():
+        save(tmp_path / "both" / validation / name / "0.webp", colour)
+    corpus = ImageFolder(root=str(tmp_path / "both"), image_size=2, mean=(0, 0, 0), std=(1, 1, 1)).load(cache)
+    assert (len(corpus.train), len(corpus.val)) == (10, 2)
+    assert [label.item() for _, label in corpus.val] == [0, 1]
+    assert all(f"/{validation}/" in path for path in names(corpus.val))
+
+
+def test_train_without_validation_folder_is_split(root, tmp_path, cache):
+    (tmp_path / "both").mkdir()
+    root.rename(tmp_path / "both/train")
+    corpus = ImageFolder(root=str(tmp_path / "both"), val_fraction=0.2).load(cache)
+    assert (len(corpus.train), len(corpus.val)) == (8, 2)
+    below = ImageFolder(root=str(tmp_path / "both/train"), val_fraction=0.2).load(cache)
+    assert below.fingerprint == ImageFolder(root=str(tmp_path / "both/train")).load(tmp_path / "new").fingerprint
+
+
+def test_a_test_set_is_left_alone(root, tmp_path, cache):
+    (tmp_path / "both").mkdir()
+    root.rename(tmp_path / "both/train")
+    config = ImageFolder(root=str(tmp_path / "both"), val_fraction=0.2)
+    before = config.load(cache)
+    assert "test/" not in before.description
+    for name in COLOURS:
+        save(tmp_path / "both/test" / name / "0.png")
+    corpus = config.load(cache)
+    assert (len(corpus.train), len(corpus.val)) == (8, 2)
+    assert all("/both/train/" in path for path in names(corpus.train) + names(corpus.val))
+    assert corpus.description.endswith("2 classes; test/ is left alone")
+    assert corpus.fingerprint == before.fingerprint
+
+
+def test_a_class_may_be_called_train(root, cache):
+    save(root / "train/1.bmp")
+    assert ImageFolder(root=str(root)).load(cache).train.class_names == ("blue", "red", "train")
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "1", "RGBA"])
+def test_every_mode_becomes_rgb(tmp_path, mode):
+    save(tmp_path / "a.png", (255, 255, 255), mode=mode)
+    assert np.array_equal(square(tmp_path / "a.png", 5), np.full((5, 5, 3), 255))
+
+
+@pytest.mark.parametrize(("size", "crop_pct", "interpolation"), [(32, 0.875, "bicubic"), (9, 0.5, "bilinear")])
+def test_evaluation_with_crop_pct_is_resize_then_centre_crop(size, crop_pct, interpolation):
+    """Against Pillow alone."""
+    grey = np.random.default_rng(0).integers(0, 256, (50, 81, 3), np.uint8)
+    image = Image.fromarray(grey)
+    settings = Pixels(image_size=size, crop_pct=crop_pct, interpolation=interpolation)
+    short = int(size / crop_pct)
+    resized = image.resize((int(81 * short / 50), short), Image.Resampling[interpolation.upper()])
+    left, top = round((resized.width - size) / 2), round((resized.height - size) / 2)
+    cut = np.asarray(resized.crop((left, top, left + size, top + size)), np.float32) / 255
+    expected = (cut - np.array(settings.mean, np.float32)) / np.array(settings.std, np.float32)
+    assert np.abs(settings.still()(image).permute(1, 2, 0).numpy() - expected).max() < 1e-5
+
+
+@pytest.mark.parametrize("size", [(128, 64), (64, 128), (64, 64), (8, 4), (32, 32)])
+def test_shorter_side_then_centre(tmp_path, size):
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3), np.uint8)
+    image = Image.fromarray(pixels)
+    image.save(tmp_path / "a.png")
+    scale = 32 / min(size)
+    width, height = round(size[0] * scale), round(size[1] * scale)
+    left, top = (width - 32) // 2, (height - 32) // 2
+    whole = image.resize((width, height), Image.Resampling.BICUBIC).crop((left, top, left + 32, top + 32))
+    assert np.abs(square(tmp_path / "a.png", 32) - np.asarray(whole)).max() <= 2
+
+
+def test_fingerprint(root, cache, tmp_path):
+    def fingerprint(folder):
+        return ImageFolder(root=str(folder), image_size=2).load(cache).fingerprint
+
+    before = fingerprint(root)
+    assert ImageFolder(root=str(root), split_seed=3).load(cache).fingerprint == before
+    moved = root.rename(tmp_path / "moved")
+    assert fingerprint(moved) == before
+    (moved / "red/0.png").rename(moved / "red/00.png")
+    renamed = fingerprint(moved)
+    save(moved / "red/00.png", (254, 0, 0))
+    assert len({before, renamed, fingerprint(moved)}) == 3
+
+
+def test_images_are_checked_once(root, cache, monkeypatch):
+    config = ImageFolder(root=str(root), image_size=2)
+    before = config.load(cache).fingerprint
+    calls = []
+    look = source._look
+    monkeypatch.setattr(source, "_look", lambda *given: calls.append(given) or look(*given))
+    assert config.load(cache).fingerprint == before
+    assert not calls
+    os.utime(root / "red/0.png", ns=(1, 1))
+    assert config.load(cache).fingerprint == before
+    assert len(calls) == 10
+
+
+def test_a_check_can_be_left_out_and_then_training_names_the_broken_image(root, cache, monkeypatch, capsys):
+    whole = ImageFolder(root=str(root), image_size=2).load(cache).fingerprint
+    monkeypatch.setattr("ablate.data.progress.AFTER", -1.0)
+    assert ImageFolder(root=str(root), image_size=2, check=False).load(cache).fingerprint == whole
+    assert capsys.readouterr().err == "hashing, once for all runs: 10 of 10 images\n"
+    (root / "red/1.png").write_bytes((root / "red/1.png").read_bytes()[:50])
+    corpus = ImageFolder(root=str(root), image_size=2, check=False).load(cache)
+    assert corpus.fingerprint != whole
+    where = next((d, i) for d in (corpus.train, corpus.val) for i, name in enumerate(names(d)) if "red/1" in name)
+    with pytest.raises(DataError, match=r"The image /.*red/1.png cannot be decoded: "):
+        where[0][where[1]]
+    fails(root, cache, "1 image cannot be decoded")
+
+
+def test_datasets_can_be_pickled(root, cache):
+    train = ImageFolder(root=str(root), image_size=2).load(cache).train
+    assert torch.equal(copy.deepcopy(train)[1][0], train[1][0])
+
+
+def fails(root, cache, match):
+    with pytest.raises(DataError, match=match) as caught:
+        ImageFolder(root=str(root)).load(cache)
+    return str(caught.value)
+
+
+def test_missing_root(tmp_path, cache):
+    fails(tmp_path / "nowhere", cache, "no folder /.*/nowhere")
+    (tmp_path / "file").touch()
+    fails(tmp_path / "file", cache, "no folder /.*/file, only a file")
+
+
+def test_root_without_classes(tmp_path, cache):
+    save(tmp_path / "root/1.png")
+    fails(tmp_path / "root", cache, r"root has no folders. Expected one for each class: .*root/CLASS/\*.jpg")
+
+
+def test_one_class(tmp_path, cache):
+    save(tmp_path / "root/cat/1.png")
+    fails(tmp_path / "root", cache, "root has only the class 'cat'")
+
+
+def test_class_without_images(root, cache):
+    (root / "green").mkdir()
+    (root / "white").mkdir()
+    (root / "white/a.gif").touch()
+    fails(root, cache, "No images in .*root for: green, white. Accepted: .jpg, .jpeg, .png, .webp, .bmp.")
+
+
+def test_broken_images(root, cache):
+    content = (root / "red/1.png").read_bytes()
+    (root / "red/1.png").write_bytes(content[:50])
+    message = fails(root, cache, r"1 image cannot be decoded:\n  /.*/red/1.png: .+")
+    assert message == fails(root, cache, "1 image")
+    (root / "red/2.png").write_bytes(b"GIF89a?")
+    (root / "blue/3.png").write_bytes(b"")
+    message = fails(root, cache, "3 images")
+    assert re.search("blue/3.png: empty\n.*red/1.png: .*\n.*red/2.png: ", message)
+    for path in root.glob("*/*.png"):
+        path.write_text("no image")
+    message = fails(root, cache, "10 images cannot be decoded")
+    assert message.count(": not an image") == 5
+    assert message.endswith("  ...")
+
+
+def test_image_that_breaks_after_the_check(root, cache):
+    train = ImageFolder(root=str(root)).load(cache).train
+    for path in names(train):
+        os.unlink(path)
+    with pytest.raises(DataError, match=r"The image /.*\.png cannot be decoded: No such file"):
+        train[0]
+
+
+def test_different_classes(root, tmp_path, cache):
+    (tmp_path / "both").mkdir()
+    root.rename(tmp_path / "both/train")
+    for name in ("blue", "redd"):
+        save(tmp_path / "both/val" / name / "0.png")
+    message = fails(
+        tmp_path / "both", cache, "different classes. .*/val lacks red. .*/train lacks redd. Did you mean red"
+    )
+    assert "blue" not in message
+
+
+def test_too_few_images_for_a_split_is_said_before_decoding(tmp_path, cache):
+    save(tmp_path / "root/a/1.png")
+    save(tmp_path / "root/b/1.png")
+    corpus = ImageFolder(root=str(tmp_path / "root")).load(cache)
+    assert (len(corpus.train), len(corpus.val)) == (1, 1)

@@ -1,0 +1,316 @@
+"""Text from files to windows: content by hand, fingerprints, the cache."""
+
+import copy
+import hashlib
+import json
+import multiprocessing
+import os
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tokenizers
+import torch
+from pydantic import ValidationError
+
+from ablate.config.errors import DataError
+from ablate.data import Text, Topics, data_kinds
+from ablate.data.text import tokens as tokens_module
+from ablate.data.text.documents import Piece, read_file
+from ablate.data.text.sources import files_source
+from ablate.data.text.tokenizers import load_tokenizer
+from ablate.data.text.tokens import cached_tokens, dtype_for
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tmp_path / "cache"
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+def stream_of(corpus, seq_len):
+    """The token stream up to the last window, put together again from both sides of the split."""
+    windows = {}
+    for dataset in (corpus.train, corpus.val):
+        inputs, targets = dataset.__getitems__(range(len(dataset)))
+        assert inputs.dtype == targets.dtype == torch.int64
+        assert inputs.shape == targets.shape == (len(dataset), seq_len)
+        assert inputs.is_contiguous()
+        assert targets.is_contiguous()
+        assert torch.equal(inputs[:, 1:], targets[:, :-1])
+        windows |= dict(zip(dataset.numbers.tolist(), torch.cat([inputs, targets[:, -1:]], 1).tolist(), strict=True))
+    return [token for number in sorted(windows) for token in windows[number]]
+
+
+def test_topics(cache):
+    from pydoc_data.topics import topics
+
+    corpus = Topics(seq_len=64).load(cache)
+    raw = b"".join(topics[name].encode() + b"\0" for name in sorted(topics))
+    assert bytes(stream_of(corpus, 64)) == raw[: len(raw) // 65 * 65]
+    assert corpus.fingerprint == hashlib.sha256(raw).hexdigest()
+    assert (corpus.classes, corpus.shape, corpus.bytes_per_token) == (256, (64,), 1.0)
+    assert corpus.description == (
+        f"topics: {len(raw):,} bytes, {len(corpus.train):,} training and {len(corpus.val):,} validation windows of 64"
+    )
+    assert abs(len(corpus.val) / (len(raw) // 65) - 0.05) < 1e-3
+    assert not cache.exists()
+    with pytest.raises(DataError, match=f"topics has {len(raw):,} tokens.* need 2,000,002 with seq_len=1000000"):
+        Topics(seq_len=1000000).load(cache)
+
+
+def test_windows_against_the_raw_files(tmp_path, cache):
+    one = write(tmp_path / "1.txt", "Grüße\nfrom\r\nhere" * 5)
+    two = write(tmp_path / "2.md", b"\xef\xbb\xbfa file with a byte order mark")
+    lines = ['{"text": "first\\n", "id": 1}', "", '{"id": 2, "text": ""}', '{"text": "\\u00e9"}']
+    three = write(tmp_path / "3.jsonl", "\n".join(lines))
+    corpus = Text(files=(one, two, three), seq_len=6).load(cache)
+    raw = ("Grüße\nfrom\r\nhere" * 5 + "\0a file with a byte order mark\0first\n\0é\0").encode()
+    assert bytes(stream_of(corpus, 6)) == raw[: len(raw) // 7 * 7]
+    assert corpus.description.startswith(f"text: {len(raw)} tokens (bytes) of 4 documents, ")
+    inputs, target = corpus.val[0]
+    start = corpus.val.numbers[0] * 7
+    assert bytes(inputs.tolist()) == raw[start : start + 6]
+    assert bytes(target.tolist()) == raw[start + 1 : start + 7]
+
+
+def test_parquet(tmp_path, cache):
+    texts = ["eins", "", "zwei", "drei" * 20]
+    columns = {"body": pa.array(texts).dictionary_encode(), "large": pa.array(texts, pa.large_string())}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    for column in columns:
+        corpus = Text(files=str(tmp_path / "a.parquet"), column=column, seq_len=8).load(cache)
+        raw = ("eins\0zwei\0" + "drei" * 20 + "\0").encode()
+        assert bytes(stream_of(corpus, 8)) == raw[: len(raw) // 9 * 9]
+
+
+def test_files(tmp_path, cache, monkeypatch):
+    for name in ("b.txt", "a.txt", "deep/er/c.txt", "odd[1].txt"):
+        write(tmp_path / name, name * 20)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def raw(files):
+        stream = bytes(stream_of(Text(files=files, seq_len=1).load(cache), 1))
+        return [part.decode().split(".txt")[0] for part in stream.split(b"\0") if len(part) > 1]
+
+    assert raw("*.txt") == ["a", "b", "odd[1]"]
+    assert raw(("b.txt", "*.txt")) == ["b", "a", "odd[1]"]
+    assert sorted(raw("**/*.txt")) == ["a", "b", "deep/er/c", "odd[1]"]
+    assert raw("~/deep/**/*.txt") == ["deep/er/c"]
+    assert raw("odd[1].txt") == ["odd[1]"]
+    assert data_kinds.validate({"kind": "text", "files": "a.txt"}).files == ("a.txt",)
+    with pytest.raises(ValidationError, match="needs either files or dataset, and none is given"):
+        Text(files=())
+
+
+def test_long_text_is_cut_at_line_ends(tmp_path, monkeypatch):
+    monkeypatch.setattr("ablate.data.text.documents.PIECE", 10)
+    path = tmp_path / "a.txt"
+    write(path, "12345\n" * 3 + "äö\n")
+    pieces = list(read_file(path, "text"))
+    assert pieces == [Piece("12345\n12345\n", 12, False), Piece("12345\näö\n", 11, True)]
+
+
+def test_split_depends_on_its_own_seed_only(tmp_path, cache):
+    file = write(tmp_path / "a.txt", "some text" * 100)
+    first = Text(files=file, seq_len=8).load(cache)
+    again = Text(files=write(tmp_path / "b.txt", "same size" * 100), seq_len=8).load(cache)
+    other = Text(files=file, seq_len=8, split_seed=1).load(cache)
+    assert first.val.numbers.tolist() == again.val.numbers.tolist() != other.val.numbers.tolist()
+    assert not set(first.val.numbers) & set(first.train.numbers)
+
+
+def test_val_files(tmp_path, cache):
+    train = write(tmp_path / "train.txt", "x" * 99)
+    val = write(tmp_path / "val.txt", "y" * 49)
+    corpus = Text(files=train, val_files=val, seq_len=9).load(cache)
+    assert set(corpus.train.__getitems__(range(len(corpus.train)))[0].unique().tolist()) == {ord("x")}
+    assert set(corpus.val.__getitems__(range(len(corpus.val)))[0].unique().tolist()) == {ord("y")}
+    assert (len(corpus.train), len(corpus.val)) == (10, 5)
+    assert corpus.fingerprint != Text(files=train, seq_len=9).load(cache).fingerprint
+    with pytest.raises(DataError, match=r"Both in files and in val_files: .*val.txt"):
+        Text(files=str(tmp_path / "*.txt"), val_files=val).load(cache)
+
+
+def test_fingerprint_is_of_the_contents(tmp_path, cache):
+    def fingerprint(*names, **fields):
+        return Text(files=[str(tmp_path / name) for name in names], seq_len=2, **fields).load(cache).fingerprint
+
+    for name, text in {"a.txt": "first", "b.txt": "second", "copy/c.txt": "first", "d.txt": "firstsecond"}.items():
+        write(tmp_path / name, text)
+    assert fingerprint("a.txt", "b.txt") == fingerprint("copy/c.txt", "b.txt")
+    assert fingerprint("a.txt", "b.txt", split_seed=4, val_fraction=0.5) == fingerprint("a.txt", "b.txt")
+    different = [fingerprint("a.txt", "b.txt"), fingerprint("b.txt", "a.txt"), fingerprint("d.txt")]
+    write(tmp_path / "a.txt", "fIrst")
+    os.utime(tmp_path / "a.txt", ns=(1, 1))
+    different.append(fingerprint("a.txt", "b.txt"))
+    assert len(set(different)) == 4
+
+
+def test_unchanged_files_are_not_read_again(tmp_path, cache, monkeypatch):
+    config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
+    first = config.load(cache)
+    monkeypatch.setattr("ablate.data.files.file_sha256", None)
+    monkeypatch.setattr("ablate.data.text.tokens.file_sha256", None)
+    monkeypatch.setattr("ablate.data.text.sources.read_file", None)
+    assert config.load(cache).fingerprint == first.fingerprint
+    assert Text(files=config.files, seq_len=7).load(cache).train[0][0].shape == (7,)
+
+
+def test_column_and_format_have_tokens_of_their_own(tmp_path, cache):
+    file = write(tmp_path / "a.jsonl", '{"text": "aaaaaaaaaa", "body": "bbbbbbbbbb"}\n')
+    copy = write(tmp_path / "a.txt", '{"text": "aaaaaaaaaa", "body": "bbbbbbbbbb"}\n')
+    corpora = [Text(files=file, seq_len=1), Text(files=file, seq_len=1, column="body"), Text(files=copy, seq_len=1)]
+    streams = [bytes(stream_of(corpus.load(cache), 1)) for corpus in corpora]
+    assert streams[0] == b"a" * 10
+    assert streams[1] == b"b" * 10
+    assert streams[2].startswith(b'{"text')
+
+
+@pytest.fixture
+def words(tmp_path):
+    """A tokenizer of words, one id each, and an end of text."""
+    vocabulary = {word: index for index, word in enumerate(["[UNK]", "cat", "mouse", "elephant", "</s>"])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    return str(tmp_path / "tokenizer.json")
+
+
+def test_tokenizer_end_of_text_and_bytes_per_token(tmp_path, cache, words):
+    train = write(tmp_path / "a.jsonl", '{"text": "cat mouse"}\n{"text": "elephant"}\n' * 10)
+    val = write(tmp_path / "v.txt", "mouse " * 29)
+    corpus = Text(files=train, val_files=val, tokenizer=words, seq_len=4).load(cache)
+    inputs, targets = corpus.train.__getitems__([0, 1])
+    assert torch.cat([inputs, targets[:, -1:]], 1).tolist() == [[1, 2, 4, 3, 4]] * 2
+    assert corpus.classes == 5
+    # 29 words of six bytes, and one for the end; the six windows of five tokens have 24 targets.
+    assert len(corpus.val) == 6
+    assert corpus.bytes_per_token == pytest.approx((29 * 6 + 1) / 30)
+
+
+def test_bytes_per_token_is_of_the_validation_windows(tmp_path, cache, words):
+    documents = ["cat " * 9, "elephant " * 9] * 20
+    file = write(tmp_path / "a.jsonl", "".join(json.dumps({"text": text}) + "\n" for text in documents))
+    corpus = Text(files=file, tokenizer=words, seq_len=9, val_fraction=0.2).load(cache)
+    # Each document is a window: nine words and the end. The first word is not a target.
+    exact = np.mean([(37, 82)[number % 2] * 0.9 / 9 for number in corpus.val.numbers])
+    assert corpus.bytes_per_token == pytest.approx(exact)
+    assert 0 < np.mean(corpus.val.numbers % 2) < 1
+
+
+def test_bytes_of_a_stream(tmp_path, cache, words):
+    path = tmp_path / "a.jsonl"
+    write(path, '{"text": "cat mouse"}\n' * 1000)
+    tokens = cached_tokens(cache, files_source([path], "text", cache), load_tokenizer(words))
+    assert (tokens.count, tokens.documents) == (3000, 1000)
+    assert tokens.ends()[[0, -1]].tolist() == [[3, 10], [3000, 10000]]
+    assert np.allclose(tokens.bytes_at(np.array([0, 1.5, 6, 3000])), [0, 5, 20, 10000])
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")])
+def test_narrowest_type(size, dtype):
+    assert dtype_for(size) == dtype
+
+
+def damage_a_token(path):
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(1, 1))
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+DAMAGES = {
+    "token": ("npy", damage_a_token),
+    "size": ("npy", cut),
+    "empty": ("npy", lambda path: path.write_bytes(b"")),
+    "missing": ("npy", lambda path: path.unlink()),
+    "note": ("json", cut),
+    "note missing": ("json", lambda path: path.unlink()),
+    "note of another file": ("json", lambda path: path.write_text('{"count": 3, "documents": 1, "ends": 1}')),
+    "end": ("ends", damage_a_token),
+    "ends missing": ("ends", lambda path: path.unlink()),
+    "note of nothing": ("json", lambda path: path.write_text("[]")),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_cache_is_rebuilt(tmp_path, cache, damage):
+    config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
+    expected = stream_of(config.load(cache), 4)
+    suffix, harm = DAMAGES[damage]
+    (path,) = (cache / "tokens").glob(f"*.{suffix}")
+    harm(path)
+    assert stream_of(config.load(cache), 4) == expected
+    assert not list((cache / "tokens").glob("*.tmp"))
+
+
+def test_touched_cache_is_compared_once(tmp_path, cache, monkeypatch):
+    config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
+    config.load(cache)
+    (path,) = (cache / "tokens").glob("*.npy")
+    os.utime(path, ns=(1, 1))
+    monkeypatch.setattr(tokens_module, "_build", None)
+    config.load(cache)
+    monkeypatch.setattr(tokens_module, "file_sha256", None)
+    config.load(cache)
+
+
+def test_damaged_fingerprint_is_computed_again(tmp_path, cache):
+    config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
+    expected = config.load(cache).fingerprint
+    (note,) = (cache / "fingerprints").glob("*.json")
+    note.write_text('{"no": "list"')
+    assert config.load(cache).fingerprint == expected
+
+
+def test_nothing_is_left_where_building_fails(tmp_path, cache):
+    config = Text(files=write(tmp_path / "a.jsonl", '{"text": "fine"}\n{"text": 3}\n'), seq_len=1)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"a.jsonl:2"):
+            config.load(cache)
+    assert {path.suffix for path in (cache / "tokens").iterdir()} == {".lock"}
+
+
+def load_and_count(files, cache, barrier, results):
+    built = []
+    build = tokens_module._build
+    tokens_module._build = lambda *args: built.append(1) or build(*args)
+    barrier.wait()
+    corpus = Text(files=files, seq_len=16).load(cache)
+    results.put((len(built), corpus.fingerprint, corpus.val[0][0].tolist()))
+
+
+def test_two_processes_at_once_build_once(tmp_path, cache):
+    files = write(tmp_path / "a.txt", "some text\n" * 20000)
+    context = multiprocessing.get_context("fork")
+    barrier, results = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=load_and_count, args=(files, cache, barrier, results)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    first, second = results.get(timeout=60), results.get(timeout=60)
+    for process in processes:
+        process.join()
+    assert first[0] + second[0] == 1
+    assert first[1:] == second[1:]
+
+
+def test_datasets_can_be_pickled(tmp_path, cache):
+    train = Text(files=write(tmp_path / "a.txt", "text" * 5000), seq_len=4).load(cache).train
+    before = train[3][0].tolist()
+    assert len(pickle.dumps(train)) < 8 * len(train) + 1000
+    assert copy.deepcopy(train)[3][0].tolist() == before
+    with pytest.raises(IndexError):
+        train[len(train)]

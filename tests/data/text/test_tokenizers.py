@@ -1,0 +1,206 @@
+"""Tokenizers by name, and what is said where there is none."""
+
+import io
+
+import huggingface_hub
+import huggingface_hub.constants
+import huggingface_hub.errors
+import numpy as np
+import pytest
+import sentencepiece
+import tokenizers
+
+from ablate.config.errors import DataError
+from ablate.data.text.tokenizers import kept, load_tokenizer
+
+SENTENCES = ["the cat sat on the mat", "a dog and a cat", "the end of the text", "so it goes on and on"] * 5
+
+
+def word_tokenizer(words=("the", "cat", "sat"), end="</s>"):
+    vocabulary = {word: index for index, word in enumerate(["[UNK]", *words, *([end] if end else [])])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return tokenizer
+
+
+def test_bytes():
+    tokenizer = load_tokenizer("bytes")
+    assert [ids.tolist() for ids in tokenizer.encode(["aä", ""])] == [[97, 0xC3, 0xA4], []]
+    assert (tokenizer.vocab_size, tokenizer.end_of_text) == (256, 0)
+
+
+def test_tokenizer_json(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    word_tokenizer().save(str(path))
+    tokenizer = load_tokenizer(str(path))
+    assert [ids.tolist() for ids in tokenizer.encode(["the cat", "", "sat dog"])] == [[1, 2], [], [3, 0]]
+    assert (tokenizer.vocab_size, tokenizer.end_of_text) == (5, 4)
+    assert load_tokenizer(str(tmp_path)).identity == tokenizer.identity
+    word_tokenizer(["the", "sat", "cat"]).save(str(path))
+    assert load_tokenizer(str(path)).identity != tokenizer.identity
+
+
+def test_paths_are_relative_to_the_current_directory_or_to_home(tmp_path, monkeypatch):
+    word_tokenizer().save(str(tmp_path / "words.json"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert load_tokenizer("words.json").vocab_size == load_tokenizer("~/words.json").vocab_size == 5
+
+
+@pytest.mark.parametrize(("end", "found"), [("<|endoftext|>", 2), ("[SEP]", 2), (None, None), ("stop", None)])
+def test_end_of_text(tmp_path, end, found):
+    word_tokenizer(["the"], end).save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path / "tokenizer.json")).end_of_text == found
+
+
+def test_limits_and_special_tokens_of_the_file_are_left_out(tmp_path):
+    tokenizer = word_tokenizer()
+    tokenizer.enable_truncation(2)
+    tokenizer.enable_padding(length=9)
+    tokenizer.post_processor = tokenizers.processors.TemplateProcessing("$A </s>", special_tokens=[("</s>", 4)])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    (ids,) = load_tokenizer(str(tmp_path / "tokenizer.json")).encode(["the cat sat the"])
+    assert ids.tolist() == [1, 2, 3, 1]
+
+
+def test_vocabulary_with_holes(tmp_path):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"the": 0, "cat": 700}, unk_token="the"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert load_tokenizer(str(tmp_path / "tokenizer.json")).vocab_size == 701
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_model(tmp_path_factory):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=model, vocab_size=24, minloglevel=2, num_threads=1
+    )
+    path = tmp_path_factory.mktemp("sentencepiece") / "small.model"
+    path.write_bytes(model.getvalue())
+    return path
+
+
+def test_sentencepiece(sentencepiece_model, tmp_path):
+    tokenizer = load_tokenizer(str(sentencepiece_model))
+    library = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
+    assert (tokenizer.vocab_size, tokenizer.end_of_text) == (24, library.eos_id())
+    got = tokenizer.encode([SENTENCES[0], ""])
+    assert np.array_equal(got[0], library.encode(SENTENCES[0]))
+    assert len(got[1]) == 0
+    versioned = tmp_path / "tokenizer.model.v1"
+    versioned.write_bytes(sentencepiece_model.read_bytes())
+    assert load_tokenizer(str(versioned)).identity == tokenizer.identity
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "spiece.model"])
+def test_damaged(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("{}")
+    with pytest.raises(DataError, match=f"{name} cannot be read: "):
+        load_tokenizer(str(path))
+
+
+def test_missing(tmp_path):
+    (tmp_path / "tokenizer.json").touch()
+    with pytest.raises(DataError, match=r"no tokenizer /.*/tokeniser.json. Did you mean tokenizer.json\?.*Accepted"):
+        load_tokenizer(str(tmp_path / "tokeniser.json"))
+    with pytest.raises(DataError, match=r"The folder .*/nowhere does not exist either"):
+        load_tokenizer(str(tmp_path / "nowhere/spiece.model"))
+
+
+def test_something_else(tmp_path):
+    (tmp_path / "vocab.txt").touch()
+    with pytest.raises(DataError, match=r"vocab.txt is no tokenizer that can be read. Accepted"):
+        load_tokenizer(str(tmp_path / "vocab.txt"))
+    with pytest.raises(DataError, match=r"has no tokenizer.json"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_hub_without_network(monkeypatch, tmp_path):
+    # The library reads the variable when it is imported, and by then that has happened.
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"no local file 'nobody/nothing'.*could not be reached.*local tokenizer.json"):
+        load_tokenizer("nobody/nothing")
+
+
+def test_missing_library(monkeypatch, tmp_path):
+    monkeypatch.setitem(__import__("sys").modules, "sentencepiece", None)
+    (tmp_path / "a.model").touch()
+    with pytest.raises(DataError, match="pip install sentencepiece"):
+        load_tokenizer(str(tmp_path / "a.model"))
+
+
+def unigram_with_sentinels():
+    """As the tokenizer.json of t5-base: the sentinels are added tokens and stand in the vocabulary too."""
+    pieces = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("▁the", -3.0), ("▁cat", -4.0)]
+    pieces += [(letter, -9.0) for letter in "<>_adetrix0123catsh"]
+    sentinels = [f"<extra_id_{number}>" for number in (2, 1, 0)]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.Unigram([*pieces, *((s, 0.0) for s in sentinels)], unk_id=2))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    tokenizer.add_special_tokens(["<pad>", "</s>", "<unk>", *sentinels])
+    return tokenizer, len(pieces)
+
+
+def test_sentinels_are_not_counted_and_never_come_out(tmp_path):
+    tokenizer, size = unigram_with_sentinels()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.encode("the <extra_id_1> cat").ids[1:-1] != []
+    assert max(tokenizer.encode("the <extra_id_1> cat").ids) >= size
+    loaded = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    assert (loaded.vocab_size, loaded.end_of_text) == (size, 1)
+    plain, odd = loaded.encode(["the cat", "the <extra_id_1> cat"])
+    assert plain.tolist() == [4, 5]
+    assert len(odd) > 8
+    assert odd.max() < size
+
+
+def test_a_special_token_that_is_written_out_is_text(tmp_path):
+    tokenizer = word_tokenizer(["the", "cat", "<", "/", "s", ">"])
+    tokenizer.add_special_tokens(["</s>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    loaded = load_tokenizer(str(tmp_path / "tokenizer.json"))
+    (ids,) = loaded.encode(["the </s> cat"])
+    assert loaded.end_of_text not in ids
+    assert loaded.vocab_size == loaded.end_of_text + 1
+
+
+def test_what_the_hub_gave_once_is_not_asked_for_again(tmp_path, monkeypatch):
+    word_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    asked = []
+
+    def download(name, file, local_files_only=False):
+        asked.append(local_files_only)
+        if local_files_only and len(asked) < 3:
+            raise huggingface_hub.errors.LocalEntryNotFoundError("not here")
+        return str(tmp_path / "tokenizer.json")
+
+    monkeypatch.chdir(tmp_path / "..")
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", lambda self, name, timeout: asked.append(timeout))
+    assert load_tokenizer("some/name").vocab_size == 5
+    assert asked == [True, 10.0, False]
+    assert load_tokenizer("some/name").vocab_size == 5
+    assert asked == [True, 10.0, False, True]
+
+
+def test_gated(tmp_path, monkeypatch):
+    import types
+
+    def refuse(self, name, timeout):
+        response = types.SimpleNamespace(headers={}, request=None, status_code=403)
+        raise huggingface_hub.errors.GatedRepoError("no", response=response)
+
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(huggingface_hub.HfApi, "model_info", refuse)
+    with pytest.raises(DataError, match=r"'some/model' is gated.*https://huggingface.co/some/model"):
+        load_tokenizer("some/model")
+
+
+def test_a_tokenizer_without_a_place_is_kept_once(tmp_path):
+    text = word_tokenizer().to_str()
+    first, second = (kept(text, tmp_path) for _ in range(2))
+    assert first == second
+    assert load_tokenizer(str(first)).vocab_size == 5
+    assert kept(text.replace("cat", "dog"), tmp_path) != first

@@ -1,0 +1,108 @@
+"""The measurements in training: what they log, and that training does not notice them."""
+
+import json
+
+import pytest
+import torch
+
+from ablate import tracking
+from ablate.config.errors import ConfigError
+from ablate.diagnostics import Layers, measurements
+from ablate.experiment.diagnose import DiagnoseConfig
+from ablate.experiment.tree import Experiment
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
+
+EVERY = {"trainer.diagnose.what": "all", "trainer.diagnose.interval": 4, "trainer.diagnose.tokens": 64}
+
+
+def history(run_id, key):
+    return [(m.step, m.value) for m in tracking.client().get_metric_history(run_id, key)]
+
+
+def weights(store, run_id):
+    return torch.load(store / "runs" / run_id / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def numbers(run_id):
+    file = tracking.client().download_artifacts(run_id, "layers/training.json")
+    with open(file) as opened:
+        return json.load(opened)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"norm.layer": "batchnorm", "model.drop_path": 0.3}, {"trainer.accumulate": 2}]
+)
+def test_training_does_not_notice_them(store, family_settings, settings):
+    if "model.drop_path" in settings and family_settings["model"].get("kind") != "vit":
+        settings = {"norm": "admin"}  # which looks at the first batch
+    plain, measured = (train(Experiment.from_mapping(family_settings, settings, more)) for more in ({}, EVERY))
+    assert measured.metrics == plain.metrics
+    a, b = weights(store, plain.run_id), weights(store, measured.run_id)
+    assert all(torch.equal(a[key], b[key]) for key in a)
+    losses = [history(run.run_id, "train/loss") for run in (plain, measured)]
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("at", [1, 6, 8])
+def test_a_resumed_run_has_measured_what_the_uninterrupted_one_has(store, tiny_settings, at):
+    run = Experiment.from_mapping(tiny_settings, EVERY)
+    whole = train(run)
+    calls = []
+    part = train(run, hooks=Hooks(asked_to_stop=lambda: calls.append(0) or len(calls) == at))
+    assert (part.status, part.step) == ("interrupted", at)
+    rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    assert rest.metrics == whole.metrics
+    assert numbers(rest.run_id) == numbers(whole.run_id)
+    for key in ("layers/variance/01", "layers/gradient_norm/02"):
+        assert history(rest.run_id, key) == history(whole.run_id, key)
+
+
+def test_each_layer_has_its_metrics_against_tokens(store, tiny_settings):
+    result = train(Experiment.from_mapping(tiny_settings, EVERY))
+    tokens = 4 * 32
+    known = tracking.client().get_run(result.run_id).data.metrics
+    columns = {key.split("/")[1] for key in known if key.startswith("layers/")}
+    assert columns == {
+        "angular_distance", "loss_increase", "gradient_norm", "jacobian_gain", "variance", "attention_variance",
+        "mlp_variance",
+    }  # fmt: skip
+    assert [at for at, _ in history(result.run_id, "layers/variance/02")] == [0, 4 * tokens, 8 * tokens, 12 * tokens]
+    assert [at for at, _ in history(result.run_id, "layers/gradient_norm/02")] == [k * tokens for k in (0, 4, 8, 11)]
+    names = {item.path for item in tracking.client().list_artifacts(result.run_id, "layers")}
+    assert names == {f"layers/training.{suffix}" for suffix in ("json", "csv", "png")}
+
+
+def test_the_first_gradient_norms_are_those_of_the_first_backward_pass(store, tiny_settings):
+    run = Experiment.from_mapping(tiny_settings, EVERY)
+    result = train(run)
+    corpus = run.data.load(tracking.cache_folder())
+    torch.manual_seed(run.seed)
+    model = run.model.build(run.norm, run.init, corpus.classes, corpus.shape)
+    inputs, targets = next(iter(corpus.train.batches(4, run.seed)))
+    torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
+    for layer, block in enumerate(Layers(model).blocks, 1):
+        expected = torch.cat([p.grad.flatten() for p in block.parameters()]).norm().item()
+        assert history(result.run_id, f"layers/gradient_norm/{layer:02d}")[0][1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_off_by_default(store, tiny_settings):
+    result = train(Experiment.from_mapping(tiny_settings))
+    assert not [key for key in tracking.client().get_run(result.run_id).data.metrics if key.startswith("layers/")]
+
+
+def test_what_is_expensive_is_measured_seldom():
+    config = DiagnoseConfig(what=("all",))
+    every = {name: config.every(name, 1000, layers=24, part=0.1) for name in measurements}
+    assert every["gradients"] == 20  # fifty points
+    assert every["angular"] == every["variance"] < every["jacobian"] < every["pruning"] == 1001  # at the end alone
+    taken = {name: measurements[name].cost(24) * 0.25 / steps for name, steps in every.items() if name != "gradients"}
+    assert sum(taken.values()) < 0.02
+    assert DiagnoseConfig(what=("pruning",), interval=7).every("pruning", 100, layers=24, part=1.0) == 7
+
+
+def test_mistakes_are_told(tiny_settings):
+    with pytest.raises(ConfigError, match=r"trainer.diagnose.what: unknown measurement.*Did you mean variance"):
+        Experiment.from_mapping(tiny_settings, {"trainer.diagnose.what": ["varianc"]})
+    with pytest.raises(ConfigError, match="jacobian needs whole weights"):
+        Experiment.from_mapping(tiny_settings, {"trainer.diagnose.what": "all", "trainer.strategy": "fsdp"})

@@ -1,0 +1,83 @@
+"""The whole memory of training, against torch's allocator over real updates on the CPU."""
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from ablate.estimate.memory import Meter
+from ablate.estimate.setup import Setup
+from ablate.estimate.skeleton import blocks, count, skeleton
+from ablate.estimate.tracing import checkpointed, loss
+from ablate.experiment.tree import Experiment
+from ablate.post_training.warm_start import restrict
+
+SHAPE, CLASSES = (32,), 300
+
+
+def experiment_of(kind, **more):
+    model = {"kind": "llama", "hidden": 64, "mlp": 172, "layers": 7, "heads": 4}
+    return Experiment.from_mapping({"model": model, "norm": kind, **more})
+
+
+def train(experiment, setup):
+    """Two updates, in the order of Lightning: gradients go before the first backward pass of an update."""
+    model = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
+    restrict(model, experiment)
+    optimizer = experiment.optimizer.build(model)
+    with checkpointed(list(blocks(model))) if setup.checkpointing else contextlib.nullcontext():
+        for _ in range(2):
+            for part in range(setup.accumulate):
+                inputs, targets = (torch.randint(CLASSES, (setup.micro_batch, *SHAPE)) for _ in range(2))
+                with torch.autocast("cpu", torch.bfloat16, enabled=setup.precision == "bf16-mixed"):
+                    value = loss(model, inputs, targets)
+                if part == 0:
+                    optimizer.zero_grad()
+                value.backward()
+            optimizer.step()
+
+
+@pytest.mark.parametrize("batch", [2, 24], ids=["states-weigh-most", "activations-weigh-most"])
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize(("kind", "precision"), [("mix", "32-true"), ("peri", "bf16-mixed")])
+def test_the_peak_of_training_is_that_of_the_allocator(kind, precision, checkpointing, accumulate, batch):
+    compare(experiment_of(kind), Setup("one", 1, precision, batch, accumulate, checkpointing, False))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize("frozen", [["embedding", "head"], ["embedding", "layers.0", "layers.1.attn"], ["layers.6"]])
+@pytest.mark.parametrize("batch", [2, 24], ids=["states-weigh-most", "activations-weigh-most"])
+def test_so_it_is_with_frozen_parts(frozen, checkpointing, batch):
+    setup = Setup("one", 1, "32-true", batch, 1, checkpointing, False)
+    compare(experiment_of("pre", warm_start={"freeze": frozen}), setup)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["eager", "checkpointed"])
+@pytest.mark.parametrize(("dropout", "batch"), [(0.0, 2), (0.0, 24), (0.1, 24)])
+def test_so_it_is_with_adapters(dropout, checkpointing, batch):
+    pytest.importorskip("peft")
+    start = {"from": "somewhere", "copy": "all"}
+    lora = {"rank": 4, "dropout": dropout, "targets": ["attn", "down_proj"]}
+    setup = Setup("one", 1, "32-true", batch, 1, checkpointing, False)
+    compare(experiment_of("mix", warm_start=start, lora=lora), setup)
+
+
+@pytest.mark.parametrize("fields", [{"model.layers": 0}, {"model.sublayers": "attn"}])
+def test_so_it_is_for_the_models_of_a_first_stage(fields):
+    setup = Setup("one", 1, "32-true", 8, 1, False, False)
+    compare(experiment_of("pre", **fields), setup)
+
+
+def compare(experiment, setup):
+    """The plan's peak with the allocator's."""
+    train(experiment, setup)  # what is made once for all
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        train(experiment, setup)
+    events = [(e.start_ns(), e.nbytes()) for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+    measured = np.cumsum([size for _, size in sorted(events)]).max()
+    model = skeleton(experiment, CLASSES, SHAPE)
+    predicted = Meter(model, count(model, SHAPE), SHAPE, CLASSES, gpu=False).memory(setup)
+    assert predicted.peak == pytest.approx(measured, rel=0.02)

@@ -1,0 +1,270 @@
+"""What a plan says, and whether what it proposes fits."""
+
+import json
+import resource
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablate.cli import main
+from ablate.config.errors import AblateError, ConfigError
+from ablate.estimate.gpus import GIB, GPUS, gpu_of
+from ablate.estimate.memory import PARTS, Meter, usable
+from ablate.estimate.plan import Assumed, plan, plan_file
+from ablate.estimate.setup import Setup
+from ablate.estimate.skeleton import count, skeleton
+from ablate.estimate.utilisation import utilisation
+from ablate.experiment.tree import Experiment
+from ablate.models import head
+
+BIG = {"model": "llama-1b", "model.vocab_size": 32000, "data.seq_len": 256, "trainer.batch_size": 256}
+H100 = Assumed(GPUS["h100-80gb"], devices=8)
+
+
+def made(settings, assumed=H100):
+    found = plan_file(None, settings, assumed)
+    assert set(found.memory.parts) == set(PARTS)
+    return found
+
+
+def meter(name="llama-71m", vocabulary=32000, seq=256, **settings):
+    experiment = Experiment.from_mapping({"model": name}, settings)
+    model = skeleton(experiment, vocabulary, (seq,))
+    return Meter(model, count(model, (seq,)), (seq,), vocabulary)
+
+
+def setup(**more):
+    values = {"strategy": "one", "devices": 1, "precision": "bf16-mixed", "batch_size": 64, "accumulate": 1}
+    return Setup(**{**values, "checkpointing": False, "offload": False, **more})
+
+
+def test_states_are_sixteen_bytes_a_parameter_and_shared_by_fsdp():
+    found = meter()
+    total = found.counts.total
+    one = found.memory(setup(precision="32-true", batch_size=1)).parts
+    assert one["parameters"] == 4 * total
+    assert one["optimizer"] == 8 * total
+    assert found.memory(setup(accumulate=2)).parts["gradients"] >= 4 * total
+    averaged = found.memory(setup(precision="32-true", batch_size=1, averaged=True)).parts
+    assert averaged == {**one, "parameters": 8 * total}
+    shared = found.memory(setup(strategy="fsdp", devices=8, precision="32-true")).parts
+    assert shared["parameters"] == 4 * total / 8
+    assert shared["optimizer"] == 8 * total / 8
+    away = found.memory(setup(strategy="fsdp", devices=8, offload=True))
+    assert away.parts["gradients"] == away.parts["optimizer"] == 0
+    assert away.parts["parameters"] == pytest.approx(2 * found.counts.head, rel=1e-2)  # autocast's copy of the head
+    assert away.host == 16 * total / 8
+
+
+def test_activations_grow_with_the_micro_batch_and_shrink_with_what_saves_them():
+    found = meter()
+    one, two, three = (found.memory(setup(batch_size=size)).parts["activations"] for size in (32, 64, 96))
+    assert three - two == pytest.approx(two - one, rel=1e-3)  # the gradient of the head is the same
+    assert found.memory(setup(batch_size=64, accumulate=2)).parts["activations"] == one
+    assert found.memory(setup(batch_size=64, devices=2, strategy="ddp")).parts["activations"] == one
+    assert found.memory(setup(checkpointing=True)).parts["activations"] < two / 5
+
+
+def test_logits_are_those_of_the_loss():
+    found = meter()
+    few, many = (found.memory(setup(batch_size=size)).parts["logits"] for size in (4, 64))
+    assert 8 <= few / (4 * 256 * 32000) <= 14  # bytes: float32 logits, one or two gradients, bfloat16 logits at most
+    assert 8 <= many / head.LOGITS <= 16  # never all of the batch
+
+
+def test_a_batch_that_was_not_traced_is_as_if_it_were(monkeypatch):
+    for name in ("llama-9m", "vit-digits"):
+        experiment = Experiment.from_mapping({"model": name, "norm": "peri"})
+        shape = (32,) if name == "llama-9m" else (1, 8, 8)
+        model = skeleton(experiment, 50, shape)
+        found = Meter(model, count(model, shape), shape, 50)
+        line = found.memory(setup(batch_size=12)).parts
+        other = Meter(model, count(model, shape), shape, 50)
+        other._prime = 12  # then every size that 12 divides is taken for the batch's: the peak is right at 12 alone
+        assert sum(other.memory(setup(batch_size=12)).parts.values()) == sum(line.values())
+
+
+def test_what_is_proposed_fits_and_can_be_pasted():
+    assumed = Assumed(gpu_of("small", 12, 100), devices=8)
+    found = made(BIG, assumed)
+    assert not found.fits
+    assert found.fitting
+    for fitting in found.fitting:
+        assert fitting.memory.fits(12 * GIB)
+        words = dict(word.split("=") for word in fitting.words)
+        pasted = {key: {"true": True}.get(value, value) for key, value in words.items()}
+        pasted = {key: int(value) if str(value).isdigit() else value for key, value in pasted.items()}
+        again = made({**BIG, **pasted}, assumed)
+        assert again.fits
+        assert again.memory.peak == fitting.memory.peak
+    assert len({f.words for f in found.fitting}) == len(found.fitting)
+    assert found.fitting[0].slower == min(f.slower for f in found.fitting)
+
+
+def test_the_nearest_setting_is_the_largest_micro_batch_that_fits():
+    assumed = Assumed(gpu_of("small", 6, 100))
+    settings = {"model": "llama-71m", "model.vocab_size": 32000, "data.seq_len": 256, "trainer.batch_size": 64}
+    found = made(settings, assumed)
+    assert not found.fits
+    (word,) = found.fitting[0].words
+    parts = int(word.removeprefix("trainer.accumulate="))
+    assert parts > 1
+    assert not made({**settings, "trainer.accumulate": parts // 2}, assumed).fits
+
+
+def test_one_device_shares_nothing_whatever_the_strategy():
+    alone = Assumed(GPUS["h100-80gb"])
+    small = {"model": "llama-9m", "model.vocab_size": 300, "data.seq_len": 32, "trainer.batch_size": 8}
+    one, ddp, fsdp = (made({**small, "trainer.strategy": strategy}, alone) for strategy in ("auto", "ddp", "fsdp"))
+    assert one.memory == ddp.memory == fsdp.memory
+    large = {"model": "llama-7b", "model.vocab_size": 32000}
+    assert made(large, alone).fitting == ()
+    assert any("trainer.cpu_offload=true" in f.words for f in made(large, Assumed(GPUS["l4"], devices=2)).fitting)
+    with pytest.raises(
+        ConfigError, match=r"trainer.cpu_offload: needs several devices \(--devices or trainer.devices\)"
+    ):
+        made({**small, "trainer.strategy": "fsdp", "trainer.cpu_offload": True}, alone)
+
+
+def test_with_autocast_checkpoints_are_in_float32_sharded_or_not():
+    """The input of each layer, 4 bytes a number: norms and additions leave the hidden state in float32. Under FSDP this
+    is so because `policies` casts no inputs."""
+    found = meter()
+    config = found.model.config
+    numbers = 8 * 256 * config.hidden
+    for strategy, devices in (("one", 1), ("fsdp", 8)):
+        held = found.memory(setup(strategy=strategy, devices=devices, batch_size=8 * devices, checkpointing=True))
+        assert 4 * numbers * config.layers <= held.parts["activations"] < 4 * numbers * (config.layers + 3)
+
+
+def test_a_vocabulary_that_nobody_chose_is_told_with_what_changes_it():
+    (note,) = made({"model": "llama-9m"}).notes
+    assert note.endswith("that of data=topics, 256 tokens. For another: model.vocab_size=32000.")
+    (note,) = made({"model": "llama-9m", "data": "text", "data.files": "a.txt"}).notes
+    assert note.endswith("that of data=text, 256 tokens. For another: data.tokenizer=NAME or model.vocab_size=32000.")
+    assert made({"model": "llama-9m", "model.vocab_size": 32000}).notes == ()
+    assert made({"model": "llama-9m", "data": "text", "data.files": "a.txt", "data.tokenizer": "gpt2"}).notes == ()
+    assert made({"model": "vit-digits"}).notes == ()
+
+
+def test_a_model_that_fits_nowhere_says_so(capsys):
+    words = [
+        "plan",
+        "model=llama-7b",
+        "model.vocab_size=32000",
+        "--gpu",
+        "tiny",
+        "--gpu-memory",
+        "2",
+        "--gpu-flops",
+        "9",
+    ]
+    assert main(words) == 0
+    assert "no setting of these devices makes it fit" in capsys.readouterr().out
+
+
+def test_time_is_flops_over_the_share_of_the_peak():
+    found = made({**BIG, "trainer.max_steps": 1000}, Assumed(GPUS["h100-80gb"], devices=8, mfu=0.5))
+    rate = 8 * 989.4e12 * 0.5 / found.counts.training_flops
+    assert found.items_per_second == pytest.approx(rate)
+    assert found.items == 1000 * 256 * 256
+    assert found.days == pytest.approx(found.items / rate / 86400)
+    assert found.gpu_hours == pytest.approx(8 * 24 * found.days)
+    again = made({**BIG, "trainer.max_steps": 1000, "trainer.activation_checkpointing": True})
+    assert again.mfu == utilisation(again.counts.rest) == 0.45
+    assert again.items_per_second == pytest.approx(rate / 0.5 * 0.45 * 3 / 4)
+    plain = made({**BIG, "trainer.precision": "32-true"})
+    assert plain.items_per_second < again.items_per_second / 5
+
+
+def test_mistakes_are_told():
+    with pytest.raises(ConfigError, match=r"devices \(8\) x trainer.accumulate \(3\); 240 or 264 is"):
+        made({**BIG, "trainer.batch_size": 256, "trainer.accumulate": 3} | {"trainer.batch_size": 255})
+    with pytest.raises(ConfigError, match=r"--gpu: unknown GPU.*Did you mean h100-80gb\?"):
+        gpu_of("h100-80g")
+    with pytest.raises(ConfigError, match=r"any other needs --gpu-memory GIB and --gpu-flops TFLOPS\."):
+        gpu_of("mine")
+    with pytest.raises(ConfigError, match=r"any other needs --gpu-memory GIB\."):
+        gpu_of("mine", tflops=200)
+    with pytest.raises(ConfigError, match=r"(?s)--gpu-memory: must be at most 100,000,.*--gpu-flops: must be at most"):
+        gpu_of("mine", 1e300, 1e12)
+    with pytest.raises(ConfigError, match=r"trainer.strategy: .*'ddp'"):
+        made({**BIG, "trainer.strategy": "zero"})
+    with pytest.raises(ConfigError, match=r"trainer.cpu_offload: needs trainer.strategy=fsdp"):
+        made({**BIG, "trainer.cpu_offload": True})
+    with pytest.raises(ConfigError, match=r"trainer.tensor_parallel: the plan does not know .*leave it out") as told:
+        made({**BIG, "trainer.strategy": "fsdp", "trainer.tensor_parallel": 8, "trainer.batch_size": 4})
+    assert "batch_size" not in str(told.value)  # which the devices may well share then
+    with pytest.raises(ConfigError, match=r"trainer.acumulate: unknown key. Did you mean trainer.accumulate\?"):
+        made({**BIG, "trainer.acumulate": 2})
+    with pytest.raises(AblateError, match=r"model.vocab_size=32000"):
+        made({"data": "text", "data.files": "a.txt", "data.tokenizer": "./nowhere.json"})
+
+
+def test_a_sweep_costs_its_trials_and_its_confirmation(tmp_path):
+    file = tmp_path / "cost.yaml"
+    file.write_text(
+        "name: cost\n"
+        "experiment: {model: llama-9m, data: {kind: topics, seq_len: 64}, trainer: {max_steps: 50, batch_size: 8}}\n"
+        "arms: {pre: {norm: pre}, post: {norm: post}}\n"
+        "search: {optimizer.lr: [0.001, 0.002, 0.003]}\nsampler: grid\nconfirm: {seeds: 4}\n"
+    )
+    found = plan_file(str(file), {}, Assumed(GPUS["l4"]))
+    one = 50 * 8 * 64
+    assert [arm.items for arm in found.arms] == [(3 + 4) * one] * 2
+    assert found.items == 14 * one
+    single = plan(Experiment.load(None, {"model": "llama-9m", "data.seq_len": 64}), Assumed(GPUS["l4"]))
+    assert found.gpu_hours == pytest.approx(14 * one / single.items_per_second / 3600)
+    limited = plan_file(str(file), {"budget.tokens": 2 * one}, Assumed(GPUS["l4"]))
+    assert [arm.items for arm in limited.arms] == [(2 + 4) * one] * 2
+
+
+def test_a_file_may_have_what_only_a_plan_knows(tmp_path):
+    file = tmp_path / "experiment.yaml"
+    file.write_text("model: llama-71m\ntrainer: {strategy: fsdp, devices: 4, nodes: 2, batch_size: 64}\n")
+    found = plan_file(str(file), {"trainer.accumulate": 2}, Assumed(GPUS["l4"]))
+    assert (found.setup.strategy, found.setup.devices, found.setup.micro_batch) == ("fsdp", 8, 4)
+
+
+def test_the_command_prints_a_table_and_json(capsys):
+    words = ["plan", "model=vit-tiny", "data=image_folder", "data.root=/nowhere", "trainer.batch_size=64"]
+    assert main([*words, "--json", "--gpu", "rtx-4090"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["parameters"]["total"] == 5717416
+    assert found["memory"]["peak"] == pytest.approx(sum(found["memory"][part] for part in PARTS))
+    assert found["fits"] is True
+    assert found["gpu"]["usable"] == usable(23.5 * GIB)
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    assert "It fits." in text
+    assert "1,000 classes are assumed" in text
+
+
+def test_the_documentation_shows_what_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text().replace("\\\n", "")
+    blocks = page.split("    $ ablate ")[1:]
+    assert len(blocks) == 2
+    for block in blocks:
+        command, *shown = block.splitlines()
+        shown = [line for line in shown if not line or line.startswith("    ")]
+        assert main(shlex.split(command)) == 0
+        printed = [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()]
+        assert [line[4:].rstrip() for line in shown][: len(printed)] == printed
+
+
+def test_seven_billion_parameters_take_seconds_and_neither_lightning_nor_a_gpu():
+    code = (
+        "import sys; from ablate.cli import main;"
+        "main(['plan', 'model=llama-7b', 'model.vocab_size=32000', 'trainer.batch_size=512', '--devices', '8']);"
+        "print([m for m in ('lightning', 'mlflow', 'optuna', 'timm', 'transformers') if m in sys.modules])"
+    )
+    begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
+    took = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin
+    assert took < 10  # 4 where nothing else runs

@@ -1,0 +1,102 @@
+"""Parameters and FLOPs, against formulas and torch's own counter."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.estimate.skeleton import count, skeleton
+from ablate.experiment.tree import Experiment
+
+SIZES = {  # by hand: V d for each of embedding and head, L (4 d^2 + 3 d i + 2 d) + d
+    "llama-71m": (512, 1368, 12),
+    "llama-1b": (2048, 5461, 24),
+    "llama-7b": (4096, 11008, 32),
+}
+
+
+def counted(settings, classes, shape):
+    experiment = Experiment.from_mapping(settings)
+    model = skeleton(experiment, classes, shape)
+    return experiment, model, count(model, shape)
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_llama_parameters_and_flops_are_those_of_the_formulas(name):
+    d, i, layers = SIZES[name]
+    vocabulary, seq = 32000, 256
+    _, _, counts = counted({"model": name}, vocabulary, (seq,))
+    assert counts.embedding == counts.head == vocabulary * d
+    assert counts.rest == layers * (4 * d * d + 3 * d * i + 2 * d) + d
+    assert counts.total == counts.embedding + counts.head + counts.rest
+    assert counts.block == 4 * d * d + 3 * d * i + 2 * d
+    flops = 6 * (layers * (4 * d * d + 3 * d * i) + vocabulary * d) + 6 * layers * d * seq
+    assert counts.training_flops == flops
+    assert counts.forward_flops == flops / 3
+
+
+def test_vit_parameters_are_timms():
+    import timm
+
+    _, _, counts = counted({"model": "vit-small"}, 1000, (3, 224, 224))
+    peer = timm.create_model("vit_small_patch16_224")
+    assert counts.total == sum(p.numel() for p in peer.parameters())
+    assert counts.embedding == 16 * 16 * 3 * 384 + 384 + 384 + 197 * 384
+    assert counts.head == 384 * 1000 + 1000
+    assert counts.forward_flops / 2 == pytest.approx(4.61e9, rel=0.01)  # multiply-adds of DeiT-S, Touvron et al. 2021
+
+
+def test_a_tied_head_has_no_parameters_and_costs_the_same():
+    _, _, free = counted({"model.tie_embeddings": False}, 256, (32,))
+    _, _, tied = counted({"model.tie_embeddings": True}, 256, (32,))
+    assert tied.head == 0
+    assert free.total - tied.total == free.head == 256 * 128
+    assert tied.forward_flops == free.forward_flops
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        ({"model.kv_heads": 2, "norm": "hybrid"}, (32,)),
+        ({"model": "vit", "model.patch_size": 4, "norm": "subln"}, (3, 16, 16)),
+        ({"norm": "hybrid", "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 4}}, (32,)),
+    ],
+)
+def test_flops_are_those_that_torch_counts(settings, shape):
+    experiment, model, counts = counted(settings, 50, shape)
+    language = len(shape) == 1
+    inputs = torch.zeros((1, *shape), dtype=torch.int64 if language else None, device="meta")
+    with FlopCounterMode(display=False) as counter:
+        model(inputs)
+    total = counter.get_total_flops()
+    if language:  # torch counts all pairs of tokens, of which a causal model needs half
+        total = total / shape[0] - 2 * experiment.model.layers * experiment.model.hidden * shape[0]
+    assert counts.forward_flops == total
+
+
+def test_a_frozen_head_hands_its_gradient_on_and_has_none_itself():
+    model = {"kind": "llama", "hidden": 8, "layers": 2, "heads": 2, "mlp": 12}
+    _, _, free = counted({"model": model}, 50, (16,))
+    _, _, counts = counted({"model": model, "warm_start": {"freeze": ["embedding", "head"]}}, 50, (16,))
+    assert (counts.total, counts.frozen) == (free.total, 2 * 50 * 8)
+    assert counts.training_flops == free.training_flops - 2 * 50 * 8
+
+
+def test_adapters_are_counted_and_trained_beside_frozen_matrices():
+    """By hand: rank 3 on query, key and value (8 -> 24) of two layers; the rest hands its gradient on."""
+    pytest.importorskip("peft")
+    model = {"kind": "llama", "hidden": 8, "layers": 2, "heads": 2, "mlp": 12}
+    _, _, free = counted({"model": model}, 50, (16,))
+    start = {"from": "somewhere", "copy": "all"}
+    lora = {"rank": 3, "targets": "qkv_proj"}
+    _, _, counts = counted({"model": model, "warm_start": start, "lora": lora}, 50, (16,))
+    learned, matrices = 2 * 3 * (8 + 24), 2 * (4 * 8 * 8 + 3 * 8 * 12) + 50 * 8
+    assert (counts.total, counts.frozen) == (free.total + learned, free.total)
+    assert counts.forward_flops == free.forward_flops + 2 * learned
+    assert counts.training_flops == free.training_flops - 2 * matrices + 6 * learned
+
+
+def test_a_model_without_layers_is_counted():
+    for kind, classes, shape in (("llama", 50, (16,)), ("vit", 10, (1, 8, 8))):
+        _, _, counts = counted({"model": {"kind": kind, "layers": 0}}, classes, shape)
+        assert counts.block == 0
+        assert counts.training_flops > 0

@@ -1,0 +1,47 @@
+"""Tasks of lm-evaluation-harness without each layer, against models from which the layer was taken out."""
+
+import pytest
+from torch import nn
+
+from ablate.cli import main
+from ablate.data.text.tokenizers import load_tokenizer
+from ablate.diagnostics.run import diagnose
+from ablate.evaluation.layer_removal import Benchmarks
+from ablate.experiment.tree import Experiment
+from ablate.training.train import train
+from ablate.training.trained import find
+
+pytest.importorskip("lm_eval")
+from evaluation.conftest import task_data  # noqa: F401 - a fixture
+
+from ablate.evaluation.scoring import score
+
+
+@pytest.fixture
+def run(store, tiny_settings):
+    return train(Experiment.from_mapping(tiny_settings, {"norm": "pre"})).run_id
+
+
+def test_a_task_without_each_layer_is_scored_as_a_shorter_model(run, task_data, capsys):  # noqa: F811
+    found = diagnose([run], ["pruning"], benchmarks=Benchmarks(["piqa"], task_data))
+    (result,) = found.results["pruning"].values()
+    wanted = []
+    for left_out in (None, 0, 1):
+        model = find(run).model()
+        model.layers = nn.ModuleList(layer for i, layer in enumerate(model.layers) if i != left_out)
+        scored = score(model, load_tokenizer("bytes"), ["piqa"], length=32, task_data=task_data)
+        wanted.append(scored["piqa"].metrics["acc_norm"])
+    assert result.facts["whole"]["piqa/acc_norm"] == wanted[0]
+    assert result.column("piqa/acc_norm_change") == [value - wanted[0] for value in wanted[1:]]
+    words = ["diagnose", run, "--what", "pruning", "--task-data", str(task_data), "--limit", "2", "--tasks"]
+    assert main([*words, "piqa"]) == 0
+    assert main([*words, "piqqa"]) == 2
+    assert "Did you mean piqa" in capsys.readouterr().err
+
+
+def test_what_has_no_tasks(run, store, vit_settings, task_data, capsys):  # noqa: F811
+    vit = train(Experiment.from_mapping(vit_settings)).run_id
+    words = ["--tasks", "piqa", "--task-data", str(task_data)]
+    for model, what, message in ((run, "angular", "--what pruning"), (vit, "pruning", "causal language models")):
+        assert main(["diagnose", model, "--what", what, *words]) == 2
+        assert message in capsys.readouterr().err

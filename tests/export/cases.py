@@ -1,0 +1,34 @@
+"""Language models of every kind that is exported."""
+
+import torch
+
+from ablate.experiment.tree import Experiment
+from ablate.norms import norm_layers, placements
+
+VOCAB, SEQ = 53, 21
+LLAMA = {"model": {"kind": "llama", "hidden": 32, "mlp": 44, "layers": 4, "heads": 4}, "data.seq_len": SEQ}
+WITHOUT_RMSNORM = [layer for layer in norm_layers if layer not in ("rmsnorm", "batchnorm")]
+CASES = [
+    *((kind, {}) for kind in placements),
+    *(("pre", {"norm.layer": layer}) for layer in WITHOUT_RMSNORM),
+    ("pre", {"model.kv_heads": 2, "model.rope_base": 500.0, "norm.layer.eps": 1e-3}),
+    ("pre", {"model.tie_embeddings": True}),
+    ("pre", {"norm.final_norm": False}),
+    *((kind, {"model.layers": 0}) for kind in ("pre", "peri", "mix", "deepnorm")),
+    *((kind, {"model.sublayers": "attn"}) for kind in ("pre", "b2t", "hybrid", "lns")),
+    ("mix", {"model.tie_embeddings": True, "model.kv_heads": 1, "norm.first": "deepnorm", "norm.second": "lns"}),
+]
+
+
+def checkpoint(folder, settings, sizes=LLAMA, classes=VOCAB, shape=(SEQ,)):
+    """(path of a checkpoint, its model), with every parameter away from its initial value."""
+    experiment = Experiment.from_mapping(sizes, settings)
+    torch.manual_seed(1)
+    model = experiment.model.build(experiment.norm, experiment.init, classes, shape).eval()
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1 * torch.randn_like(p))
+    file = folder / "last.ckpt"
+    state = {f"model.{name}": value for name, value in model.state_dict().items()}
+    torch.save({"state_dict": state, "experiment": experiment.to_tree(), "global_step": 3}, file)
+    return file, model

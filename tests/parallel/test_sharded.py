@@ -1,0 +1,130 @@
+"""The folder that ranks write together: begun beside, whole or not there, verified, and never needed in one piece."""
+
+import json
+import subprocess
+
+import pytest
+import torch
+
+from ablate.experiment.tree import Experiment
+from ablate.export.run import export
+from ablate.parallel import sharded
+from ablate.parallel.strategies import regrouped, ungrouped
+from ablate.training.checkpoints import newest
+from ablate.training.runs import checkpoint_bytes
+
+# 32 layers of LLaMA-7B at a width of 16: three updates, stopped after two, gone on with. Then a rank dies.
+SCRIPT = """
+import json, os, signal, sys, time
+from pathlib import Path
+
+from ablate import ranks
+from ablate.config import Experiment
+from ablate.training.train import Hooks, Place, train
+
+tree = json.loads(sys.argv[1])
+asked = iter(range(1, 1000))
+
+
+def everything():
+    whole = train(Experiment.from_mapping(tree))
+    part = train(Experiment.from_mapping(tree), hooks=Hooks(asked_to_stop=lambda: next(asked) == 2))
+    kept = part.run_id
+    rest = train(Experiment.from_mapping(tree), Place(run_id=part.run_id))
+    print(json.dumps([whole.to_dict(), part.to_dict(), rest.to_dict()]), flush=True)
+    Path("begins").write_text(str(time.time()))
+    train(Experiment.from_mapping(tree, {"trainer.max_steps": 1000}))
+    return 0
+
+
+if os.environ["RANK"] == "1":
+    import threading
+
+    def die():
+        while not Path("begins").exists():
+            time.sleep(0.1)
+        time.sleep(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=die, daemon=True).start()
+sys.exit(ranks.led(everything))
+"""
+
+
+@pytest.fixture
+def seven(tiny_settings):
+    """The settings of LLaMA-7B, but narrow."""
+    return {
+        **tiny_settings,
+        "model": {"kind": "llama-7b", "hidden": 16, "heads": 4, "mlp": 24},
+        "norm": {"kind": "mix", "alpha": 0.0625},
+        "trainer": {
+            "max_steps": 3, "batch_size": 4, "val_check_interval": 1, "strategy": "fsdp", "precision": "bf16-true",
+            "activation_checkpointing": True, "log_every_n_steps": 1, "gradient_clip_val": 1.0,
+        },
+    }  # fmt: skip
+
+
+def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_all(store, seven, torchrun, tmp_path):
+    file = tmp_path / "seven.py"
+    file.write_text(SCRIPT)
+    command = torchrun(str(file), json.dumps(seven))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    whole, part, rest = json.loads(done.stdout.splitlines()[0])
+    assert (part["status"], part["step"], rest["step"]) == ("interrupted", 2, 3)
+    assert rest["metrics"] == whole["metrics"]
+    assert done.returncode == 1
+    assert "A rank of this group is gone or stands still" in done.stderr or "Signal 9 (SIGKILL)" in done.stderr
+
+    folder = store / "runs" / rest["run_id"]
+    path, before = newest(folder)
+    assert (path.name, before.updates, list(before.validations)) == ("last.ckpt", 3, [1, 2, 3])
+    assert sorted(name.name for name in folder.iterdir()) == ["last.ckpt", "lock"]
+    written = sorted(name.name for name in path.iterdir())
+    assert written == [
+        ".metadata", "__0_0.distcp", "__1_0.distcp", "meta.pt", "sums-0-of-2.json", "sums-1-of-2.json",
+    ]  # fmt: skip
+    assert checkpoint_bytes(rest["run_id"]) >= sum(file.stat().st_size for file in path.glob("__*"))
+    sizes = [file.stat().st_size for file in path.glob("__*")]
+    assert max(sizes) < 0.6 * sum(sizes)  # each rank has its half, and the names
+
+    assert "after 3 updates" in export(str(path), "consolidated", tmp_path / "whole")
+    weights = torch.load(tmp_path / "whole" / "model.pt", weights_only=True)
+    assert {tuple(w.shape) for name, w in weights.items() if name.endswith("qkv_proj.weight")} == {(48, 16)}
+
+    moved = folder / "last.part"
+    path.rename(moved)  # the process ended before it could
+    assert newest(folder)[0] == path
+    assert not moved.exists()
+    shards = path / "__1_0.distcp"
+    data = bytearray(shards.read_bytes())
+    data[len(data) // 2] ^= 1
+    shards.write_bytes(data)
+    with pytest.raises(ValueError, match=r"the checksum of __1_0\.distcp is wrong"):
+        sharded.verify(path)
+    (path / "sums-1-of-2.json").unlink()
+    with pytest.raises(ValueError, match="some ranks did not finish it"):
+        sharded.verify(path)
+    assert newest(folder) is None
+    assert (folder / "last.damaged").is_dir()
+
+
+def test_the_7b_model_takes_no_memory_until_it_is_sharded():
+    run = Experiment.from_mapping({"model": "llama-7b", "norm": {"kind": "mix", "alpha": 0.0625}})
+    with torch.device("meta"):
+        model = run.model.build(run.norm, run.init, 32000, (256,))
+    assert 6.7e9 < model.parameter_count() < 6.8e9
+    assert len(list(model.blocks())) == 32
+    inside = sum(p.numel() for block in model.blocks() for p in block.parameters())
+    assert inside + 2 * 32000 * 4096 + 4096 == model.parameter_count()  # what is no block's is the root's
+
+
+@pytest.mark.parametrize("parts", [1, 2, 4])
+def test_the_rows_of_fused_matrices_go_to_their_ranks_and_back(parts):
+    q, k, v = torch.arange(8), 100 + torch.arange(4), 200 + torch.arange(4)
+    weight = torch.cat([q, k, v]).unsqueeze(1) * torch.ones(3, dtype=torch.long)
+    grouped = regrouped(weight, [8, 4, 4], parts)
+    for rank, rows in enumerate(grouped.chunk(parts)):
+        own = torch.cat([matrix.chunk(parts)[rank] for matrix in (q, k, v)])
+        assert rows[:, 0].tolist() == own.tolist()
+    assert torch.equal(ungrouped(grouped, [8, 4, 4], parts), weight)

@@ -1,0 +1,174 @@
+"""Two ranks that share a model train what one process trains, and their checkpoints go on anywhere."""
+
+import json
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.distributed.checkpoint import FileSystemReader
+from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
+from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
+
+from ablate import tracking
+from ablate.distributed import ranks
+from ablate.experiment.tree import Experiment
+from ablate.parallel.strategies import mean_in_float32
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
+
+SCRIPT = """
+import json, sys
+from pathlib import Path
+
+from ablate import ranks
+from ablate.config import Experiment
+from ablate.training.runs import stored_experiment
+from ablate.training.train import Hooks, Place, train
+
+settings = json.loads(Path(sys.argv[1]).read_text())
+
+
+def stopped_at(step, tree):
+    asked = iter(range(1, 1000))
+    return train(Experiment.from_mapping(tree), hooks=Hooks(asked_to_stop=lambda: next(asked) == step))
+
+
+def everything():
+    results = {name: train(Experiment.from_mapping(tree)) for name, tree in settings["whole"].items()}
+    for name in settings["parts"]:
+        results[f"{name}, part"] = stopped_at(7, settings["whole"][name])
+        again = stopped_at(7, settings["whole"][name])
+        results[f"{name}, rest"] = train(stored_experiment(again.run_id, {}), Place(run_id=again.run_id))
+    for name, (run_id, how) in settings["rests"].items():
+        results[name] = train(stored_experiment(run_id, how), Place(run_id=run_id))
+    Path(sys.argv[2]).write_text(json.dumps({name: result.to_dict() for name, result in results.items()}))
+    return 0
+
+
+sys.exit(ranks.led(everything))
+"""
+
+PLACEMENTS = ("pre", "post", "mix", "deepnorm", "lns", "admin")
+FSDP = {"strategy": "fsdp"}
+
+
+def history(run_id, key):
+    return [m.value for m in tracking.client().get_metric_history(run_id, key)]
+
+
+def shards(path):
+    state = {}
+    _load_state_dict(state, FileSystemReader(path), planner=_EmptyStateDictLoadPlanner(), no_dist=True)
+    return state["state_dict"]
+
+
+def weights(store, run_id):
+    """Name -> weight of the last checkpoint of a run, whole."""
+    path = store / "runs" / run_id / "last.ckpt"
+    if path.is_dir():
+        return shards(path)
+    return torch.load(path, weights_only=True)["state_dict"]
+
+
+@pytest.fixture
+def trees(tiny_settings, vit_settings, tmp_path):
+    """Name -> settings, each of which one process trains without its strategy."""
+    trainer = {"max_steps": 20, "val_check_interval": 20, "log_every_n_steps": 1, "precision": "32-true"}
+
+    def build(base, strategy, **more):
+        return {**base, "trainer": {**base["trainer"], **trainer, **strategy, **more.pop("trainer", {})}, **more}
+
+    llama = {**tiny_settings, "model": {**tiny_settings["model"], "heads": 4, "kv_heads": 2}}
+    found = {
+        f"{family} {placement} {strategy}": build(base, {"strategy": strategy}, norm=placement)
+        for family, base in (("llama", llama), ("vit", vit_settings))
+        for placement in PLACEMENTS
+        for strategy in ("ddp", "fsdp")
+    }
+    lines = (json.dumps({"text": f"{number} " + "some words " * (number % 5)}) for number in range(97))
+    (tmp_path / "lines.jsonl").write_text("\n".join(lines))
+    documents = {"kind": "text", "files": str(tmp_path / "lines.jsonl"), "layout": "documents", "seq_len": 32}
+    small = {"accumulate": 2, "gradient_clip_val": 0.1}
+    again = {"activation_checkpointing": True, "gradient_clip_val": 0.1}
+    found |= {
+        "padded, accumulated, clipped": build(llama, FSDP, data=documents, trainer=small),
+        "recomputed": build(llama, FSDP, norm="lns", trainer=again),
+        "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, norm="admin", trainer=again),
+        "tied": build(llama | {"model": {**llama["model"], "tie_embeddings": True}}, FSDP),
+        "mixed": build(llama, FSDP, trainer={"precision": "bf16-mixed"}),
+        "halved": build(llama, FSDP, norm="mix", trainer={"precision": "bf16-true"}),
+        "halved ddp": build(llama, {"strategy": "ddp"}, trainer={"precision": "bf16-true"}),
+        "matrices": build(llama, FSDP, norm="admin", trainer={"tensor_parallel": 2, "gradient_clip_val": 0.1}),
+    }
+    return found
+
+
+def test_ddp_sums_narrow_gradients_in_float32(monkeypatch):
+    """Four ranks, of which torch's collective is stood in for. In bfloat16 the small ones would be rounded away one by
+    one."""
+    gradients = torch.tensor([[1.0], [0.0039], [0.0039], [0.0039]]).bfloat16()
+    given, done = [], torch.futures.Future()
+
+    def all_reduce(mine, async_op):
+        given.append(mine.dtype)
+        mine.copy_((gradients.to(mine.dtype) / 4).sum(0))
+        done.set_result([mine])
+        return SimpleNamespace(get_future=lambda: done)
+
+    monkeypatch.setattr(ranks, "world_size", lambda: 4)
+    monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
+    bucket = gradients[0].clone()
+    mean = mean_in_float32(None, SimpleNamespace(buffer=lambda: bucket)).wait()
+    assert given == [torch.float32]
+    assert mean is bucket
+    assert mean.item() == gradients.double().mean().bfloat16().item()
+
+
+def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees, torchrun, tmp_path):
+    file, given, out = tmp_path / "everything.py", tmp_path / "given.json", tmp_path / "out.json"
+    file.write_text(SCRIPT)
+    alone = {}
+    for name, tree in trees.items():
+        key = json.dumps({**tree, "trainer": {**tree["trainer"], "strategy": "auto", "tensor_parallel": 1}})
+        alone[name] = alone[key] = alone.get(key) or train(Experiment.from_mapping(json.loads(key)))
+    asked = iter(range(1, 100))
+    pre = Experiment.from_mapping(trees["llama lns fsdp"], {"trainer.strategy": "auto"})
+    part = train(pre, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
+    parts = ["llama lns fsdp", "matrices"]
+    rests = {"one, then two": (part.run_id, {"trainer.strategy": "fsdp"})}
+    given.write_text(json.dumps({"whole": trees, "parts": parts, "rests": rests}))
+    command = torchrun(str(file), str(given), str(out))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    group = json.loads(out.read_text())
+
+    for name, result in alone.items():
+        if name not in trees:
+            continue
+        rough = {"mixed": 5e-3, "halved": 2e-2, "halved ddp": 2e-2}.get(name)
+        run_id = group[name]["run_id"]
+        for key in ("train/loss", "val/loss"):
+            assert len(history(run_id, key)) == {"train/loss": 20, "val/loss": 1}[key]
+            assert history(run_id, key) == pytest.approx(history(result.run_id, key), rel=rough or 1e-5), name
+        key = "train/grad_norm"
+        assert history(run_id, key) == pytest.approx(history(result.run_id, key), rel=(rough and 0.2) or 1e-3), name
+
+    for name in parts:
+        whole, rest, first = (group[key]["run_id"] for key in (name, f"{name}, rest", f"{name}, part"))
+        assert (store / "runs" / first / "last.ckpt").is_dir()
+        for key in ("train/loss", "train/grad_norm", "val/loss"):
+            assert history(rest, key) == history(whole, key)
+        a, b = weights(store, whole), weights(store, rest)
+        assert all(torch.equal(a[key], b[key]) for key in a)
+        rest = train(
+            stored_experiment(first, {"trainer.strategy": "auto", "trainer.tensor_parallel": 1}), Place(run_id=first)
+        )
+        for key in ("train/loss", "val/loss"):
+            assert history(rest.run_id, key) == pytest.approx(history(alone[name].run_id, key), rel=1e-5)
+        a, b = weights(store, alone[name].run_id), weights(store, first)
+        assert list(a) == list(b)
+        assert all(torch.allclose(a[key], b[key], atol=1e-4) for key in a)
+    for key in ("train/loss", "val/loss"):
+        ours, theirs = group["one, then two"]["run_id"], alone["llama lns fsdp"].run_id
+        assert history(ours, key) == pytest.approx(history(theirs, key), rel=1e-5)

@@ -1,0 +1,219 @@
+"""Sentences, tables and importance: what is claimed, with how many trials, and what is not."""
+
+from __future__ import annotations
+
+import io
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ablate.config.formatting import count, duration, number
+from ablate.reports import findings
+from ablate.reports.importance import importance
+from ablate.reports.labels import short_names
+from ablate.reports.report import Report, report
+from ablate.reports.terminal import plain, render
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.storage import read_sweep
+
+ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}}}
+
+
+def test_the_verdict_lists_the_arms_with_n_and_names_no_winner(record: SweepRecord) -> None:
+    text = findings.verdict(record)
+    assert text.startswith("Best of 8 trials: mix 1.7120, pre 1.7350, post 1.8200 (val/loss, lower is better).")
+    assert "on one seed: differences between arms of this kind are not evidence" in text
+    assert "before claiming a winner" in text
+    assert not re.search(r"\bwins|\bbetter than|outperform|significant|beats", text)
+
+
+def test_unequal_numbers_of_trials_stand_beside_each_value(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for lr, value in ((1e-3, 1.8), (2e-3, 1.9)):
+        sweep.add("pre", {"optimizer.lr": lr}, value)
+    sweep.add("post", {"optimizer.lr": 1e-3}, 1.85)
+    record = read_sweep("demo")
+    text = findings.verdict(record)
+    assert "Best of each arm: pre 1.8000 (of 2 trials), post 1.8500 (of 1 trial)" in text
+    assert "No trial of mix has completed." in text
+    assert any(
+        "unequal numbers of finished trials (pre 2, post 1 and mix 0)" in n for n in findings.observations(record)
+    )
+
+
+def test_budgets_in_tokens_and_hours_are_what_was_equal(record: SweepRecord) -> None:
+    budget = record.spec.budget.model_copy(update={"trials": None, "tokens": 1_000_000, "hours": 0.5})
+    fewer = {**record.trials, "post": record.trials["post"][:3]}
+    limited = replace(record, spec=record.spec.model_copy(update={"budget": budget}), trials=fewer)
+    notes = " ".join(findings.observations(limited))
+    assert "the budget of each arm, 1000000 tokens and 0.5 hours, and not the number of finished trials" in notes
+    assert "by chance alone" not in notes
+
+
+def test_confirming_at_different_settings_leaves_out_the_luck_of_the_search(confirmed: SweepRecord) -> None:
+    notes = [note for note in findings.observations(confirmed) if "luck" in note]
+    assert len(notes) == 1
+    assert "different values of optimizer.lr (pre 0.0008, post 0.0004 and mix 0.0008)" in notes[0]
+    alike = replace(confirmed, confirmed={arm: confirmed.confirmed[arm] for arm in ("pre", "mix")})
+    assert not any("luck" in note for note in findings.observations(alike))
+
+
+def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) -> None:
+    objective = {"metric": "val/accuracy", "direction": "maximize"}
+    sweep = writer({**spec, "experiment": {"model": "vit"}, "objective": objective})
+    for arm, values in {"pre": (0.9, 0.7), "post": (0.95, 0.2)}.items():
+        for lr, value in zip((1e-3, 2e-3), values, strict=True):
+            sweep.add(arm, {"optimizer.lr": lr}, value)
+    sweep.add("post", {"optimizer.lr": 9e-3}, status="diverged")
+    record = read_sweep("demo")
+    assert "post 0.9500 (of 3 trials), pre 0.9000 (of 2 trials) (val/accuracy, higher is better)" in findings.verdict(
+        record
+    )
+    spread = findings.spread(record, "post")
+    assert spread is not None
+    assert (spread["best"]["value"], spread["worst"]["value"], spread["n"]) == (0.95, 0.2, 2)
+
+
+def test_a_sweep_without_arms_compares_nothing(writer: Any) -> None:
+    writer(ONE_ARM).add("all", {"optimizer.lr": 1e-3}, 1.9)
+    text = findings.verdict(read_sweep("one"))
+    assert text.startswith("Best of 1 trial: all 1.9000")
+    assert "differences" not in text
+
+
+def test_the_spread_is_within_an_arm_and_carries_n(record: SweepRecord) -> None:
+    text = findings.spread_text(record, "post")
+    assert text == "post: 1.8200 (lr=0.0004) to 2.1462 (lr=0.0016) over 5 completed trials; 3 diverged besides."
+
+
+def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for lr, value in ((1e-4, 2.0), (1e-3, 1.9), (9.9e-3, 1.8)):
+        sweep.add("pre", {"optimizer.lr": lr}, value)
+        sweep.add("mix", {"optimizer.lr": 1e-3, "norm.alpha": 1.0}, value)
+    notes = [note for note in findings.observations(read_sweep("demo")) if "lie beyond" in note]
+    assert notes == [
+        "The best optimizer.lr of pre is at the upper end of what was searched (0.0001 to 0.01): "
+        "a better one may lie beyond."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("items", "metric", "told"),
+    [
+        (36, "val/accuracy", "only 36 images (one image more or less right moves val/accuracy by 0.028): differences"),
+        (99, "val/loss", "The validation set has only 99 images: differences between settings may be noise"),
+        (1, "val/loss", "only 1 image: "),
+        (100, "val/accuracy", ""),
+        (None, "val/accuracy", ""),
+    ],
+)
+def test_a_small_validation_set_is_pointed_out(
+    spec: Any, writer: Any, items: int | None, metric: str, told: str
+) -> None:
+    direction = "minimize" if metric == "val/loss" else "maximize"
+    sweep = writer({**spec, "experiment": {"model": "vit"}, "objective": {"metric": metric, "direction": direction}})
+    if items is not None:
+        sweep.studies["pre"].set_user_attr("validation_items", items)
+    notes = [note for note in findings.observations(read_sweep("demo")) if "validation set" in note]
+    assert len(notes) == bool(told)
+    assert told in " ".join(notes)
+
+
+def test_of_language_the_small_validation_set_is_counted_in_sequences(record: SweepRecord) -> None:
+    notes = findings.observations(replace(record, validation_items=12))
+    assert any("The validation set has only 12 sequences: " in note for note in notes)
+
+
+# ---------------------------------------------------------------------------------------------------- importance
+
+
+def test_the_learning_rate_matters_most_where_it_was_made_to(record: SweepRecord) -> None:
+    shares = importance(record, "mix")
+    assert next(iter(shares)) == "optimizer.lr"
+    assert sum(shares.values()) == pytest.approx(1)
+    assert importance(record, "pre") == {"optimizer.lr": 1.0}
+
+
+def test_divergence_counts_for_the_parameter_that_causes_it(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for i in range(12):
+        alpha, lr = (i % 4) / 4, 10 ** (-4 + (i % 6) / 3)
+        diverged = alpha > 0.6
+        value = None if diverged else 1.7 + 0.001 * (i % 6)
+        sweep.add(
+            "mix", {"optimizer.lr": lr, "norm.alpha": alpha}, value, status="diverged" if diverged else "completed"
+        )
+    shares = importance(read_sweep("demo"), "mix")
+    assert shares["norm.alpha"] > 0.7
+
+
+@pytest.mark.parametrize("values", [[1.7, 1.8, 1.9], [1.7] * 5, [None] * 5, [1.7, None, None, None]])
+def test_no_importance_without_enough_to_go_by(spec: Any, writer: Any, values: list[float | None]) -> None:
+    sweep = writer(spec)
+    for i, value in enumerate(values):
+        params = {"optimizer.lr": 1e-3 + i * 1e-4, "norm.alpha": i / 10}
+        sweep.add("mix", params, value, status="completed" if value else "diverged")
+    assert importance(read_sweep("demo"), "mix") == {}
+
+
+# ---------------------------------------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report, width: int) -> None:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True)
+    with console.capture() as capture:
+        render(made, console)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
+    tables, _, rest = text.partition("Where it is")
+    assert all(len(line.rstrip()) <= width for line in tables.splitlines())
+    for trial in (t for trials in made.record.trials.values() for t in trials):
+        if trial.value is not None:
+            assert number(trial.value) in tables
+    assert "0/3/0" in tables or width > 80
+    assert "post 5, 6 and 7 diverged: validation loss nan at update 100" in tables
+    assert "mix 8 failed: RuntimeError: CUDA out of memory" in tables
+    assert "ablate ui" in rest
+    assert "…" not in text
+
+
+def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report) -> None:
+    text = plain(made)
+    assert "\x1b" not in text
+    pre = [line.split()[1] for line in text.partition("All 26 trials")[2].splitlines() if line.startswith(" pre ")]
+    assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]
+
+
+def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any) -> None:
+    writer(spec).add("pre", {"optimizer.lr": 1e-3}, 1.9)
+    text = report("demo", log=False).table()
+    assert "\nNo importance yet: it takes 4 finished trials of an arm that differ.\n" in text
+    assert "fANOVA" not in text
+    assert "n trials" not in text
+
+
+def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: Any) -> None:
+    sweep = writer(spec)
+    for i in range(4):
+        sweep.add("pre", {"optimizer.lr": 1e-3 + i * 1e-4}, 1.9 + i / 10)
+    text = report("demo", log=False).table()
+    assert "fANOVA" in text
+    assert "None for post and mix: it takes 4 finished trials of an arm that differ." in text
+    assert "No importance yet" not in text
+
+
+def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:
+    writer(spec).add("pre", {"optimizer.lr": 1e-3}, status="failed", reason="KeyError: [red]x[/red]")
+    assert "[red]x[/red]" in plain(report("demo", log=False))
+
+
+def test_words() -> None:
+    assert [number(v) for v in (None, 1.71234, 0.00012345, 12345.678, 3)] == ["-", "1.7123", "0.00012345", "12346", "3"]
+    assert [duration(s) for s in (None, 2.04, 61.5, 600, 90_000)] == ["-", "2.0 s", "62 s", "10.0 min", "25.0 h"]
+    assert short_names(["norm.alpha", "optimizer.lr"]) == {"norm.alpha": "alpha", "optimizer.lr": "lr"}
+    assert [count(v) for v in (0, 999, 26_214, 999_900, 1.31072e9)] == ["0", "999", "26.2 k", "1 M", "1.31 G"]
+    assert set(short_names(["a.kind", "b.kind"]).values()) == {"a.kind", "b.kind"}

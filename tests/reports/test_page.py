@@ -1,0 +1,171 @@
+"""The page: it says what the JSON says, holds all that it shows, and lets nothing of the sweep through as markup."""
+
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+import yaml
+
+from ablate.config.formatting import count, number
+from ablate.reports import sections
+from ablate.reports.cells import COUNTS, SETTINGS, Cells, Column
+from ablate.reports.report import assembled, report
+from ablate.reports.terminal import plain
+from ablate.sweeps.spec.sweep import Sweep
+
+VOID = {"meta", "img"}
+
+
+class Page(HTMLParser):
+    """Checks that tags are closed in order, and keeps links, cells and the text of each kind of element."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.links, self.tables, self.tags, self.texts = [], [], [], [], {}
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.links += [value for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("td", "th"):
+            self.tables[-1][-1][-1] += data
+        elif self.open:
+            self.texts.setdefault(self.open[-1], []).append(data)
+
+    def table(self, *header):
+        """The rows of the first table whose columns begin with `header`, by the arm in the first cell."""
+        found = next(rows for rows in self.tables if tuple(rows[0][: len(header)]) == header)
+        return {row[0]: dict(zip(found[0], row, strict=True)) for row in found[1:]}
+
+
+@pytest.fixture(scope="module")
+def made(full, tmp_path_factory):
+    return assembled(full, tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="module")
+def page(made):
+    return Page(made.page())
+
+
+def test_the_page_needs_nothing_beside_it(made, page):
+    assert len(page.links) == page.tags.count("img") == len(made.figures) == 4
+    assert all(link.startswith("data:image/png;base64,") for link in page.links)
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert "@import" not in made.page()
+    assert "url(" not in made.page()
+
+
+def test_the_tables_have_the_numbers_of_the_json(made, page):
+    arms = made.to_dict()["arms"]
+    fresh, search = page.table("arm", "n"), page.table("arm", "finished")
+    costs, rates = page.table("arm", "runs"), page.table("arm", "sensitivity")
+    for arm, told in arms.items():
+        estimate, less = told["confirmed"]["estimate"], told["confirmed"]["difference"]
+        assert fresh[arm]["n"] == f"{estimate['n']}/5"
+        assert fresh[arm]["val/loss"] == f"{estimate['mean']:.4f} +- {estimate['half_width']:.4f}"
+        assert fresh[arm]["less pre"] == (f"{less['mean']:+.4f} +- {less['half_width']:.4f}" if less else "-")
+        assert fresh[arm]["p (Holm)"] == (f"{less['adjusted_p']:.2g}" if less else "-")
+        assert search[arm]["val/loss"] == number(told["best"]["value"])
+        assert float(search[arm]["lr"]) == told["best"]["params"]["optimizer.lr"]
+        assert [int(search[arm][s]) for s in sections.RARE] == [told["counts"][s] for s in sections.RARE]
+        assert costs[arm]["tokens"] == count(told["cost"]["items"])
+        assert costs[arm]["fresh tokens"] == count(told["confirmation_cost"]["items"])
+        assert rates[arm]["sensitivity"] == number(told["sensitivity"]["value"])
+    trials = next(rows for rows in page.tables if rows[0][:2] == ["arm", "trial"])
+    assert len(trials) - 1 == len(made.to_dict()["trials"])
+    assert made.verdict in page.texts["p"]
+    assert yaml.safe_load("".join(page.texts["pre"][:1])) == made.record.spec.to_tree()
+
+
+def test_the_sweep_file_on_the_page_makes_the_same_sweep(made, page):
+    assert Sweep.from_tree(yaml.safe_load(page.texts["pre"][0])).to_tree() == made.record.spec.to_tree()
+
+
+def test_terminal_and_page_have_the_same_tables_and_sentences(made, page):
+    text = plain(made, 400)
+    for row in (row for table in page.tables for row in table):
+        assert any(line.split() == " ".join(row).split() for line in text.splitlines()), row
+    said = [
+        p for part in ("sensitivities", "importances", "trials") for s in getattr(sections, part)(made) for p in s.said
+    ]
+    assert all(sentence in page.texts["p"] and sentence in text for sentence in said)
+
+
+def test_tokens_are_those_of_all_trials(made):
+    arms = made.to_dict()["arms"]
+    assert arms["pre"]["cost"] == {"trials": 8, "items": 8 * 200 * 1024, "seconds": sum(61.5 + i for i in range(8))}
+    assert arms["mix"]["cost"]["items"] == 1024 * (
+        6 * 200 + 80 + 100 + 3
+    )  # the failed one had updates of the same size
+    assert made.to_dict()["items"] == "tokens"
+
+
+def test_what_the_sweep_says_is_no_markup(full, tmp_path):
+    spec = full.spec.model_copy(
+        update={
+            "arms": {"<b>": full.spec.all_arms["pre"], "post": full.spec.all_arms["post"]},
+            "experiment": {**full.spec.experiment, "note": "</pre><script>alert(1)</script>"},
+            "baseline": "<b>",
+            "published": [],
+        }
+    )
+    trials = {"<b>": [replace(t, arm="<b>", reason="<i>") for t in full.trials["pre"]], "post": full.trials["post"]}
+    fresh = {"<b>": [replace(t, arm="<b>") for t in full.confirmed["pre"]], "post": full.confirmed["post"]}
+    made = assembled(replace(full, spec=spec, trials=trials, confirmed=fresh), tmp_path)
+    parsed = Page(made.page())
+    assert not {"b", "script", "i"} & set(parsed.tags)
+    assert "<b>" in parsed.table("arm", "n")
+    assert "</pre><script>alert(1)</script>" in "".join(parsed.texts["pre"])
+
+
+@pytest.mark.parametrize("kind", ["one arm", "nothing completed", "accuracy", "without facts"])
+def test_there_is_a_page_of_every_sweep(spec, writer, record, tmp_path, kind):
+    if kind == "one arm":
+        writer({"name": "demo", "search": {"optimizer.lr": [1e-3, 1e-2]}}).add("all", {"optimizer.lr": 1e-3}, 1.9)
+    elif kind == "nothing completed":
+        writer(spec).add("pre", {"optimizer.lr": 1e-3}, status="failed", reason="out of memory")
+    elif kind == "accuracy":
+        objective = {"metric": "val/accuracy", "direction": "maximize"}
+        sweep = writer({**spec, "experiment": {"model": "vit"}, "objective": objective})
+        for lr in (1e-3, 2e-3, 3e-3):
+            sweep.add(
+                "pre", {"optimizer.lr": lr}, 0.9 - lr, items_per_update=64, step=10, metrics={"val/accuracy": 0.9}
+            )
+    made = assembled(record, tmp_path) if kind == "without facts" else report("demo", log=False)
+    parsed = Page(made.page())
+    assert made.verdict in parsed.texts["p"]
+    assert parsed.table("arm", "runs")
+    assert made.to_dict()["items"] == {"accuracy": "images"}.get(kind, "updates")
+    assert all(arm["sensitivity"] is None for arm in made.to_dict()["arms"].values())
+
+
+def test_columns_merge_where_there_is_no_room():
+    cells = Cells(
+        [
+            Column("arm", ["a", "b"], words=True),
+            Column("lr", ["0.1", "0.2"], merge=SETTINGS),
+            Column("alpha", ["-", "0.5"], merge=SETTINGS),
+            Column("pruned", ["1", "0"], merge=COUNTS),
+            Column("failed", ["0", "2"], merge=COUNTS),
+        ]
+    )
+    assert cells.at(0) == cells
+    assert cells.at(1).header == ["arm", "lr", "alpha", "pruned/failed"]
+    assert cells.at(2).header == ["arm", "settings", "pruned/failed"]
+    assert cells.at(2).rows == [["a", "lr=0.1", "1/0"], ["b", "lr=0.2 alpha=0.5", "0/2"]]

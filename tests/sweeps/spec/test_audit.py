@@ -1,0 +1,143 @@
+"""The confound audit: what is compared, what else differs, and what is refused."""
+
+import pytest
+
+from ablate.config.errors import ConfigError
+from ablate.experiment.lora import Lora
+from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.sweep import Sweep
+
+LR = {"low": 1e-4, "high": 1e-2, "log": True}
+
+
+def sweep(**parts):
+    return Sweep.from_tree({"name": "demo", "search": {"optimizer.lr": LR}, **parts})
+
+
+def refused(**parts):
+    with pytest.raises(ConfigError) as caught:
+        sweep(**parts)
+    return [problem.message for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("arms", "factor"),
+    [
+        ({}, ()),
+        ({"pre": {"norm": "pre"}}, ()),
+        ({"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.2, 0.4]}}}, ("norm",)),
+        ({"a": {"norm.alpha": 0.2}, "b": {"norm.alpha": 0.4}}, ("norm",)),
+        ({"a": {"norm.layer": "rmsnorm"}, "b": {"norm.layer": {"kind": "layernorm", "bias": False}}}, ("norm.layer",)),
+        ({"a": {"init": "normal"}, "b": {"init": "scaled"}}, ("init",)),
+    ],
+)
+def test_what_is_compared_is_the_placement_the_norm_layer_or_the_initialisation(arms, factor):
+    spec = sweep(arms=arms, experiment={"norm": "mix"})
+    assert audit.factor(spec) == factor
+    assert audit.confounds(spec) == []
+
+
+def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "trainer.gradient_clip_val": 1.0}}
+    (message,) = refused(arms=arms)
+    assert message == (
+        "besides what is compared (norm) they differ in trainer.gradient_clip_val: none (pre), 1.0 (post). "
+        "Set it alike, declare it with confounds: [trainer.gradient_clip_val]"
+    )
+    (confound,) = audit.confounds(sweep(arms=arms, confounds="trainer.gradient_clip_val"))
+    assert (confound.path, confound.values, confound.declared) == (
+        "trainer.gradient_clip_val",
+        {"pre": "none", "post": "1.0"},
+        True,
+    )
+    assert audit.confounds(sweep(arms=arms, confounds=["trainer"])) == [confound]
+
+
+def test_every_difference_is_told_at_once():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "seed": 1, "data.seq_len": 64}}
+    assert [m.partition("differ in ")[2].partition(":")[0] for m in refused(arms=arms)] == ["data.seq_len", "seed"]
+
+
+def test_a_norm_layer_of_its_own_is_a_confound_of_a_placement_and_no_factor():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "norm.layer": "layernorm"}}
+    messages = refused(arms=arms)
+    assert "norm.layer.kind: rmsnorm (pre), layernorm (post)" in messages[0]
+    assert "or compare it with factor: norm" in messages[0]
+    assert audit.confounds(sweep(arms=arms, factor="norm")) == []
+
+
+def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "search": {"optimizer.lr": [1e-3], "seed": [1, 2]}}}
+    found = audit.confounds(sweep(arms=arms, confounds=["optimizer", "seed"]))
+    assert {c.path: c.values for c in found} == {
+        "optimizer.lr": {"pre": "searched, 0.0001 ... 0.01 (log)", "post": "searched, [0.001]"},
+        "seed": {"pre": "0", "post": "searched, [1, 2]"},
+    }
+    assert len(refused(arms=arms)) == 2
+
+
+def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
+    arms = {"small": {"model.hidden": 64}, "large": {"model.hidden": 128}}
+    (message, *_) = refused(arms=arms)
+    assert "no placement, norm layer, initialisation or warm start" in message
+    assert message.endswith("compare it with factor: model")
+    assert audit.confounds(sweep(arms=arms, factor="model")) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"confounds": ["inti"]}, "no arm has such a setting. Did you mean init?"),
+        ({"factor": "norm.layr"}, "no arm has such a setting. Did you mean norm.layer"),
+    ],
+)
+def test_a_misspelt_name_is_refused(parts, message):
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
+    assert any(text.startswith(message) for text in refused(arms=arms, **parts))
+
+
+def coinciding(arms, points, **parts):
+    return list(audit.coinciding(sweep(arms=arms, experiment={"model.layers": 3}, **parts), points))
+
+
+def test_arms_that_are_the_same_model_are_told():
+    arms = {
+        "pre": {"norm": "pre"},
+        "mix": {"norm": "mix", "search": {"norm.alpha": [0.3, 0.4, 1.0]}},
+        "post": {"norm": "post"},
+    }
+    rates = [{"optimizer.lr": 1e-3}, {"optimizer.lr": 1e-2}]
+    points = {"pre": rates, "mix": [{"norm.alpha": alpha} for alpha in (0.3, 0.4, 1.0)], "post": rates}
+    what = "all its layers have the same placement."
+    assert coinciding(arms, points) == [
+        f"mix at norm.alpha=0.3 is the same model as pre: {what}",
+        f"post is the same model as mix at norm.alpha=1: {what}",
+        f"post is the same model as mix at norm.alpha=1: {what}",
+    ]
+    assert coinciding(arms, {**points, "mix": points["mix"][1:2]}) == []
+    other = {"norm": {"kind": "mix", "alpha": 0.0}, "norm.layer": "layernorm"}
+    assert coinciding({**arms, "mix": other}, {"pre": rates, "mix": [{}]}, confounds="norm.layer") == []
+    rates_alone = {"slow": {"optimizer.lr": 1e-4}, "fast": {"optimizer.lr": 1e-2}}
+    spec = sweep(arms=rates_alone, search={"seed": [0, 1]}, factor="optimizer")
+    assert list(audit.coinciding(spec, {"slow": [{}], "fast": [{}]})) == []
+
+
+def test_where_arms_start_from_is_what_is_compared_if_nothing_else_is():
+    reuse = {"warm_start": {"freeze": ["head"]}}
+    assert audit.factor(sweep(arms={"a": {}, "b": reuse})) == ("warm_start",)
+    assert audit.factor(sweep(arms={"a": {}, "b": {"norm": "post", **reuse}}, confounds=["warm_start"])) == ("norm",)
+    message = " ".join(refused(arms={"a": {}, "b": {"norm": "post", **reuse}}))
+    assert "confounds: [warm_start" in message
+
+
+def test_adapters_are_compared_with_the_training_of_all_weights_where_the_file_says_so():
+    start = {"warm_start": {"from": "somewhere", "copy": "all"}}
+    arms = {"full": {}, "adapters": {"lora.targets": "attn", "search": {"lora.rank": [4, 16]}}}
+    spec = sweep(experiment=start, arms=arms, factor="lora")
+    assert audit.confounds(spec) == []
+    point = {"optimizer.lr": 1e-3, "lora.rank": 16}
+    assert spec.at("adapters", point).lora == Lora(rank=16, targets=("attn",))
+    assert spec.base("full").lora is None
+    assert any("lora" in message for message in refused(experiment=start, arms=arms))
+    alike = sweep(experiment={**start, "lora": {}}, search={"lora.rank": {"low": 2, "high": 64, "log": True}})
+    assert alike.base("all").lora == Lora(rank=2)

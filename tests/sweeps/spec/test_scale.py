@@ -1,0 +1,157 @@
+"""A share of a sweep: what shrinks, what stays, and that it says so."""
+
+import pytest
+
+from ablate.config.errors import ConfigError
+from ablate.estimate.gpus import gpu_of
+from ablate.estimate.plan import Assumed, plan
+from ablate.estimate.work import work
+from ablate.experiment.tree import Experiment
+from ablate.models import models
+from ablate.sweeps.spec.scale import scaled, told
+from ablate.sweeps.spec.sweep import Sweep
+
+SETTINGS = {
+    "model": "llama-71m",
+    "data": {"kind": "topics", "seq_len": 256},
+    "schedule": {"warmup_steps": 1000},
+    "trainer": {"max_steps": 10_000, "batch_size": 512, "val_check_interval": 500},
+}
+TREE = {
+    "name": "full",
+    "experiment": SETTINGS,
+    "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix"}},
+    "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}},
+    "fixed": [{"optimizer.lr": 1e-3}],
+    "budget": {"tokens": 10**10, "hours": 8},
+    "pruner": {"kind": "median", "first_step": 5000},
+    "confirm": {"seeds": 2},
+}
+
+
+@pytest.fixture
+def full():
+    return Sweep.from_tree(TREE)
+
+
+def test_lengths_shrink_alike_and_the_rest_stays(full):
+    small = scaled(full, 0.01)
+    base, before = small.base("mix"), full.base("mix")
+    assert (base.trainer.max_steps, base.trainer.val_check_interval) == (100, 5)
+    assert base.schedule.warmup(100) / 100 == before.schedule.warmup(10_000) / 10_000 == 0.1
+    assert (small.budget.tokens, small.budget.hours) == (10**8, 0.08)
+    assert small.pruner.first_step == 50
+    assert (base.model, base.norm, base.data, base.trainer.batch_size) == (
+        before.model, before.norm, before.data, before.trainer.batch_size,
+    )  # fmt: skip
+    assert (small.search, small.fixed, small.confirm) == (full.search, full.fixed, full.confirm)
+    assert small.name == "full-scale0.01"
+    again = Sweep.from_tree(small.to_tree())
+    assert again == small
+
+
+def test_with_the_model_tokens_per_parameter_stay_and_so_do_depth_and_what_goes_by_it(full):
+    small = scaled(full, 0.1, model=True)
+    model, before = small.base("mix").model, full.base("mix").model
+    assert model.layer_parameters() / before.layer_parameters() == pytest.approx(0.1, rel=0.1)
+    assert model.layers == before.layers
+    assert model.mlp / model.hidden == pytest.approx(before.mlp / before.hidden, rel=0.05)
+    assert small.base("mix").norm == full.base("mix").norm
+    assert small.base("mix").trainer.max_steps == 1000
+    assert small.budget.hours == pytest.approx(0.08)  # a tenth of the tokens through a tenth of the weights
+    assert small.name == "full-scale0.1-model"
+
+
+def test_it_says_that_it_is_not_the_full_setting(full):
+    assert told(full) == ""
+    assert scaled(full, 1) is full
+    text = told(scaled(full, 0.01))
+    assert text == (
+        "Not the full setting (--scale 0.01): a trial has 100 of 10,000 updates and 13.1 M of 1.31 G tokens."
+    )
+    with_model = told(scaled(full, 0.01, model=True))
+    assert "the layers have 392 k of 37.8 M parameters" in with_model
+    assert "--scale 0.01 --scale-model" in with_model
+
+
+def test_arms_of_their_own_length_keep_the_proportion():
+    arms = {"pre": {"norm": "pre"}, "long": {"norm": "post", "trainer": {"max_steps": 20_000}}}
+    small = scaled(Sweep.from_tree({**TREE, "arms": arms, "confounds": ["trainer"], "pruner": "none"}), 0.1)
+    assert [small.base(arm).trainer.max_steps for arm in arms] == [1000, 2000]
+    assert small.base("long").norm.kind == "post"
+
+
+def test_what_cannot_be_scaled_is_refused(full):
+    for factor in (0, -1, 1.5):
+        with pytest.raises(ConfigError, match="--scale: must be above 0 and at most 1"):
+            scaled(full, factor)
+    with pytest.raises(ConfigError, match="is scaled already"):
+        scaled(scaled(full, 0.5), 0.5)
+    tree = {**TREE, "search": {"trainer.max_steps": [3000, 6000]}, "fixed": [], "pruner": "none"}
+    searching = Sweep.from_tree(tree)
+    with pytest.raises(ConfigError, match=r"trainer.max_steps: is searched for pre"):
+        scaled(searching, 0.5)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.1, 0.01])
+@pytest.mark.parametrize("name", models.presets)
+def test_every_named_model_can_be_narrowed(name, share):
+    model = Experiment.from_mapping({"model": name}).model
+    made = Experiment.from_mapping({"model": name}, {f"model.{k}": v for k, v in model.narrowed(share).items()}).model
+    assert made.layers == model.layers
+    assert made.hidden % 4 == 0
+    if share == 1:
+        assert made.layer_parameters() == pytest.approx(model.layer_parameters(), rel=0.005)
+    elif made.hidden >= 40:  # below, four features are a large step
+        assert made.layer_parameters() / model.layer_parameters() == pytest.approx(share, rel=0.25)
+
+
+def test_grouped_queries_still_divide_the_heads():
+    grouped = {"kind": "llama", "hidden": 512, "heads": 8, "kv_heads": 4, "mlp": 1368}
+    model = Experiment.from_mapping({"model": grouped}).model
+    for share in (0.9, 0.5, 0.3, 0.05):
+        made = model.narrowed(share)
+        assert made["heads"] % made["kv_heads"] == 0
+
+
+@pytest.mark.parametrize("family", models)
+def test_the_parameters_of_the_layers_are_those_of_their_matrices(tiny, family):
+    settings = {"model.kv_heads": 1} if family == "llama" else {}
+    experiment, model, _ = tiny(family, settings)
+    matrices = [p.weight.numel() for p in model.projections() if p.role not in ("embedding", "head")]
+    assert experiment.model.layer_parameters() == sum(matrices)
+
+
+def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
+    llama = Experiment.from_mapping(SETTINGS, {"model.vocab_size": 32_000})
+    weights = llama.model.layer_parameters() + 32_000 * 512
+    tokens = 10_000 * 512 * 256
+    found = work(llama)
+    assert found.items == tokens
+    assert found.flops == tokens * (6 * weights + 6 * 12 * 512 * 256)  # causal attention is half of it
+    vit = Experiment.from_mapping({"model": "vit-tiny", "data": {"kind": "image_folder", "root": "x"}})
+    images, patches = vit.trainer.max_steps * vit.trainer.batch_size, 1 + 14 * 14
+    flops = images * patches * (6 * 12 * 12 * 192**2 + 12 * 12 * 192 * patches)
+    assert (work(vit).items, work(vit).flops) == (images, flops)
+
+
+@pytest.mark.parametrize(
+    ("model", "more"),
+    [
+        *((f"llama-{size}", {"model.vocab_size": 32_000}) for size in ("9m", "71m", "1b")),
+        ("vit-tiny", {"data": {"kind": "image_folder", "root": "x", "image_size": 224}}),
+        *(
+            (model, {**more, "warm_start": {"from": "somewhere", "copy": "all"}, "lora": {"rank": 16}})
+            for model, more in (
+                ("llama-71m", {"model.vocab_size": 32_000}),
+                ("vit-tiny", {"data": {"kind": "image_folder", "root": "x", "image_size": 224}}),
+            )
+        ),
+    ],
+)
+def test_a_dry_run_and_a_plan_tell_the_same_hours(model, more):
+    run = Experiment.from_mapping({"model": model}, more)
+    planned = plan(run, Assumed(gpu_of("h100-80gb")))
+    assert work(run).utilisation == planned.mfu
+    images = 0.03 if "vit" in model else 1e-9  # whose patch embedding and head a dry run leaves out
+    assert work(run).gpu_hours == pytest.approx(planned.gpu_hours, rel=images)

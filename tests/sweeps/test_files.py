@@ -1,0 +1,241 @@
+"""The files of sweeps/: each loads, has a plan, says what it costs and what was published, and trains; its arms differ
+in what they compare and in nothing else."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ablate.experiment.tree import Experiment
+from ablate.norms import norm_layers
+from ablate.sweeps.plan import cost, outline
+from ablate.sweeps.simulation import simulate
+from ablate.sweeps.spec.files import load_sweeps, with_earlier
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import donor_of, named, parsed
+from ablate.sweeps.storage import open_storage, storage_url
+from ablate.training.procedures import run as run_experiment
+
+FOLDER = Path(__file__).parents[2] / "sweeps"
+FILES = sorted(FOLDER.glob("*.yaml"))
+SPECS = [(file, spec) for file in FILES for spec in load_sweeps(file)]
+COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}} | {  # for others: what their arms set
+    name: {"model.layers", "model.sublayers"} for name in ("reuse-demo-stage1", "reuse-stage1-570m", "reuse-stage1-1b")
+}
+SHARED = ("data", "model", "optimizer", "schedule", "seed", "trainer")  # the same for a fair comparison
+SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
+    "data.val_fraction": 0.001, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
+    "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
+    "trainer.diagnose.what": [],
+}  # fmt: skip
+PERPLEXITIES = {  # papers.md, section 4: sweep -> arm -> perplexity
+    "mixln-table1-71m": {"post": 35.18, "deepnorm": 34.87, "pre": 34.77, "mix": 33.12},
+    "mixln-table1-130m": {"post": 26.95, "deepnorm": 27.17, "pre": 26.78, "mix": 26.07},
+    "mixln-table1-250m": {"post": 1409.09, "deepnorm": 22.77, "pre": 21.92, "mix": 21.39},
+    "mixln-table1-1b": {"post": 1411.54, "deepnorm": 1410.94, "pre": 18.65, "mix": 18.18},
+    "mixln-table5": {"post-0": 18.65, "post-4": 18.34, "post-6": 18.18, "post-8": 18.41, "post-10": 18.55,
+                     "post-12": 18.86, "post-24": 1434},
+    "mixln-table6": {"pre": 23.39, "admin": 24.82, "group": 23.10, "sandwich": 23.26, "mix": 22.33},
+    "mixln-table8": {"pre": 32.18, "mix": 29.95, "pre-scaled": 30.63, "mix-scaled": 29.77, "pre-embedding": 31.28,
+                     "mix-embedding": 31.19},
+    "lns-table1-130m": {"pre": 26.73, "mix": 26.07, "lns": 25.76},
+    "lns-table1-250m": {"pre": 21.92, "mix": 21.39, "lns": 20.35},
+    "lns-table1-350m": {"pre": 19.58, "mix": 1363, "lns": 18.20},
+    "lns-table1-1b": {"pre": 17.02, "mix": 1415, "lns": 15.71},
+    "lns-table2": {"admin": 27.91, "group": 28.01, "sandwich": 26.51, "mix": 26.07, "lns": 25.76, "pre": 26.73},
+    "lns-alternatives-130m": {"pre": 26.73, "lns": 25.76},
+    "lns-alternatives-250m": {"pre": 21.92, "lns": 20.35},
+    "reuse-570m": {"baseline": 20.70, "base_reuse": 20.26, "no_layer": 22.61, "one_attn_none": 21.14,
+                   "one_attn_attn": 20.24, "one_layer_none": 20.35, "one_layer_attn": 20.05,
+                   "one_layer_attn_ffn": 20.28},
+    "reuse-1b": {"baseline": 17.65, "base_reuse": 17.77, "one_attn_attn": 17.26, "one_layer_none": 16.90,
+                 "one_layer_attn": 16.74},
+}  # fmt: skip
+LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
+    "71m": (10_000, 1e-3), "130m": (20_000, 1e-3), "250m": (40_000, 1e-3), "350m": (60_000, 1e-3),
+    "1b": (100_000, 5e-4),
+}  # fmt: skip
+PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
+LATER = ("reuse", "sft", "rlhf")  # with a recipe of their own
+UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
+
+
+@pytest.fixture(params=SPECS, ids=lambda pair: pair[1].name)
+def spec(request):
+    return request.param[1]
+
+
+def below(path, parts):
+    return any(path == part or path.startswith(f"{part}.") for part in parts)
+
+
+def test_the_outline_of_each_names_every_arm_and_asks_for_no_data(spec):
+    text = outline(spec)
+    assert text.startswith(f"sweep {spec.name}: ")
+    for arm in spec.all_arms:
+        trials = spec.trials(arm)
+        plural = "trial" if trials == 1 else "trials"
+        assert f"arm {arm}: {trials} {plural} of {spec.base(arm).trainer.max_steps} updates" in text
+    assert ("the time of an alignment is not estimated" if spec.base(arm).align else "hours of an H100") in text
+
+
+def test_the_arms_differ_only_in_what_they_compare(spec):
+    first, *others = [spec.base(arm).flat() for arm in spec.all_arms]
+    differing = {path for other in others for path in {*first, *other} if first.get(path) != other.get(path)}
+    set_by_arms = {path for arm in spec.all_arms.values() for path in [*arm.settings, *arm.search]}
+    compared = COMPARED.get(spec.name, set_by_arms)
+    assert differing or not others, "nothing is compared"
+    first_stage = "stage1" in spec.name  # the models that others start from
+    assert not [p for p in differing if not below(p, compared) or (below(p, SHARED) and not first_stage)]
+
+
+def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
+    assert len({spec.trials(arm) for arm in spec.all_arms}) == 1
+    assert not [path for arm in spec.all_arms.values() for path in arm.search if below(path, SHARED)]
+    if spec.name not in UNSEARCHED:
+        assert "optimizer.lr" in spec.search
+        assert len({str(spec.space(arm)["optimizer.lr"]) for arm in spec.all_arms}) == 1
+
+
+@pytest.mark.parametrize("name", PERPLEXITIES)
+def test_what_was_published_is_shown_beside(name):
+    spec = next(spec for _, spec in SPECS if spec.name == name)
+    assert {entry.metric for entry in spec.published} == {"val/perplexity"}
+    assert {arm: value for entry in spec.published for arm, value in entry.values.items()} == PERPLEXITIES[name]
+
+
+def test_the_accuracies_of_vision_transformers_are_shares():
+    values = {spec.name: spec.published[0].values for _, spec in SPECS if "table4" in spec.name}
+    assert values["mixln-table4-tiny"] == {"pre": 0.6730, "mix": 0.6734}
+    assert values["mixln-table4-small"] == {"pre": 0.7599, "mix": 0.7640}
+
+
+@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith((*PAPERS, *LATER))])
+def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, spec):
+    if "demo" in spec.name:
+        pytest.skip("its cost is minutes")
+    header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
+    assert cost(spec) in header
+    base = spec.base(next(iter(spec.all_arms)))
+    size = spec.name.removeprefix(f"{file.stem}-")
+    if size in LENGTHS and not file.stem.startswith(LATER):
+        steps, lr = LENGTHS[size]
+        assert base.trainer.max_steps == steps
+        assert spec.fixed[0] == {"optimizer.lr": lr}
+    if base.model.kind == "llama" and not file.stem.startswith(LATER):
+        assert (base.optimizer.kind, base.optimizer.betas, base.optimizer.weight_decay) == ("adam", (0.9, 0.999), 0)
+        assert (base.trainer.batch_size, base.data.seq_len, base.trainer.gradient_clip_val) == (512, 256, None)
+        assert (base.schedule.kind, base.schedule.warmup_fraction, base.schedule.final_fraction) == ("cosine", 0.1, 0.1)
+
+
+def test_two_stage_has_the_recipe_of_its_paper():
+    for batch, size in ((560, "570m"), (1008, "1b")):
+        (spec,) = load_sweeps(FOLDER / f"reuse-{size}.yaml")
+        (before,) = load_sweeps(FOLDER / "reuse-stage1.yaml", size=size)
+        base = spec.base("baseline")
+        for arm in before.all_arms:  # the same but for the model's depth
+            small = before.base(arm).flat()
+            differing = {path for path, value in base.flat().items() if small[path] != value}
+            assert differing <= {"model.layers", "model.sublayers", "optimizer.lr"}
+        assert (base.trainer.batch_size, base.trainer.max_steps, base.trainer.gradient_clip_val) == (batch, 20_000, 1.0)
+        assert (base.optimizer.betas, base.optimizer.weight_decay) == ((0.9, 0.95), 0.1)
+        assert (base.schedule.warmup(20_000), base.init.kind, base.data.seq_len) == (1000, "scaled", 1024)
+
+
+def test_fine_tuning_takes_all_of_the_same_arm_of_the_pre_training():
+    (spec,) = load_sweeps(FOLDER / "sft-commonsense.yaml")
+    (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="250m")
+    assert set(spec.all_arms) == set(before.all_arms)
+    for arm in spec.all_arms:
+        base, pretrained = spec.base(arm), before.base(arm)
+        assert donor_of(spec, arm) == (before.name, arm)
+        assert base.warm_start.copied == ("all",)
+        assert (base.model, base.norm) == (pretrained.model, pretrained.norm)
+        assert base.data.tokenizer == pretrained.data.tokenizer
+        epochs = base.trainer.max_steps * base.trainer.batch_size / (170_420 * (1 - base.data.val_fraction))
+        assert round(epochs, 2) == 3.00
+
+
+def test_alignment_goes_from_the_pre_training_to_a_policy_with_one_judge_for_all_arms():
+    sft, reward, policy = load_sweeps(FOLDER / "rlhf.yaml")
+    (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="1b")
+    assert [spec.objective.metric for spec in (sft, reward, policy)] == ["val/loss", "align/accuracy", "align/reward"]
+    for arm in ("pre", "mix"):
+        starts = [donor_of(spec, arm) for spec in (sft, reward, policy)]
+        assert starts == [(before.name, arm), (sft.name, arm), (sft.name, arm)]
+        bases = [spec.base(arm) for spec in (before, sft, reward, policy)]
+        assert len({(base.model, base.norm, base.data.tokenizer) for base in bases}) == 1
+        assert {base.data.seq_len for base in bases[1:]} == {512}
+        assert bases[3].align.reward == "sweep:rlhf-reward/pre"
+        assert bases[2].data == bases[3].data  # with the same pairs held out
+    assert policy.published[0].values == {"pre": 0.75, "mix": 1.32}  # papers.md, section 4
+    assert round(sft.base("pre").trainer.max_steps * 128 / (52_002 * 0.99), 2) == 3.00
+
+
+def test_vision_has_the_recipe_of_convnext():
+    for spec in load_sweeps(FOLDER / "mixln-table4.yaml"):
+        base = spec.base("mix")
+        assert (base.optimizer.weight_decay, base.trainer.batch_size, base.norm.alpha) == (0.05, 4096, 0.25)
+        assert base.trainer.max_steps == 120 * 1_281_167 // 4096
+        assert base.schedule.warmup(base.trainer.max_steps) == round(20 * 1_281_167 / 4096)
+        assert spec.fixed[0] == {"optimizer.lr": 4e-3}
+        changed = base.data.augment
+        assert (changed.mixup, changed.cutmix, changed.random_erasing, changed.label_smoothing) == (0.8, 1.0, 0.25, 0.1)
+        assert (changed.randaugment, base.model.drop_path) == ("rand-m9-mstd0.5-inc1", 0.1)
+
+
+def alignable(folder):
+    """What gives the later stages of sweeps/rlhf.yaml a few short pairs."""
+    rows = [{"prompt": f"is it {n}?", "chosen": "yes", "rejected": "no"} for n in range(20)]
+    (folder / "pairs.json").write_text(json.dumps(rows))
+    pairs = {"data": "preferences", "data.files": str(folder / "pairs.json"), "data.dataset": None}
+    pairs |= {"data.tokenizer": "bytes", "data.template": "plain", "trainer.batch_size": 4}
+    return {f"stages.{stage}.{path}": value for stage in ("reward", "policy") for path, value in pairs.items()} | {
+        "stages.policy.align.length": 4
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tmp_path):
+    """The smallest size of each file at a thousandth, every arm: a trial of the study, trained, without a process."""
+    vision = "vit" in file.read_text()
+    data = {"data": "digits", "model.patch_size": 2} if vision else {"data": "topics", "data.seq_len": 16}
+    small = {**data, **SMALLEST}
+    staged, several = file.stem.startswith(LATER), file.stem == "rlhf"
+    if several:
+        pytest.importorskip("trl")
+        small |= alignable(tmp_path)
+    if staged or load_sweeps(file)[0].sampler.kind != "grid":
+        small["budget.trials"] = 1
+    wanted = load_sweeps(file, small, factor=0.001, model=True)[: None if several else 1]
+    donors, results = {}, {}
+    for spec in with_earlier(file, wanted, small, factor=0.001, model=True):
+        assert spec.scale is not None
+        results.clear()
+
+        def run(arm, params, seed, spec=spec):
+            trained = spec.at(arm, params)
+            found = {path: parsed(given) for path, given in named(trained).items()}
+            runs = {path: donors[title or spec.name, donor] for path, (title, donor) in found.items()}
+            trained = Experiment.from_mapping(trained.to_tree(), runs)
+            if arm not in results:
+                results[arm] = run_experiment(trained)
+                donors[spec.name, arm] = results[arm].run_id
+            return results[arm].metrics.get(spec.objective.metric, float("nan"))
+
+        record = simulate(spec, run, open_storage(storage_url()), trials=len(spec.all_arms))
+    assert record.counts()["completed"] == len(spec.all_arms)
+    for arm, result in results.items():
+        assert result.step == 2, arm
+        first = spec.starts(arm)[0] if spec.starts(arm) else {}
+        assert {path: record.trials[arm][0].params[path] for path in first} == first
+
+
+def test_the_norm_layers_are_compared_on_language_and_on_vision_with_batch_norm_on_vision_alone():
+    language = ["none", "layernorm", "rmsnorm", "prmsnorm", "groupnorm", "dyt"]
+    for name, layers in {"rmsnorm": language, "rmsnorm-vision": [*language, "batchnorm"]}.items():
+        sweep = Sweep.load(FOLDER / f"{name}.yaml")
+        assert set(sweep.all_arms) == set(layers)
+        for arm in sweep.all_arms:
+            norm = sweep.base(arm).norm
+            assert (norm.kind, norm.layer) == ("pre", norm_layers.validate(arm))  # at its defaults

@@ -1,0 +1,88 @@
+"""Workers that share GPUs: as many as the plan of the memory says fit."""
+
+from collections import Counter
+
+import pytest
+
+from ablate.cli import main
+from ablate.config.errors import ConfigError
+from ablate.estimate.gpus import GIB
+from ablate.estimate.memory import Memory
+from ablate.sweeps import gpu_sharing, worker
+from ablate.sweeps.spec.sweep import Sweep
+
+SWEEP = {
+    "name": "shared",
+    "experiment": {
+        "model": {"hidden": 32, "layers": 2, "heads": 2, "mlp": 64, "vocab_size": 100},
+        "data": {"seq_len": 32},
+        "trainer": {"max_steps": 10, "batch_size": 64},
+    },
+    "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+    "search": {"optimizer.lr": [1e-3, 1e-2]},
+}
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """gpus(N, GiB each): what torch then finds."""
+
+    def found(number, gib=8.0):
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        monkeypatch.setattr("torch.cuda.device_count", lambda: number)
+        monkeypatch.setattr("torch.cuda.is_available", lambda: number > 0)
+        monkeypatch.setattr(gpu_sharing, "free_memory", lambda: [int(gib * GIB)] * number)
+
+    return found
+
+
+@pytest.mark.parametrize(("number", "each"), [(1, 4), (2, 3), (3, 1)])
+def test_each_gpu_gets_as_many_workers(gpus, number, each):
+    gpus(number)
+    workers = gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), each)
+    given = Counter(worker.devices(slot, workers) for slot in range(workers))
+    assert given == {str(gpu): each for gpu in range(number)}
+
+
+def test_too_many_are_refused_with_how_many_fit(gpus, monkeypatch):
+    needs = Memory({"parameters": 1.94 * GIB}, 0)  # 2 GiB with what the allocator loses, and 1 GiB for CUDA
+    assert needs.needs == pytest.approx(3 * GIB)
+    monkeypatch.setattr(gpu_sharing, "memory_of", lambda experiment: needs)
+    gpus(2, 8.0)
+    assert gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), 2) == 4
+    with pytest.raises(
+        ConfigError, match=r"2 workers at most: each needs 3\.0 GiB.* 8\.0 GiB are free.* Take 2, or auto"
+    ):
+        gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), 3)
+    monkeypatch.setattr(gpu_sharing, "cores", lambda: 32)
+    assert gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), "auto") == 4
+    monkeypatch.setattr(gpu_sharing, "cores", lambda: 2)  # each worker needs a core to keep its GPU busy
+    assert gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), "auto") == 2
+    gpus(1, 2.5)
+    with pytest.raises(ConfigError, match="not even one worker fits"):
+        gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), "auto")
+
+
+def test_the_values_that_need_most_memory_count():
+    arms = {"pre": {"norm": "pre"}, "wide": {"norm": "pre", "search": {"model.mlp": [64, 4096, 128]}}}
+    arm, memory = gpu_sharing.largest(Sweep.from_tree({**SWEEP, "arms": arms, "confounds": ["model.mlp"]}))
+    wide = Sweep.from_tree(SWEEP).base("pre").model_copy()
+    wide = type(wide).from_mapping(wide.to_tree(), {"model.mlp": 4096})
+    assert arm == "wide"
+    assert (
+        memory.peak
+        == gpu_sharing.memory_of(wide).peak
+        > 2 * gpu_sharing.memory_of(Sweep.from_tree(SWEEP).base("pre")).peak
+    )
+
+
+def test_what_makes_no_sense_is_told(gpus, tmp_path, capsys):
+    gpus(0)
+    with pytest.raises(ConfigError, match="finds no GPU on this machine; take --workers N"):
+        gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), 2)
+    for words, message in (
+        (["--workers", "2"], "goes without --workers"),
+        (["--submit", "cluster=local"], "goes without --submit"),
+    ):
+        assert main(["sweep", "any.yaml", "--workers-per-gpu", "auto", *words]) == 2
+        assert message in capsys.readouterr().err

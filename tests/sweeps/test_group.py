@@ -1,0 +1,97 @@
+"""A sweep whose worker is a torchrun group: stopped and killed in every way, it ends as one that nobody disturbed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ablate import tracking
+from ablate.config.errors import SweepError
+from ablate.distributed import ranks
+from ablate.sweeps import run
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import read_sweep
+
+
+def tree(settings, **more):
+    return {
+        "name": "small",
+        "experiment": {**settings, "trainer": {**settings["trainer"], "max_steps": 40}},
+        "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.5, 1.0]}}},
+        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
+        "budget": {"trials": 2},
+        **more,
+    }
+
+
+def table(record):
+    """Everything that a report is made of, without times and identities."""
+    return {arm: [(t.status, t.params, t.value, t.curve) for t in trials] for arm, trials in record.trials.items()}
+
+
+def processes(torchrun):
+    """The pids of the ranks of a running torchrun, in their order."""
+    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
+    found = {}
+    for child in children:
+        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        found |= {int(item[5:]): int(child) for item in environment if item.startswith(b"RANK=")}
+    return [found[rank] for rank in sorted(found)]
+
+
+def ctrl_c(torchrun):
+    torchrun.send_signal(signal.SIGINT)
+
+
+def kill_rank_1(torchrun):
+    os.kill(processes(torchrun)[1], signal.SIGKILL)
+
+
+WITHOUT_REPORT = """
+import sys
+
+from ablate import ranks
+from ablate.sweeping.run import sweep
+from ablate.sweeping.spec import Sweep
+
+sys.exit(ranks.led(lambda: [sweep(Sweep.load(file)) for file in ("small.yaml", "plain.yaml")] == []))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
+def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(store, tiny_settings, torchrun, tmp_path):
+    for name in ("plain", "small"):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(tree(tiny_settings, name=name)))
+    command = torchrun("-m", "ablate", "sweep", "small.yaml")
+    for done, end in enumerate((ctrl_c, kill_rank_1), 1):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        for line in process.stdout:
+            if line.startswith(f"[{done}/4]"):
+                break
+        end(process)
+        _, errors = process.communicate(timeout=100)
+        assert process.returncode
+        assert done <= read_sweep("small").counts()["completed"] < 4, errors
+        if end is ctrl_c:
+            assert "go on from its last checkpoint with:\n  torchrun --nproc-per-node 2" in errors
+            assert read_sweep("small").counts()["running"] == 0
+    (tmp_path / "rest.py").write_text(WITHOUT_REPORT)
+    rest = subprocess.run(torchrun("rest.py"), capture_output=True, text=True, cwd=tmp_path, timeout=200)
+    assert rest.returncode == 0, rest.stderr
+    assert table(read_sweep("small")) == table(read_sweep("plain"))
+    client = tracking.client()
+    experiment = client.get_experiment_by_name("small").experiment_id
+    runs = client.search_runs([experiment], "tags.`ablate.role` = 'trial'")
+    assert sorted(r.info.run_name for r in runs) == ["mix #0", "mix #1", "pre #0", "pre #1"]
+    assert {r.data.tags["ablate.ranks"] for r in runs} == {"2"}
+    assert {t.facts["ablate.ranks"] for trials in read_sweep("small").trials.values() for t in trials} == {"2"}
+
+
+def test_a_group_trains_one_trial_at_a_time(store, tiny_settings, monkeypatch):
+    monkeypatch.setattr(ranks, "world_size", lambda: 2)
+    with pytest.raises(SweepError, match="start more groups on the same storage"):
+        run.sweep(Sweep.from_tree(tree(tiny_settings)), workers=2)

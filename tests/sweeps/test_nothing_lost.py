@@ -1,0 +1,151 @@
+"""A sweep that is killed again and again, at random moments, ends as the one that nobody disturbed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from rich.console import Console
+
+from ablate import tracking
+from ablate.sweeps import run
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import read_sweep
+
+KILLS = 10
+SEEDS = [int(seed) for seed in os.environ.get("ABLATE_TEST_SEEDS", "0").split(",")]
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds workers in /proc")
+
+
+def tree(settings, name):
+    return {
+        "name": name,
+        "experiment": settings,
+        "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.5, 1.0]}}},
+        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
+        "sampler": {"kind": "tpe", "n_startup_trials": 1},
+        "budget": {"trials": 2},
+        "confirm": {"seeds": 1},
+    }
+
+
+def moments(seed):
+    """Who is killed, after how many further lines of output, and how many seconds later. No two workers in a row: a
+    trial whose worker dies again and again counts as failed."""
+    chosen = random.Random(seed)
+    workers = chosen.sample([1, 3, 5, 7, 9], 3)
+    for i in range(KILLS):
+        lines = chosen.choice([0, 1, 1, 1, 2])
+        delay = chosen.uniform(0, 1.5) if lines else chosen.uniform(0, 6)
+        yield "worker" if i in workers else "group", lines, delay
+
+
+def workers_of(process):
+    """The grandchildren of a sweep: what its fork server has started."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+        except OSError:  # it ended meanwhile
+            continue
+    return [pid for pid, parent in parents.items() if parents.get(parent) == process.pid]
+
+
+def kill(process, whom):
+    pids = workers_of(process) if whom == "worker" else []
+    if pids:
+        os.kill(random.Random(pids[0]).choice(pids), signal.SIGKILL)
+    else:
+        os.killpg(process.pid, signal.SIGKILL)  # it is not waited for yet, so the group is still its own
+        process.wait()
+
+
+def histories(run_id):
+    """Metric -> its points; of the speed only where they are."""
+    client = tracking.client()
+    found = {key: client.get_metric_history(run_id, key) for key in client.get_run(run_id).data.metrics}
+    return {
+        key: [(point.step, None if key.endswith("_per_second") else point.value) for point in points]
+        for key, points in found.items()
+    }
+
+
+def tracked(title):
+    """(role, arm, number) -> the histories of that run. Each is there once, ended, with its configuration."""
+    client = tracking.client()
+    experiment = client.get_experiment_by_name(title).experiment_id
+    found = {}
+    for one in client.search_runs([experiment]):
+        tags = one.data.tags
+        if tags["ablate.role"] == "report":
+            continue
+        key = (tags["ablate.role"], tags["ablate.arm"], tags.get("ablate.trial"))
+        assert key not in found, f"two runs of {key}"
+        assert one.info.status == "FINISHED"
+        names = {item.path for item in client.list_artifacts(one.info.run_id)}
+        assert names == {"sweep.yaml" if key[0] == "arm" else "config.yaml"}
+        found[key] = histories(one.info.run_id), dict(one.data.params)
+        for name, points in found[key][0].items():
+            steps = [step for step, _ in points]
+            assert steps == sorted(set(steps)), f"{name} of {key} has a step twice"
+    return found
+
+
+def cells(record):
+    return {
+        (part, arm): [(t.number, t.status, t.params, t.value, t.curve, t.metrics) for t in trials]
+        for part, arms in (("search", record.trials), ("confirmation", record.confirmed))
+        for arm, trials in arms.items()
+    }
+
+
+def disturbed(command, folder, seed):
+    """Runs `command`, kills it at all `moments` and starts it again each time; what it said."""
+    process, told = None, []
+    try:
+        for whom, lines, delay in moments(seed):
+            if process is None or process.poll() is not None:
+                process = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
+                    start_new_session=True,
+                )  # fmt: skip
+            told += [process.stdout.readline() for _ in range(lines)]
+            try:
+                process.wait(delay)
+            except subprocess.TimeoutExpired:
+                kill(process, whom)
+                told.append(f"--- {whom} killed\n")
+            if process.poll() is not None:
+                told.append(process.stdout.read())
+                process.stdout.close()
+        if process.poll() is None:
+            told.append(process.communicate(timeout=240)[0])
+    finally:
+        if process is not None and process.poll() is None:  # something failed: leave nothing behind
+            kill(process, "group")
+    return told
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_sweep_killed_ten_times_has_the_table_of_an_uninterrupted_one(store, tiny_settings, tmp_path, seed):
+    plain = run.sweep(Sweep.from_tree(tree(tiny_settings, "plain")), console=Console(quiet=True))
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump(tree(tiny_settings, "small")))
+    command = [sys.executable, "-m", "ablate", "sweep", str(file)]
+    output = tmp_path / "output.txt"
+    told = disturbed(command, tmp_path, seed)
+    last = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    output.write_text("".join(told) + last.stdout + last.stderr)
+    story = f"seed {seed}; what the sweep said is in {output}"
+    assert last.returncode == 0, story
+    assert cells(read_sweep("small")) == cells(plain), story
+    assert tracked("small") == tracked("plain"), story
+    kept = {
+        (store / "runs" / record.best(arm).run_id) for record in (plain, read_sweep("small")) for arm in plain.trials
+    }
+    assert kept <= set((store / "runs").iterdir())
+    assert not list(store.glob("runs/*/previous.ckpt")), story

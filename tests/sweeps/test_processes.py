@@ -1,0 +1,186 @@
+"""Many processes on one storage: every trial is run once, whoever asks, and whoever dies."""
+
+import functools
+import multiprocessing
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import optuna
+import pytest
+import yaml
+
+from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import open_storage, read_sweep, records
+
+ROOT = Path(__file__).parents[2]
+FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times
+RATES = [1e-4 * 1.2**i for i in range(12)]
+
+
+class Noted:
+    """An objective that writes down, one line each, what it was asked; `after` that many the process kills itself."""
+
+    def __init__(self, file, after=None):
+        self.file, self.after, self.valley = file, after, Valley({"a": 2.0, "b": 2.1})
+
+    def __call__(self, arm, params, seed):
+        with open(self.file, "a") as file:  # short appends are whole
+            file.write(f"{arm} {params['optimizer.lr']!r} {params.get('seed')}\n")
+        if self.after is not None:
+            self.after -= 1
+            if self.after < 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return self.valley(arm, params, seed)
+
+
+def spec_of(trials, **more):
+    return Sweep.from_tree(
+        {
+            "name": "many",
+            "arms": {"a": {"norm": "pre"}, "b": {"norm": "post"}},
+            "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-1, "log": True}},
+            "sampler": "random",
+            "budget": {"trials": trials},
+            "confirm": {"seeds": 4},
+            **more,
+        }
+    )
+
+
+def work(spec, url, file, after, barrier):
+    """The life of one process: it begins with all the others."""
+    storage = open_storage(url)
+    barrier.wait()
+    simulate(spec, Noted(file, after), storage)
+
+
+def together(spec, url, folder, processes, killed=0):
+    """Runs `spec` in so many processes, of which the first `killed` die in their third trial; what each was asked."""
+    open_storage(url)
+    barrier = FORK.Barrier(processes)
+    files = [folder / f"{len(list(folder.glob('asked-*')))}{i}.txt" for i in range(processes)]
+    files = [file.with_name(f"asked-{file.name}") for file in files]
+    started = []
+    for i, file in enumerate(files):
+        process = FORK.Process(target=work, args=(spec, url, file, 2 if i < killed else None, barrier))
+        process.start()
+        started.append(process)
+    for process in started:
+        process.join(120)
+    assert [p.exitcode for p in started] == [-signal.SIGKILL] * killed + [0] * (processes - killed)
+    return [file.read_text().splitlines() if file.exists() else [] for file in files]
+
+
+def check(spec, url, asked, lost=0):
+    """Nothing lost, nothing doubled: of each arm the trials 0 to n - 1 and the fresh seeds, each finished once; in all
+    as many as the processes say that they ran, but for the `lost` that were cut off."""
+    storage = open_storage(url)
+    finished, interrupted = [], 0
+    for name in optuna.get_all_study_names(storage):
+        study = optuna.load_study(study_name=name, storage=storage)
+        arm = name.split("/")[1]
+        trials = study.get_trials()
+        done = [t for t in trials if t.state.name == "COMPLETE"]
+        interrupted += len(trials) - len(done)
+        assert {t.state.name for t in trials} <= {"COMPLETE", "FAIL"}
+        numbers = sorted(t.user_attrs["number"] for t in done)
+        if "confirm" in name:
+            assert sorted(t.params["seed"] for t in done) == spec.fresh_seeds()
+            best = min(records(optuna.load_study(study_name=name.rpartition("/")[0], storage=storage), arm), key=value)
+            finished += [f"{arm} {best.params['optimizer.lr']!r} {t.params['seed']}" for t in done]
+        else:
+            assert numbers == list(range(spec.trials(arm)))
+            finished += [f"{arm} {t.params['optimizer.lr']!r} None" for t in done]
+    assert len(optuna.get_all_study_names(storage)) == 4  # one confirmation of each arm
+    told = Counter(line for lines in asked for line in lines)
+    assert interrupted == lost
+    assert sum(told.values()) == len(finished) + lost
+    assert set(told) == set(finished)
+    assert len(set(finished)) == len(finished)
+
+
+def value(record):
+    return record.value
+
+
+@pytest.fixture
+def on_postgres(postgres):
+    return postgres.database()
+
+
+@pytest.fixture
+def on_sqlite(tmp_path):
+    return f"sqlite:///{tmp_path / 'optuna.db'}"
+
+
+@pytest.mark.parametrize(("kind", "trials", "processes"), [("on_postgres", 96, 8), ("on_sqlite", 16, 4)])
+def test_processes_that_share_a_storage_run_every_trial_once(kind, trials, processes, tmp_path, request):
+    """On PostgreSQL 8 processes run 200 trials, confirmation included."""
+    url, spec = request.getfixturevalue(kind), spec_of(trials)
+    asked = together(spec, url, tmp_path, processes)
+    check(spec, url, asked)
+    assert sum(bool(lines) for lines in asked) > processes // 2  # they did work side by side
+
+
+def test_a_grid_shared_by_processes_runs_each_cell_once(on_postgres, tmp_path):
+    url = on_postgres
+    spec = spec_of(99, sampler="grid", search={"optimizer.lr": RATES}, confirm={"seeds": 3})
+    check(spec, url, together(spec, url, tmp_path, 4))
+    for arm, trials in read_sweep("many", url).trials.items():
+        assert sorted(t.params["optimizer.lr"] for t in trials) == RATES, arm
+
+
+@pytest.mark.parametrize(("kind", "trials"), [("on_postgres", 16), ("on_sqlite", 16)])
+def test_what_killed_processes_ran_is_finished_by_the_others(kind, trials, tmp_path, request):
+    """Three of six are killed with -9 in the middle of a trial each."""
+    url, spec = request.getfixturevalue(kind), spec_of(trials)
+    check(spec, url, together(spec, url, tmp_path, 6, killed=3), lost=3)
+
+
+def test_a_second_start_finishes_what_all_were_killed_in(on_postgres, tmp_path):
+    spec = spec_of(8)
+    first = together(spec, on_postgres, tmp_path, 3, killed=3)
+    assert [len(lines) for lines in first] == [3, 3, 3]
+    second = together(spec, on_postgres, tmp_path, 2)
+    check(spec, on_postgres, [*first, *second], lost=3)
+
+
+def test_two_commands_at_once_share_one_sweep(store, tiny_settings, tmp_path):
+    """Real training on one SQLite storage: both end well, both have the report, and each trial was trained once."""
+    tree = {
+        "name": "shared",
+        "experiment": tiny_settings,
+        "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix"}},
+        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
+        "budget": {"trials": 2},
+        "confirm": {"seeds": 2},
+    }
+    file = tmp_path / "shared.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    command = [sys.executable, "-m", "ablate", "sweep", str(file)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    cores = sorted(os.sched_getaffinity(0))
+    both = []
+    for i in range(2):  # a core each, as on two machines: with all threads on all cores they would wait for each other
+        pin = functools.partial(os.sched_setaffinity, 0, {cores[i % len(cores)]})
+        both.append(subprocess.Popen(command, cwd=tmp_path, env=environment, preexec_fn=pin, **pipes))
+    told = [process.communicate(timeout=240) for process in both]
+    assert [process.returncode for process in both] == [0, 0], told
+    record = read_sweep("shared")
+    for arm in ("pre", "mix"):
+        assert [(t.number, t.status) for t in record.trials[arm]] == [(i, "completed") for i in range(2)]
+        assert sorted(t.params["seed"] for t in record.confirmed[arm]) == [1, 2]
+    started = [re.findall(r"^(\S+ (?:#|seed )\d) started", out, re.MULTILINE) for out, _ in told]
+    every = [f"{arm} {what}" for arm in ("mix", "pre") for what in ("#0", "#1", "seed 1", "seed 2")]
+    assert sorted(started[0] + started[1]) == sorted(every)
+    assert all(started)
+    for out, _ in told:
+        assert "The best settings of each arm on fresh seeds" in out
+        assert "2/2" in out

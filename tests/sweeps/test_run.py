@@ -1,0 +1,579 @@
+"""Sweeps with real worker processes: what is run, what is written down, and that nothing is lost or run twice."""
+
+import io
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import optuna
+import pytest
+import yaml
+from rich.console import Console
+from sqlalchemy import text
+
+from ablate import tracking
+from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
+from ablate.reports.findings import observations
+from ablate.sweeps import run
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.status import statuses
+from ablate.sweeps.storage import create, open_storage, owner, read_sweep, records, storage_url, study_name
+
+SILENT = Console(quiet=True)
+BROKEN = """
+from typing import Literal
+from ablate.norms import NormLayer, norm_layers
+
+@norm_layers.register
+class Broken(NormLayer):
+    kind: Literal["broken"] = "broken"
+
+    def build(self, dim):
+        raise RuntimeError("it breaks")
+"""
+
+
+def spec_tree(settings, **more):
+    return {
+        "name": "small",
+        "experiment": settings,
+        "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.5, 1.0]}}},
+        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
+        "budget": {"trials": 2},
+        **more,
+    }
+
+
+@pytest.fixture
+def spec(tiny_settings):
+    def build(**more):
+        return Sweep.from_tree(spec_tree(tiny_settings, **more))
+
+    return build
+
+
+def run_sweep(sweep, workers=2, **more):
+    return run.sweep(sweep, workers=workers, console=SILENT, **more)
+
+
+def table(record):
+    """Everything that a report is made of, without times and identities."""
+    return {arm: [(t.status, t.params, t.value, t.curve) for t in trials] for arm, trials in record.trials.items()}
+
+
+def test_a_sweep_runs_its_budget_and_is_tracked_with_a_parent_for_each_arm(store, spec):
+    record = run_sweep(spec())
+    client = tracking.client()
+    experiment = client.get_experiment_by_name("small")
+    runs = client.search_runs([experiment.experiment_id])
+    parents = {r.info.run_id: r for r in runs if r.data.tags["ablate.role"] == "arm"}
+    children = [r for r in runs if r.data.tags["ablate.role"] == "trial"]
+    assert record.counts()["completed"] == record.target() == len(children) == 4
+    assert set(record.parents.values()) == set(parents)
+    for trial in [t for trials in record.trials.values() for t in trials]:
+        child = client.get_run(trial.run_id)
+        assert child.data.tags["mlflow.parentRunId"] == record.parents[trial.arm]
+        assert child.data.metrics["val/loss"] == pytest.approx(trial.value, rel=1e-12)
+        assert float(child.data.params["optimizer.lr"]) == trial.params["optimizer.lr"]
+        assert child.info.status == "FINISHED"
+    best = record.best("mix")
+    parent = client.get_run(record.parents["mix"])
+    assert parent.data.metrics["best/loss"] == pytest.approx(best.value)
+    assert parent.data.tags["ablate.best.run_id"] == best.run_id
+    assert [os.path.basename(folder) for folder in sorted(os.listdir(store / "runs"))] == sorted(
+        record.best(arm).run_id for arm in record.trials
+    )
+
+
+def test_the_same_command_again_runs_nothing_and_a_larger_budget_continues(store, spec):
+    first = run_sweep(spec())
+    assert run_sweep(spec()) == first
+    more = run_sweep(spec(budget={"trials": 3}))
+    assert [len(trials) for trials in more.trials.values()] == [3, 3]
+    assert table(more)["pre"][:2] == table(first)["pre"]
+
+
+def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
+    """Sums over another number of threads are rounded elsewhere."""
+    monkeypatch.setattr("ablate.sweeps.worker.cores", lambda: 4)
+    shown = Console(file=io.StringIO(), width=200)
+    for trials, workers in ((1, 4), (2, 1)):
+        record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
+    tags = [tracking.client().get_run(t.run_id).data.tags for t in record.trials["all"]]
+    assert [tag["ablate.threads"] for tag in tags] == ["1", "1"]
+    assert shown.file.getvalue().count("Each trial computes on 1 thread, as those before it did.") == 1
+
+
+def test_a_sweep_that_another_number_of_ranks_trained_says_so(store, spec):
+    """Each adds up the losses in an order of its own."""
+    run_sweep(spec(arms={}, budget={"trials": 1}))
+    study = optuna.load_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study.set_user_attr("ranks", 4)
+    for expected in (1, 0):
+        shown = Console(file=io.StringIO(), width=200)
+        run.sweep(spec(arms={}, budget={"trials": 1}), console=shown)
+        assert shown.file.getvalue().count("trained by 1 rank from here on, by 4 before") == expected
+
+
+def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
+    """After all arms are tuned, at the best settings, on the same seeds for every arm, none of them tuned on."""
+    searched = run_sweep(spec())
+    assert searched.confirmed == {}
+    record = run_sweep(spec(confirm={"seeds": 2}))  # the target may be raised
+    assert record.trials == searched.trials
+    for arm, trials in record.confirmed.items():
+        assert sorted(t.params["seed"] for t in trials) == [1, 2]
+        assert len({t.value for t in trials}) == 2
+        for trial in trials:
+            found = tracking.client().get_run(trial.run_id).data
+            assert found.tags["ablate.role"] == "confirmation"
+            assert found.tags["mlflow.parentRunId"] == record.parents[arm]
+            assert found.params["seed"] == str(trial.params["seed"])
+            best = record.best(arm).params
+            assert {path: float(found.params[path]) for path in best} == pytest.approx(best)
+    assert run_sweep(spec(confirm={"seeds": 2})) == record
+    more = run_sweep(spec(confirm={"seeds": 3}))
+    assert [len(trials) for trials in more.confirmed.values()] == [3, 3]
+    assert {arm: trials[:2] for arm, trials in more.confirmed.items()} == record.confirmed
+
+
+@pytest.mark.parametrize("keep", ["best", "all", "none"])
+def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec, monkeypatch, keep):
+    """And of a trial that was interrupted always; `ablate status` says what they take."""
+    settings = {"arms": {}, "checkpoints": keep, "confirm": {"seeds": 2}}
+    hear = run._Runner._hear
+
+    def stop(self, job):
+        hear(self, job)
+        if job.trial.number == 1 and job.trial.study.trials[1].intermediate_values:
+            self.stopping = 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run._Runner, "_hear", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(spec(**settings), workers=1)
+    found = optuna.load_study(study_name="small@1/all", storage=open_storage(storage_url())).trials
+    assert len(found) == 3, [(x.number, x.state, x.user_attrs) for x in found]
+    interrupted = read_sweep("small").trials["all"][1]
+    assert interrupted.status == "interrupted"
+    assert (store / "runs" / interrupted.run_id / "last.ckpt").exists()
+    record = run_sweep(spec(**settings), workers=1)
+    searched, confirmed = record.trials["all"], record.confirmed["all"]
+    best = [min(trials, key=lambda t: t.value) for trials in (searched, confirmed)]
+    kept = {"best": best, "all": [*searched, *confirmed], "none": []}[keep]
+    files = list(store.glob("runs/*/*.ckpt"))
+    assert sorted(file.parent.name for file in files) == sorted(t.run_id for t in kept)
+    assert statuses("small")[0]["checkpoint_bytes"] == sum(file.stat().st_size for file in files)
+
+
+def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
+    settings = {"arms": {"pre": {"norm": "pre"}}, "budget": {"trials": 1}, "confirm": {"seeds": 2}}
+    plain = run_sweep(spec(name="plain", **settings), workers=1)
+    hear = run._Runner._hear
+
+    def stop(self, job):
+        hear(self, job)
+        if job.arm.role == "confirmation" and job.trial.study.trials[job.trial.number].intermediate_values:
+            self.stopping = 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run._Runner, "_hear", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(spec(**settings), workers=1)
+    assert read_sweep("small").confirmed["pre"][0].status == "interrupted"
+    record = run_sweep(spec(**settings), workers=1)
+    assert [(t.params, t.value, t.curve) for t in record.confirmed["pre"]] == [
+        (t.params, t.value, t.curve) for t in plain.confirmed["pre"]
+    ]
+
+
+def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
+    settings = {"arms": {}, "budget": {"trials": 1}, "confirm": {"seeds": 1}}
+    start = run._Runner._start
+
+    def start_and_kill(self, arm, trial):
+        start(self, arm, trial)
+        if arm.role == "confirmation":
+            next(reversed(self.jobs.values())).worker.kill()
+
+    monkeypatch.setattr(run._Runner, "_start", start_and_kill)
+    record = run_sweep(spec(**settings), workers=1)
+    assert (record.counts()["failed"], record.failed()) == (0, 1)
+    assert statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
+    notes = observations(record)
+    assert "1 fresh seed of all failed, left out of all comparisons." in notes
+    assert any("all 0 are done" in note for note in notes)
+
+
+def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):
+    assert spec(confirm={"seeds": 2}).fresh_seeds() == [1, 2]
+    assert spec(confirm={"seeds": 2}, search={"seed": [3, 7]}, sampler="grid").fresh_seeds() == [8, 9]
+    with pytest.raises(ConfigError, match=r"baseline is not an arm, given 'none'\. Accepted: pre, mix"):
+        spec(baseline="none")
+
+
+def test_arms_get_the_same_first_points_and_take_turns(store, spec):
+    record = run_sweep(spec(), workers=1)
+    rates = {arm: [t.params["optimizer.lr"] for t in trials] for arm, trials in record.trials.items()}
+    assert rates["pre"] == rates["mix"]
+    client = tracking.client()
+    order = sorted(
+        (client.get_run(t.run_id).info.start_time, t.arm) for trials in record.trials.values() for t in trials
+    )
+    assert [arm for _, arm in order] == ["pre", "mix", "pre", "mix"]
+
+
+def test_a_grid_runs_each_cell_once_however_often_it_is_continued(store, spec):
+    grid = {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 1e-2]}}
+    part = run_sweep(spec(**grid, budget={"trials": 3}))
+    assert [len(trials) for trials in part.trials.values()] == [2, 3]
+    whole = run_sweep(spec(**grid, budget={"trials": 99}))
+    for arm, cells in {"pre": 2, "mix": 4}.items():
+        points = [tuple(sorted(t.params.items())) for t in whole.trials[arm]]
+        assert len(points) == len(set(points)) == cells
+    assert run_sweep(spec(**grid, budget={"trials": 99})) == whole
+
+
+def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registries):
+    (store / "broken.py").write_text(BROKEN)
+    failing = {
+        "arms": {},
+        "sampler": "grid",
+        "plugins": [str(store / "broken.py")],
+        "search": {"norm.layer.kind": ["rmsnorm", "broken"]},
+    }
+    record = run_sweep(spec(**failing), workers=1)
+    good, bad = record.trials["all"]
+    assert (good.status, bad.status) == ("completed", "failed")
+    assert bad.reason == "RuntimeError: it breaks"
+    assert (store / "failures" / "small-all-1.txt").read_text().startswith("Traceback")
+    again = run_sweep(spec(**failing), workers=1)
+    assert [t.status for t in again.trials["all"]] == ["completed", "failed"]
+    study = optuna.load_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    assert len(study.trials) == 3  # it was tried again
+    assert again.trials["all"][1].number == bad.number
+
+
+def test_searched_data_is_looked_at_before_the_first_trial(store, spec):
+    with pytest.raises(DataError, match="topics has"):
+        run_sweep(spec(search={"data.seq_len": [32, 10_000_000]}))
+    assert not (store / "optuna.db").exists()
+
+
+def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed_sweep(store, spec, monkeypatch):
+    plain = run_sweep(spec(name="plain"), workers=1)
+    start, killed = run._Runner._hear, []
+
+    def kill_first(self, job):
+        start(self, job)
+        job_lives = job.connection in self.jobs
+        if not killed and job_lives and len(job.trial.study.trials[job.trial.number].intermediate_values) == 2:
+            killed.append(job.worker.process.pid)
+            os.kill(job.worker.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(run._Runner, "_hear", kill_first)
+    shown = Console(file=io.StringIO(), width=200)
+    record = run.sweep(spec(), workers=1, console=shown)
+    assert killed
+    assert "pre #0 goes on at update 4/" in shown.file.getvalue()
+    assert [t.number for t in record.trials["pre"]] == [0, 1]
+    assert tracking.client().get_run(record.trials["pre"][0].run_id).info.run_name == "pre #0"
+    assert table(record) == table(plain)
+    study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
+    assert "killed by signal 9" in study.trials[0].user_attrs["reason"]
+
+
+def test_a_worker_trains_several_trials_as_workers_of_their_own_would(store, spec, monkeypatch):
+    """Nothing of one trial is left in the next: neither drawn numbers nor models nor settings of threads."""
+    processes = []
+    close = run._Runner._close
+
+    def noting(self, job, text, finished):
+        processes.append(job.worker.process.pid)
+        close(self, job, text, finished)
+
+    monkeypatch.setattr(run._Runner, "_close", noting)
+    together = run_sweep(spec(name="together"), workers=1)
+    monkeypatch.setattr(run.Worker, "LIFE", 1)
+    apart = run_sweep(spec(name="apart"), workers=1)
+    assert len(set(processes[:4])) == 1
+    assert len(set(processes[4:])) == len(processes[4:]) == 4
+    assert table(together) == table(apart)
+
+
+def test_a_worker_that_is_killed_between_two_trials_costs_none(store, spec, monkeypatch):
+    plain = run_sweep(spec(name="plain"), workers=1)
+    close = run._Runner._close
+
+    def close_and_kill(self, job, text, finished):
+        close(self, job, text, finished)
+        job.worker.kill()
+        job.worker.process.join()
+
+    monkeypatch.setattr(run._Runner, "_close", close_and_kill)
+    record = run_sweep(spec(), workers=1)
+    assert table(record) == table(plain)
+    studies = [optuna.load_study(study_name=study_name("small", 1, arm), storage=open_storage(storage_url()))
+               for arm in record.trials]  # fmt: skip
+    assert sum(len(study.trials) for study in studies) == 4  # none was tried again
+
+
+def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, spec):
+    plain = run_sweep(spec(name="plain"))
+    (store / "runs").rename(store / "elsewhere")
+    (store / "runs").touch()  # nothing can be written below it
+    with pytest.raises(StoreError, match=r"runs/.* cannot be made.*the same command goes on"):
+        run_sweep(spec())
+    assert read_sweep("small").counts()["failed"] == 0
+    (store / "runs").unlink()
+    assert table(run_sweep(spec())) == table(plain)
+
+
+def test_what_a_killed_sweep_did_not_hear_is_made_up_for(store, spec, monkeypatch):
+    """Its workers ran on for a moment: the run that they started and their validations are in MLflow, not in Optuna."""
+    plain = run_sweep(spec(name="plain"), workers=1)
+    hear = run._Runner._hear
+
+    def deaf(self, job):
+        hear(self, job)
+        if len(job.trial.study.trials[job.trial.number].intermediate_values) == 2:
+            self.stopping = 1
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run._Runner, "_hear", deaf)
+        with pytest.raises(KeyboardInterrupt):
+            run_sweep(spec(), workers=1)
+    study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
+    waiting = study.trials[-1]
+    assert waiting.state.name == "WAITING"
+    for key in ("run_id", "curve"):
+        study._storage.set_trial_user_attr(waiting._trial_id, key, None if key == "run_id" else {})
+    assert table(run_sweep(spec(), workers=1)) == table(plain)
+    experiment = tracking.client().get_experiment_by_name("small").experiment_id
+    runs = tracking.client().search_runs([experiment], "tags.`ablate.role` = 'trial'")
+    assert sorted(r.info.run_name for r in runs) == ["mix #0", "mix #1", "pre #0", "pre #1"]
+
+
+def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkeypatch):
+    start = run._Runner._start
+
+    def start_and_kill(self, arm, trial):
+        start(self, arm, trial)
+        next(reversed(self.jobs.values())).worker.kill()
+
+    monkeypatch.setattr(run._Runner, "_start", start_and_kill)
+    record = run_sweep(spec(arms={}, budget={"trials": 1}), workers=1)
+    (trial,) = record.trials["all"]
+    assert trial.status == "failed"
+    assert "killed by signal 9, 3 times" in trial.reason
+
+
+def test_trials_of_a_sweep_that_was_killed_are_taken_up(store, spec):
+    sweep = spec(arms={}, budget={"trials": 1})
+    study = optuna.create_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study.set_user_attr("spec", sweep.to_tree())
+    arm = ArmTrials(study, sweep, "all", "")
+    trial = arm.ask()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    trial.set_user_attr("owner", {**owner(), "pid": gone.pid})
+    assert [row["interrupted"] for row in statuses("small")] == [1]
+    record = run_sweep(sweep)
+    assert [(t.status, t.params) for t in record.trials["all"]] == [("completed", trial.params)]
+
+
+def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
+    sweep = spec(arms={}, budget={"trials": 1})
+    study = optuna.create_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study.set_user_attr("spec", sweep.to_tree())
+    arm = ArmTrials(study, sweep, "all", "")
+    arm.ask()
+    assert arm.recover() == 0
+    assert [r.status for r in records(study, "all")] == ["running"]
+    assert arm.tally().open == 0
+
+
+def test_a_trial_of_a_machine_that_fell_silent_is_taken_up(store, spec):
+    sweep = spec(arms={}, budget={"trials": 1})
+    storage = open_storage(storage_url())
+    study = create(storage, study_name("small", 1, "all"), sweep)
+    arm = ArmTrials(study, sweep, "all", "")
+    trial = arm.ask()
+    trial.set_user_attr("owner", {"host": "elsewhere", "pid": 1, "started": "1"})
+    assert arm.recover() == 0
+    with storage.engine.begin() as connection:  # its last sign of life was an hour ago
+        connection.execute(text("UPDATE trial_heartbeats SET heartbeat = datetime(heartbeat, '-1 hour')"))
+    record = run_sweep(sweep)
+    (found,) = record.trials["all"]
+    assert (found.number, found.status, found.params) == (0, "completed", trial.params)
+    assert [t.state.name for t in study.trials] == ["FAIL", "COMPLETE"]
+
+
+def test_what_a_machine_that_was_out_of_reach_found_is_dropped(store, spec, monkeypatch):
+    """Another has taken up its trial in the meantime; it goes on with what is left."""
+    hear = run._Runner._hear
+    taken = []
+
+    def taken_up(self, job):
+        if not taken and job.arm.tally().running:
+            taken.append(job.trial.number)
+            job.arm.interrupted(job.trial, "its machine fell silent")
+        hear(self, job)
+
+    monkeypatch.setattr(run._Runner, "_hear", taken_up)
+    shown = Console(file=io.StringIO(), width=200)
+    record = run.sweep(spec(arms={}), workers=1, console=shown)
+    assert "taken up by another machine" in shown.file.getvalue()
+    assert [t.status for t in record.trials["all"]] == ["completed", "completed"]
+
+
+def test_a_budget_in_tokens_gives_every_arm_the_same_tokens(store, spec, tiny_settings):
+    record = run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32}))
+    for arm, trials in record.trials.items():
+        assert [t.items for t in trials] == [12 * 4 * 32] * 3
+        assert record.target(arm) == 3
+    assert run_sweep(spec(budget={"tokens": 3 * 12 * 4 * 32})) == record
+
+
+def test_a_trial_says_with_what_it_was_made(store, spec):
+    (trial,) = run_sweep(spec(arms={}, budget={"trials": 1})).trials["all"]
+    tags = tracking.client().get_run(trial.run_id).data.tags
+    assert {"ablate.corpus", "ablate.hardware", "ablate.precision", "version.torch"} <= set(trial.facts)
+    assert trial.facts == {key: tags[key] for key in trial.facts}
+
+
+def test_a_changed_sweep_file_is_refused_with_the_difference_and_fresh_starts_anew(store, spec, tiny_settings):
+    first = run_sweep(spec(arms={}))
+    changed = spec(arms={}, experiment={**tiny_settings, "seed": 5})
+    with pytest.raises(SweepError, match=r"experiment\.seed: \(not set\) -> 5(.|\n)*--fresh"):
+        run_sweep(changed)
+    fresh = run_sweep(changed, fresh=True)
+    assert (fresh.title, fresh.spec.experiment["seed"]) == ("small@2", 5)
+    assert read_sweep("small@1").trials == first.trials
+    assert read_sweep("small").title == "small@2"
+
+
+def test_a_bad_trial_is_pruned_within_its_arm(store, spec):
+    record = run_sweep(
+        spec(
+            arms={},
+            sampler="grid",
+            search={"optimizer.lr": [1e-2, 5e-3, 1e-7]},
+            budget={"trials": 3},
+            pruner={"kind": "median", "n_startup_trials": 2},
+        ),
+        workers=1,
+    )
+    assert [t.status for t in record.trials["all"]] == ["completed", "completed", "pruned"]
+    pruned = record.trials["all"][2]
+    assert pruned.step == 4  # the first validation at a third of the updates or later
+    assert tracking.client().get_run(pruned.run_id).data.tags["ablate.status"] == "pruned"
+
+
+def test_a_diverged_trial_is_a_result_and_not_tried_again(store, spec, tiny_settings):
+    wild = {**tiny_settings, "schedule": {"warmup_steps": 0}, "trainer": {**tiny_settings["trainer"], "max_steps": 40}}
+    tree = {"arms": {}, "experiment": wild, "sampler": "grid", "search": {"optimizer.lr": [1e-2, 1e4]}}
+    record = run_sweep(spec(**tree))
+    assert [t.status for t in record.trials["all"]] == ["completed", "diverged"]
+    assert record.best("all").params == {"optimizer.lr": 1e-2}
+    assert "at update" in record.trials["all"][1].reason
+    assert run_sweep(spec(**tree)) == record
+
+
+def test_what_would_fail_every_trial_is_said_before_the_first(store, spec, tiny_settings, tmp_path):
+    with pytest.raises(ConfigError, match=r"objective\.metric: unknown metric\. Accepted: val/loss"):
+        run_sweep(spec(objective={"metric": "val/accuracy"}))
+    missing = {**tiny_settings, "data": {"kind": "text", "files": str(tmp_path / "none.txt")}}
+    with pytest.raises(DataError, match=r"none\.txt"):
+        run_sweep(spec(experiment=missing))
+    with pytest.raises(StoreError, match="cannot be made: there is no folder"):
+        run_sweep(spec(), storage=f"sqlite:///{store / 'mlflow.db'}/all.db")
+
+
+def sweep_file(tmp_path, tree):
+    file = tmp_path / "small.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    return file
+
+
+def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_settings, tmp_path):
+    """By Ctrl-C, then by SIGTERM, then by SIGKILL, each in the middle of a trial."""
+    plain = run_sweep(spec(name="plain"), workers=1)
+    file = sweep_file(tmp_path, spec_tree(tiny_settings))
+    command = [sys.executable, "-m", "ablate", "sweep", str(file)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    for done, interrupt in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1):
+        process = subprocess.Popen(command, **pipes, cwd=tmp_path, start_new_session=True)
+        for line in process.stdout:
+            if line.startswith(f"[{done}/4]"):
+                break
+        if interrupt == signal.SIGKILL:
+            process.kill()  # the workers see for themselves that the sweep is gone
+        else:
+            os.killpg(process.pid, interrupt)  # as a terminal and `timeout` do
+        begin = time.monotonic()
+        told, errors = process.communicate(timeout=60)
+        if interrupt != signal.SIGKILL:
+            assert time.monotonic() - begin < 30
+            assert "tried again" not in told
+            assert process.returncode == 130
+            assert f"ablate sweep {file}" in errors
+            assert "Traceback" not in errors
+        counts = read_sweep("small").counts()
+        assert done <= counts["completed"] < 4
+        assert counts["running"] == 0
+    again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
+    assert again.returncode == 0, again.stderr
+    assert table(read_sweep("small")) == table(plain)
+
+
+def test_a_stop_while_the_workers_server_starts_is_a_stop(store, spec, monkeypatch):
+    def stopped(*_):
+        os.kill(os.getpid(), signal.SIGINT)
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(run, "Worker", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(spec())
+    assert read_sweep("small").counts()["interrupted"] == 1
+
+
+def test_a_server_that_dies_is_told(store, spec, monkeypatch):
+    def dead(*_):
+        raise EOFError("unexpected EOF")
+
+    monkeypatch.setattr(run, "Worker", dead)
+    with pytest.raises(StoreError, match="No worker process could be started"):
+        run_sweep(spec())
+    assert read_sweep("small").counts()["running"] == 0
+
+
+@pytest.mark.parametrize(("remote", "tries"), [(True, 2), (False, 1)])
+def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, spec, monkeypatch, remote, tries):
+    """A server may come back while that trial waits for it; a full disk does not mend itself."""
+    begun = []
+
+    class Away:
+        lasts = False
+
+        def __init__(self, *_):
+            self.connection, self.other = multiprocessing.Pipe()
+
+        def begin(self, *_):
+            begun.append(self)
+            self.other.send(("away", "No answer."))
+
+        def dismiss(self):
+            self.connection.close()
+
+    monkeypatch.setattr(run, "Worker", Away)
+    monkeypatch.setattr(run, "start_server", lambda threads: None)
+    monkeypatch.setattr(tracking, "is_remote", lambda: remote)
+    with pytest.raises(StoreError, match=r"No answer.*the same command goes on"):
+        run_sweep(spec(), workers=1)
+    assert len(begun) == tries
+    assert read_sweep("small").counts()["interrupted"] == 1  # the same trial again

@@ -1,0 +1,193 @@
+"""Sweeps whose arms start from the best of other arms: what goes first, what is started from, and what is refused."""
+
+import pytest
+import torch
+import yaml
+
+from ablate.cli import main
+from ablate.config.errors import ConfigError, SweepError
+from ablate.experiment.lora import Lora
+from ablate.post_training.warm_start import sha256_of
+from ablate.sweeps.run import sweep
+from ablate.sweeps.simulation import simulate
+from ablate.sweeps.spec.files import is_shared, load_sweeps, with_earlier
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.stages import donor_of, earlier
+from ablate.sweeps.storage import open_storage, read_sweep, storage_url
+from ablate.training.trained import find
+
+SMALL = {
+    "model": {"kind": "llama", "hidden": 16, "layers": 2, "heads": 2, "mlp": 32},
+    "data": {"kind": "topics", "seq_len": 16, "val_fraction": 0.005},
+    "trainer": {"max_steps": 4, "batch_size": 4, "val_check_interval": 2},
+}
+OUTSIDE = ["embedding", "head"]
+
+
+def start(donor, copy=OUTSIDE):
+    return {"warm_start": {"from": donor, "copy": copy, "freeze": OUTSIDE}}
+
+
+FIRST = {
+    "name": "first",
+    "experiment": SMALL,
+    "factor": "model",
+    "arms": {"none": {"model.layers": 0}, "attn": {"model.layers": 1, "model.sublayers": "attn"}},
+    "search": {"optimizer.lr": [1e-3, 1e-2]},
+    "sampler": "grid",
+}
+SECOND = {
+    "name": "second",
+    "experiment": SMALL,
+    "arms": {
+        "reuse": start("sweep:/baseline"),
+        "baseline": {},
+        "none": start("sweep:first/none"),
+        "attn": start("sweep:first/attn", [*OUTSIDE, "layers.0.attn"]),
+    },
+    "baseline": "baseline",
+    "search": {"optimizer.lr": [1e-3, 1e-2]},
+    "sampler": "grid",
+    "confirm": {"seeds": 1},
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """The second sweep's file, beside the first's and one that cannot be read."""
+    (tmp_path / "a-broken.yaml").write_text("name: [")
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(FIRST))
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(SECOND))
+    return tmp_path / "two.yaml"
+
+
+def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from(store, files, capsys):
+    assert main(["sweep", str(files)]) == 0
+    assert "first goes first: second starts from its best trials." in capsys.readouterr().out
+    before, after = read_sweep("first"), read_sweep("second")
+    best = {
+        "none": before.best("none").run_id,
+        "attn": before.best("attn").run_id,
+        "reuse": after.best("baseline").run_id,
+    }
+    parts = {"none": OUTSIDE, "attn": OUTSIDE, "reuse": OUTSIDE}
+    for arm, donor in best.items():
+        given = find(donor).state
+        trial = after.best(arm)
+        own = find(trial.run_id)
+        assert own.experiment.warm_start.donor == donor
+        assert own.experiment.warm_start.sha256 == sha256_of(given)
+        assert own.experiment.warm_start.copied[:2] == tuple(parts[arm])
+        for name in ("embed_tokens.weight", "lm_head.weight"):
+            assert torch.equal(own.state[name], given[name])
+        (confirmed,) = after.confirmed[arm]
+        assert find(confirmed.run_id).experiment.warm_start == own.experiment.warm_start
+        assert trial.costs["flops_before"] == pytest.approx(own.experiment.warm_start.flops)
+    assert after.best("baseline").costs["flops_before"] == 0
+    # all of it again: nothing is left to do
+    numbers = [trial.run_id for trials in after.trials.values() for trial in trials]
+    assert main(["sweep", str(files)]) == 0
+    again = read_sweep("second")
+    assert [trial.run_id for trials in again.trials.values() for trial in trials] == numbers
+    # a better donor that is found later changes nothing for those who have started
+    assert main(["sweep", str(files.with_name("one.yaml")), "budget.trials=2"]) == 0
+    assert (store / "runs" / best["none"] / "last.ckpt").exists()
+
+
+def test_without_its_file_a_missing_sweep_is_asked_for(store, files):
+    files.with_name("one.yaml").unlink()
+    with pytest.raises(
+        SweepError, match=r"Trials start from sweep:first/attn, which is not there yet. No sweep is called"
+    ):
+        sweep(with_earlier(files, load_sweeps(files), {})[-1])
+
+
+def test_a_search_that_is_not_done_is_not_started_from(store, files):
+    first, second = with_earlier(files, load_sweeps(files), {})
+    simulate(first, lambda arm, params, seed: 1.0, open_storage(storage_url()), trials=3)
+    with pytest.raises(SweepError, match=r"no trial of the arm is completed|whose search is not done"):
+        sweep(second)
+
+
+def test_an_arm_waits_for_the_arm_that_it_starts_from(store):
+    """The engine without training: the arm that waits comes when the search of the other is done."""
+    arms = {"reuse": start("sweep:/baseline"), "baseline": {}, "other": {"warm_start": {"freeze": ["head"]}}}
+    spec = Sweep.from_tree({**SECOND, "arms": arms, "confirm": {"seeds": 0}})
+    order = []
+    simulate(spec, lambda arm, params, seed: order.append(arm) or 1.0, open_storage(storage_url()))
+    assert sorted(order) == sorted(["baseline", "reuse", "other"] * 2)
+    assert max(i for i, arm in enumerate(order) if arm == "baseline") < order.index("reuse")
+
+
+def test_an_arm_that_waits_for_one_without_a_result_is_refused_in_words(store):
+    arms = {"reuse": start("sweep:/baseline"), "baseline": {}}
+    spec = Sweep.from_tree({**SECOND, "arms": arms})
+    with pytest.raises(SweepError, match=r"reuse starts from the best trial of baseline, and none of that arm"):
+        simulate(spec, lambda arm, params, seed: float("nan"), open_storage(storage_url()))
+
+
+@pytest.mark.parametrize(
+    ("arms", "text"),
+    [
+        ({"a": start("sweep:/b"), "b": {}, "c": start("sweep:/d")}, "the sweep has no arm d. Accepted: a, b."),
+        ({"a": start("sweep:/b"), "b": start("sweep:second/a")}, "the arms a, b would wait for each other"),
+        ({"a": start("sweep:/a"), "b": {}}, "the arms a would wait for each other"),
+    ],
+)
+def test_arms_that_cannot_follow_each_other_are_refused(arms, text):
+    with pytest.raises(ConfigError, match=text):
+        Sweep.from_tree({**SECOND, "arms": arms, "baseline": None})
+
+
+def test_sweeps_that_wait_for_each_other_are_refused(files):
+    files.with_name("one.yaml").write_text(
+        yaml.safe_dump({**FIRST, "arms": {"x": start("sweep:second/none"), "none": {}}, "factor": ()})
+    )
+    with pytest.raises(SweepError, match=r"would wait for each other"):
+        with_earlier(files, load_sweeps(files), {})
+
+
+def test_scale_and_what_is_said_over_it_hold_for_both_stages(files):
+    said = {"trainer.batch_size": 8, "name": "mine"}
+    specs = load_sweeps(files, said, factor=0.5)
+    first, second = with_earlier(files, specs, said, factor=0.5)
+    assert (first.name, second.name) == ("first-scale0.5", "mine-scale0.5")
+    assert donor_of(second, "none") == ("first-scale0.5", "none")
+    assert donor_of(second, "reuse") == ("", "baseline")
+    for spec in (first, second):
+        for arm in spec.all_arms:
+            base = spec.base(arm)
+            assert (base.trainer.max_steps, base.trainer.batch_size) == (2, 8)
+            assert (base.warm_start is None) == (arm == "baseline" or spec is first)
+
+
+def test_adapters_are_those_of_the_sweep_that_is_asked_for(files):
+    """What they go on was trained with all of its weights, and begins without a donor."""
+    alone = {"reuse": {"warm_start": {"from": "sweep:first/none", "copy": "all"}}}
+    files.write_text(yaml.safe_dump({**SECOND, "arms": alone, "baseline": None, "factor": "warm_start"}))
+    said = {"lora.alpha": 4.0, "search.lora.rank": [1, 2], "trainer.batch_size": 8}
+    first, second = with_earlier(files, load_sweeps(files, said), said)
+    assert all(first.base(arm).lora is None for arm in first.all_arms)
+    assert [first.base("none").trainer.batch_size, second.base("reuse").trainer.batch_size] == [8, 8]
+    assert second.at("reuse", {"lora.rank": 2}).lora == Lora(rank=2, alpha=4.0)
+
+
+def test_a_size_of_a_file_is_found_by_its_whole_name(tmp_path):
+    sizes = {"s": {"model.hidden": 16}, "m": {"model.hidden": 32}}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump({**FIRST, "sizes": sizes}))
+    arms = {"baseline": {}, "none": start("sweep:first-m/none"), "old": start("sweep:first-s@2/none")}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump({**SECOND, "arms": arms}))
+    specs = load_sweeps(tmp_path / "two.yaml")
+    assert earlier(specs[0]) == ["first-m"]  # a generation that is named is what it is
+    found = with_earlier(tmp_path / "two.yaml", specs, {})
+    assert [spec.name for spec in found] == ["first-m", "second"]
+    assert found[0].base("none").model.hidden == 32
+
+
+@pytest.mark.parametrize(
+    ("path", "shared"),
+    [("trainer.max_steps", True), ("search.optimizer.lr", True), ("lora", False), ("search.lora.rank", False),
+     ("experiment.lora.rank", False), ("name", False), ("stages.policy.seed", False)],
+)  # fmt: skip
+def test_what_the_command_line_says_holds_for_the_earlier_sweeps_but_what_is_for_the_later_alone(path, shared):
+    assert is_shared(path) == shared

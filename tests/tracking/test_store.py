@@ -1,0 +1,185 @@
+"""The store: created once however many processes start, nothing lost while it is away, no secrets shown."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import optuna
+import pytest
+
+from ablate import tracking
+from ablate.config.errors import AblateError, StoreError
+from ablate.sweeps.storage import open_storage, storage_errors, storage_url
+from ablate.sweeps.worker import await_store
+
+
+def test_several_processes_may_start_at_once_on_a_new_store(tmp_path):
+    code = "from ablate import tracking; tracking.Tracker.start('together', 'run', {})"
+    surroundings = {**os.environ, "ABLATE_STORE": str(tmp_path)}
+    processes = [
+        subprocess.Popen([sys.executable, "-c", code], env=surroundings, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    assert [(p.communicate(timeout=200)[1][-500:], p.returncode) for p in processes] == [("", 0)] * 3
+
+
+def test_metrics_are_sent_in_batches_and_all_of_them_arrive(store, monkeypatch):
+    calls = []
+    client = tracking.client()
+    send = client.log_batch
+    monkeypatch.setattr(client, "log_batch", lambda *a, **k: (calls.append(1), send(*a, **k)))
+    tracker = tracking.Tracker.start("e", "r", {"a": 1})
+    for step in range(1000):
+        tracker.metrics({"m": step / 2}, step)
+    tracker.end("completed")
+    assert len(calls) < 10
+    assert [(m.step, m.value) for m in client.get_metric_history(tracker.run_id, "m")] == [
+        (s, s / 2) for s in range(1000)
+    ]
+
+
+def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch, capsys):
+    from mlflow.exceptions import MlflowException
+
+    tracker = tracking.Tracker.start("e", "r", {})
+    client = tracking.client()
+    with monkeypatch.context() as away:
+
+        def fail(*_, **__):
+            raise MlflowException("away")
+
+        away.setattr(client, "log_batch", fail)
+        tracker.metrics({"m": 1.0}, 1)
+        assert not tracker.flush()
+    tracker.metrics({"m": 2.0}, 2)
+    assert tracker.flush()
+    assert [m.value for m in client.get_metric_history(tracker.run_id, "m")] == [1.0, 2.0]
+    assert "kept until the store answers" in capsys.readouterr().err
+
+
+def test_what_is_unsent_at_the_end_is_written_to_a_file(store, monkeypatch):
+    from mlflow.exceptions import MlflowException
+
+    tracker = tracking.Tracker.start("e", "r", {})
+
+    def fail(*_, **__):
+        raise MlflowException("away")
+
+    for name in ("log_batch", "set_terminated"):
+        monkeypatch.setattr(tracking.client(), name, fail)
+    tracker.metrics({"m": 1.5}, 7)
+    tracker.end("completed")
+    saved = json.loads((store / "unsent" / f"{tracker.run_id}.json").read_text())
+    assert saved["status"] == "completed"
+    assert saved["metrics"][0][:2] == ["m", 1.5]
+    assert saved["metrics"][0][3] == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "mlflow"),
+    [
+        ("completed", "FINISHED"),
+        ("pruned", "FINISHED"),
+        ("diverged", "FINISHED"),
+        ("interrupted", "KILLED"),
+        ("failed", "FAILED"),
+    ],
+)
+def test_how_a_run_ends(store, status, mlflow):
+    tracker = tracking.Tracker.start("e", "r", {})
+    tracker.end(status, "because")
+    run = tracking.client().get_run(tracker.run_id)
+    assert run.info.status == mlflow
+    assert (run.data.tags["ablate.status"], run.data.tags["ablate.reason"]) == (status, "because")
+
+
+def test_no_stray_database_or_folder_appears_beside_the_store(store, tmp_path, monkeypatch):
+    empty = tmp_path / "elsewhere"
+    empty.mkdir()
+    monkeypatch.chdir(empty)
+    tracker = tracking.Tracker.start("e", "r", {})
+    tracker.text("x", "a.txt")
+    tracker.end("completed")
+    assert list(empty.iterdir()) == []
+    assert list(store.glob("artifacts/**/a.txt"))
+
+
+def test_passwords_are_not_shown():
+    shown = tracking.redacted("postgresql://me:secret@host/db")
+    assert shown == "postgresql://me:***@host/db"
+
+
+def test_a_store_below_a_file_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ABLATE_STORE", str(tmp_path / "file" / "store"))
+    with pytest.raises(StoreError, match="ABLATE_STORE"):
+        tracking.open_store()
+
+
+def test_a_run_that_was_deleted_cannot_go_on(store):
+    tracker = tracking.Tracker.start("e", "r", {})
+    tracking.client().delete_run(tracker.run_id)
+    with pytest.raises(AblateError, match="is gone from MLflow") as found:
+        tracking.Tracker.resume(tracker.run_id)
+    assert not isinstance(found.value, StoreError)  # it is this run that fails, not the store
+    with pytest.raises(AblateError, match="is gone from MLflow"):
+        tracking.Tracker.resume("0" * 32)
+
+
+def locked(file, seconds):
+    """Another connection that has a database for itself for so long; it is there when this returns."""
+    other = sqlite3.connect(file, check_same_thread=False, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(seconds, other.close)
+    release.start()
+    return release
+
+
+def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
+    """Longer than the five seconds that SQLite's driver waits by itself."""
+    tracker = tracking.Tracker.start("e", "r", {})
+    study = optuna.create_study(storage=open_storage(storage_url()))
+    releases = [locked(store / name, 6) for name in ("mlflow.db", "optuna.db")]
+    tracker.metrics({"m": 1.0}, 1)
+    assert tracker.flush()
+    study.set_user_attr("a", 1)
+    for release in releases:
+        release.join()
+    assert [m.value for m in tracking.client().get_metric_history(tracker.run_id, "m")] == [1.0]
+
+
+def test_a_database_that_stays_locked_is_told(store, monkeypatch):
+    monkeypatch.setattr(tracking, "LOCKED", 0.3)
+    monkeypatch.setattr("ablate.sweeps.storage.LOCKED", 0.3)
+    tracking.client.cache_clear()
+    tracking.experiment_id("e")
+    study = optuna.create_study(storage=open_storage(storage_url()))
+    releases = [locked(store / name, 3600) for name in ("mlflow.db", "optuna.db")]
+    with pytest.raises(StoreError, match="locked"):
+        tracking.Tracker.start("e", "r", {})
+    with pytest.raises(StoreError, match=r"locked.*run the same command again"), storage_errors(storage_url()):
+        study.set_user_attr("a", 1)
+    for release in releases:
+        release.cancel()
+        release.function()
+
+
+def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://away")
+    answers = iter([StoreError("No answer."), StoreError("No answer."), None])
+
+    def ask():
+        if error := next(answers):
+            raise error
+
+    monkeypatch.setattr(tracking, "ask", ask)
+    monkeypatch.setattr("ablate.sweeps.worker.time.sleep", lambda _: None)
+    notes = []
+    await_store(notes.append, lambda: False)
+    assert notes == ["No answer. It is waited for, up to 2.0 min."] * 2
+    answers = iter([StoreError("No answer.")])
+    with pytest.raises(StoreError):
+        await_store(notes.append, lambda: True)  # Ctrl-C
