@@ -268,7 +268,8 @@ def _ladder(given: argparse.Namespace) -> int:
 
 
 def _status(given: argparse.Namespace) -> int:
-    from ablate.sweeps.status import render, statuses
+    from ablate.cli.status import render
+    from ablate.sweeps.status import statuses
 
     found = statuses(given.sweep, given.storage)
     if given.json:
@@ -294,7 +295,8 @@ def _report(given: argparse.Namespace) -> int:
 def _plan(given: argparse.Namespace) -> int:
     from ablate.config.yaml import file_and_overrides
     from ablate.estimate.gpus import gpu_of
-    from ablate.estimate.plan import Assumed, plan_file
+    from ablate.estimate.plan import Assumed
+    from ablate.sweeps.gpu_plan import plan_file
 
     gpu = gpu_of(given.gpu, given.gpu_memory, given.gpu_flops)
     file, overrides = file_and_overrides(given.words)

@@ -8,7 +8,8 @@ from ablate.cli.tables import table
 from ablate.config.formatting import count, duration, plural
 from ablate.estimate.gpus import GIB, GPU
 from ablate.estimate.memory import PARTS, usable
-from ablate.estimate.plan import Plan, SweepPlan
+from ablate.estimate.plan import Plan
+from ablate.sweeps.gpu_plan import SweepPlan
 
 STRATEGIES = {"one": "one device", "ddp": "ddp", "fsdp": "fsdp"}
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.formatting import listed
-from ablate.reports import cost, fairness, findings, literature, savings
+from ablate.reports import confirmation, cost, fairness, findings, literature, savings
 from ablate.reports.downstream import Downstream, downstream
 from ablate.reports.sensitivity import Sensitivity, sensitivity
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.scale import told
-from ablate.verdict import confirmation
+from ablate.verdict.confirmation import Confirmed
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class Contents:
         return [text for arm in self.record.trials if (text := findings.spread_text(self.record, arm))]
 
     @cached_property
-    def confirmed(self) -> dict[str, confirmation.Confirmed]:
+    def confirmed(self) -> dict[str, Confirmed]:
         """Arm -> how it did on fresh seeds."""
-        return confirmation.confirmations(self.record)
+        return confirmation.compare_arms(self.record)
 
     @cached_property
     def sensitivities(self) -> dict[str, Sensitivity | None]:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ablate.reports import labels
-from ablate.sweeps.records import SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
+from ablate.verdict.outcomes import TrialRecord
 
 
 @dataclass(frozen=True)

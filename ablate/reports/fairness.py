@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import listed, plural
-from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
 from ablate.tracking.provenance import COMPARED
+from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 DIRTY = "ablate.dirty"
 UNKNOWN = "not recorded"

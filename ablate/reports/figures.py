@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config.formatting import number, plural
 from ablate.reports import style
+from ablate.reports.confirmation import compare_arms
 from ablate.reports.cost import Measure
 from ablate.reports.findings import seeds_of, sign_of
 from ablate.reports.labels import LEARNING_RATE, metric_label, parameter_label, parameter_name
@@ -17,7 +18,7 @@ from ablate.reports.sensitivity import sensitivity
 from ablate.reports.style import Entry, Looks
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Published
-from ablate.verdict.confirmation import Confirmed, confirmations
+from ablate.verdict.confirmation import Confirmed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +34,7 @@ def draw(record: SweepRecord, folder: Path) -> dict[Path, str]:
     that have data; each with what it shows in a sentence."""
     metric = record.spec.objective.metric
     made: list[tuple[str, Figure, str]] = []
-    if confirmed := confirmations(record):
+    if confirmed := compare_arms(record):
         text = f"{metric} of each arm on fresh seeds: each seed, the mean and its 95 % interval."
         made.append(("confirmed", confirmed_figure(record, confirmed), text))
     for panel in panels(record):

@@ -11,8 +11,9 @@ from ablate.config.errors import ConfigError
 from ablate.config.formatting import listed, number, plural, setting, settings
 from ablate.reports.ends import at_the_end
 from ablate.reports.labels import items, searched, short_names, validated
-from ablate.sweeps.records import SweepRecord, TrialRecord, finished
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
+from ablate.verdict.outcomes import TrialRecord, count_finished
 
 FEW_ITEMS = 100  # validation items below which the report warns
 
@@ -103,7 +104,7 @@ def completed(record: SweepRecord, arm: str) -> list[TrialRecord]:
 
 def finished_of(record: SweepRecord, arm: str) -> int:
     """How many trials of `arm` are results."""
-    return finished(record.trials[arm])
+    return count_finished(record.trials[arm])
 
 
 def seconds_of(record: SweepRecord, arm: str) -> float | None:
@@ -128,7 +129,7 @@ def _unfinished(record: SweepRecord) -> Iterator[str]:
     parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
     if parts:
         yield f"The sweep is not finished: {listed(parts)} trials. Run `ablate sweep` again to continue."
-    seeds = {arm: finished(record.confirmed.get(arm, ())) for arm in record.trials}
+    seeds = {arm: count_finished(record.confirmed.get(arm, ())) for arm in record.trials}
     if any(n < record.spec.confirm.seeds for n in seeds.values()):
         told = listed(f"{arm} {n}" for arm, n in seeds.items())
         yield f"The confirmation is not finished: of {plural(record.spec.confirm.seeds, 'fresh seed')} {told} are done."

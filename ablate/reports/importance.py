@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.search_space import Range
+from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution

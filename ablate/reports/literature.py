@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ablate.config.errors import ConfigError
-from ablate.sweeps.records import SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.verdict.intervals import Estimate, difference, estimate
+from ablate.verdict.outcomes import TrialRecord
 
 CONFIRMED, SEARCHED = "confirmed", "best of the search"
 

@@ -14,8 +14,9 @@ from ablate.config.merging import leaves
 from ablate.reports import cost
 from ablate.reports.findings import sign_of
 from ablate.reports.labels import LEARNING_RATE, searched, short_names
-from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.search_space import Range
+from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 XY = tuple[float, float]
 _FILES = {LEARNING_RATE: "learning_rate"}

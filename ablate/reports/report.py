@@ -18,9 +18,9 @@ from ablate.reports.figures import draw
 from ablate.reports.importance import finished, importance
 from ablate.reports.layers import draw_layers
 from ablate.reports.publish import place_of, publish, report_run
-from ablate.sweeps.records import SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
-from ablate.verdict import confirmation
+from ablate.verdict.outcomes import TrialRecord
 
 JSON, TABLE, PAGE = "report.json", "table.txt", "report.html"
 
@@ -74,7 +74,7 @@ class Report(Contents):
             "median_seconds": findings.seconds_of(record, arm),
             "cost": asdict(self.costs[arm]),
             "confirmation_cost": asdict(self.confirmation_costs[arm]),
-            "confirmed": confirmation.to_dict(self.confirmed[arm]) if arm in self.confirmed else None,
+            "confirmed": self.confirmed[arm].to_dict() if arm in self.confirmed else None,
             "compute": _finite(asdict(self.savings[arm])) if arm in self.savings else None,
             "sensitivity": asdict(rates) if rates else None,
             "importance": self.importance[arm],

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.sweeps.records import SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.verdict.intervals import Estimate, estimate
+from ablate.verdict.outcomes import TrialRecord
 
 
 @dataclass(frozen=True)

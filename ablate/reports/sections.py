@@ -13,9 +13,10 @@ from ablate.reports.importance import MINIMUM, finished
 from ablate.reports.labels import searched, short_names
 from ablate.reports.sensitivity import MINIMUM as MINIMUM_RATES
 from ablate.reports.sensitivity import Sensitivity
-from ablate.sweeps.records import FINISHED, STATUSES, SweepRecord, TrialRecord
-from ablate.verdict import confirmation
+from ablate.sweeps.records import SweepRecord
+from ablate.verdict.confirmation import format_estimate
 from ablate.verdict.intervals import Estimate
+from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord
 
 RARE = ("pruned", "diverged", "failed")
 
@@ -30,13 +31,11 @@ def confirmed(report: Contents) -> list[Section]:
     columns = [
         _words("arm", found),
         Column("n", [f"{c.estimate.n if c.estimate else 0}/{c.target}" for c in rows]),
-        Column(
-            record.spec.objective.metric, [confirmation.spoken(c.estimate) if c.estimate else NOTHING for c in rows]
-        ),
+        Column(record.spec.objective.metric, [format_estimate(c.estimate) if c.estimate else NOTHING for c in rows]),
         Column("diverged", [str(c.diverged) for c in rows]),
         Column(
             f"less {record.spec.compared_with}",
-            [confirmation.spoken(d.estimate, sign=True) if d else NOTHING for d in differences],
+            [format_estimate(d.estimate, sign=True) if d else NOTHING for d in differences],
         ),
         Column("p (Holm)", [f"{d.adjusted_p:.2g}" if d and d.adjusted_p is not None else NOTHING for d in differences]),
         *_settings(record, [record.best(arm) for arm in found]),
@@ -50,12 +49,12 @@ def published(report: Contents) -> list[Section]:
     sections = []
     for source in report.published:
         rows = source.rows
-        differences = [confirmation.spoken(r.difference, sign=True) if r.difference else NOTHING for r in rows]
+        differences = [format_estimate(r.difference, sign=True) if r.difference else NOTHING for r in rows]
         columns = [
             _words("arm", [r.arm for r in rows]),
             _words("which", [r.kind or NOTHING for r in rows]),
             Column("n", [str(r.ours.n) if r.ours else NOTHING for r in rows]),
-            Column("ours", [confirmation.spoken(r.ours) if r.ours else NOTHING for r in rows]),
+            Column("ours", [format_estimate(r.ours) if r.ours else NOTHING for r in rows]),
             Column(f"less {baseline}", differences),
             Column("published", [number(r.published) for r in rows]),
             Column(f"less {baseline}", [_signed(r.published_difference) for r in rows]),

@@ -12,7 +12,8 @@ import numpy as np
 from ablate.config.formatting import is_number
 from ablate.reports.labels import LEARNING_RATE
 from ablate.reports.points import XY, hull, last_value
-from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
+from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 MINIMUM = 3  # finished trials below which none is given
 METRIC = "val/loss"  # the objective that it is defined for

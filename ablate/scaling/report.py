@@ -19,7 +19,7 @@ from ablate.reports import style
 from ablate.reports.publish import publish, report_run
 from ablate.scaling.fits import FLOOR, Fit, Interval
 from ablate.scaling.ladder import METRIC, Ladder
-from ablate.verdict.confirmation import spoken
+from ablate.verdict.confirmation import format_estimate
 from ablate.verdict.intervals import difference, estimate
 
 if TYPE_CHECKING:
@@ -183,12 +183,12 @@ def _caveats(found: Ladder) -> list[str]:
 
 
 def _mean(by_seed: dict[int, float]) -> str:
-    return spoken(estimate(list(by_seed.values()))) if by_seed else "-"
+    return format_estimate(estimate(list(by_seed.values()))) if by_seed else "-"
 
 
 def _difference(found: Ladder, arm: str, k: int) -> str:
     less = difference(found.losses[arm][k], found.losses[found.baseline][k])
-    return spoken(less.estimate, sign=True) if less else "-"
+    return format_estimate(less.estimate, sign=True) if less else "-"
 
 
 def _spoken(value: Interval, sign: bool = False) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.sweeps import stages
-from ablate.sweeps.records import COSTS, FINISHED, TrialRecord, best_of, left
+from ablate.sweeps.records import COSTS, left
 from ablate.sweeps.search.methods import NoPruner
 from ablate.sweeps.spec.search_space import Range, cells, distributions
 from ablate.sweeps.spec.sweep import Sweep
@@ -19,6 +19,7 @@ from ablate.sweeps.storage import attempts, beat, is_orphan, number_of, owner, r
 from ablate.tracking.provenance import COMPARED
 from ablate.training.runs import discard_checkpoint
 from ablate.training.train import Result
+from ablate.verdict.outcomes import FINISHED, TrialRecord, pick_best
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -181,7 +182,7 @@ class ArmTrials:
 
     def best(self) -> TrialRecord | None:
         """The completed trial with the best objective so far."""
-        return best_of(self.found(), self.spec.objective.direction)
+        return pick_best(self.found(), self.spec.objective.direction)
 
     # ------------------------------------------------------------------ how it ends
 

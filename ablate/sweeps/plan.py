@@ -16,7 +16,7 @@ from ablate.data import Corpus
 from ablate.estimate.work import items_of, unit_of, work
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.opening import check, refuse_changes
-from ablate.sweeps.records import FINISHED, SweepRecord, finished, left
+from ablate.sweeps.records import SweepRecord, left
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import told
@@ -24,6 +24,7 @@ from ablate.sweeps.spec.search_space import shown
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import known_sweeps, read_sweep, storage_url
 from ablate.sweeps.worker import share
+from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
 
@@ -91,7 +92,7 @@ def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seco
     todo = {}
     for arm in spec.all_arms:
         known = [t for t in (found.trials.get(arm, []) if found else []) if t.status in FINISHED]  # others run again
-        seeds = max(0, spec.confirm.seeds - finished(found.confirmed.get(arm, ()) if found else ()))
+        seeds = max(0, spec.confirm.seeds - count_finished(found.confirmed.get(arm, ()) if found else ()))
         todo[arm] = left(spec, arm, known, items[arm], seconds) + seeds
     return todo
 
@@ -128,8 +129,8 @@ def _text(
     lines.append("")
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
-        done = finished(found.trials.get(arm, [])) if found else 0
-        confirmed = finished(found.confirmed.get(arm, ())) if found else 0
+        done = count_finished(found.trials.get(arm, [])) if found else 0
+        confirmed = count_finished(found.confirmed.get(arm, ())) if found else 0
         search = todo[arm] - max(0, spec.confirm.seeds - confirmed)
         searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""

@@ -3,59 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best
 
-STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
 COSTS = {  # of a trial -> the fact of its run
     "flops_per_update": "ablate.flops_per_update",
     "flops_before": "ablate.flops_before",
     "state_bytes": "ablate.state_bytes",
     "peak_memory_bytes": "ablate.peak_memory_bytes",
 }
-FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
 UNLIMITED = 1_000_000  # trials
-
-
-@dataclass(frozen=True)
-class TrialRecord:
-    """One trial, as far as it got."""
-
-    arm: str
-    number: int
-    """Its place among the trials of the arm, from 0; a further attempt keeps it. Optuna counts the attempts."""
-    status: str
-    """One of STATUSES."""
-    params: dict[str, Any]
-    """What was searched: dotted path -> value."""
-    value: float | None
-    """The objective; None unless completed."""
-    metrics: dict[str, float]
-    """Those of the last validation."""
-    curve: dict[int, float]
-    """Updates -> objective, at each validation."""
-    step: int
-    """Updates made."""
-    seconds: float | None
-    """Wall-clock seconds that it took, of all processes that worked on it and lived to say so."""
-    run_id: str | None
-    """Its MLflow run."""
-    reason: str
-    """Why it diverged, was pruned or failed."""
-    items_per_update: int = 1
-    """Tokens or images of one update."""
-    facts: dict[str, str] = field(default_factory=dict)
-    """Where and how it was trained: corpus, hardware, precision, versions; those of the last process."""
-    costs: dict[str, float] = field(default_factory=dict)
-    """Operations and bytes by formula, and bytes as measured on a GPU: keys of COSTS."""
-
-    @property
-    def items(self) -> int:
-        """Tokens or images that it was trained on."""
-        return self.step * self.items_per_update
 
 
 @dataclass(frozen=True)
@@ -87,7 +47,7 @@ class SweepRecord:
 
     def best(self, arm: str) -> TrialRecord | None:
         """The completed trial of `arm` with the best objective."""
-        return best_of(self.trials[arm], self.spec.objective.direction)
+        return pick_best(self.trials[arm], self.spec.objective.direction)
 
     def counts(self, arm: str | None = None) -> dict[str, int]:
         """Trials by status, of one arm or of all."""
@@ -110,18 +70,6 @@ class SweepRecord:
             return most
         under_way = sum(t.status in (*FINISHED, "running") for t in trials)
         return under_way + left(self.spec, arm, trials, self.trial_items.get(arm, 1))
-
-
-def best_of(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
-    """The trial with the best objective, of those that have one."""
-    sign = 1 if direction == "minimize" else -1
-    valued = ((sign * trial.value, trial) for trial in trials if trial.value is not None)
-    return min(valued, key=lambda pair: pair[0], default=(0.0, None))[1]
-
-
-def finished(trials: Iterable[TrialRecord]) -> int:
-    """How many of `trials` are results: completed, pruned or diverged."""
-    return sum(trial.status in FINISHED for trial in trials)
 
 
 def left(

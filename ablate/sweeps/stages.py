@@ -125,10 +125,10 @@ def started(experiment: Experiment, study: Study) -> Experiment:
 
 def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
     """The best trial of an arm, as what is written at `path` and beside it."""
-    from ablate.sweeps.records import FINISHED
     from ablate.sweeps.references import best_run
     from ablate.sweeps.storage import read_from
     from ablate.training.runs import keep_checkpoint
+    from ablate.verdict.outcomes import FINISHED
 
     given = f"{PREFIX}{title}/{arm}"
     try:

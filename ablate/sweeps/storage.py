@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ablate.config.errors import StoreError, SweepError, did_you_mean
-from ablate.sweeps.records import SweepRecord, TrialRecord, best_of, title_of
+from ablate.sweeps.records import SweepRecord, title_of
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking.databases import (
     ASKING,
@@ -32,6 +32,7 @@ from ablate.tracking.databases import (
     with_driver,
 )
 from ablate.tracking.paths import store_path
+from ablate.verdict.outcomes import TrialRecord, pick_best
 
 if TYPE_CHECKING:
     from optuna import Study, Trial
@@ -149,7 +150,7 @@ def read_arms(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
     trials = {arm: records(studies[arm], arm) for arm in ordered}
     confirmed = {}
     for arm in ordered:
-        best = best_of(trials[arm], spec.objective.direction)
+        best = pick_best(trials[arm], spec.objective.direction)
         if best and (full := confirmation_name(prefix + arm, best)) in full_names:
             confirmed[arm] = records(optuna.load_study(study_name=full, storage=storage), arm)
     notes = {arm: studies[arm].user_attrs for arm in ordered}

@@ -13,12 +13,13 @@ from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
 from ablate.estimate.gpus import GIB, GPUS, gpu_of
 from ablate.estimate.memory import PARTS, Meter, usable
-from ablate.estimate.plan import Assumed, plan, plan_file
+from ablate.estimate.plan import Assumed, plan
 from ablate.estimate.setup import Setup
 from ablate.estimate.skeleton import count, skeleton
 from ablate.estimate.utilisation import utilisation
 from ablate.experiment.tree import Experiment
 from ablate.models import head
+from ablate.sweeps.gpu_plan import plan_file
 
 BIG = {"model": "llama-1b", "model.vocab_size": 32000, "data.seq_len": 256, "trainer.batch_size": 256}
 H100 = Assumed(GPUS["h100-80gb"], devices=8)

@@ -16,11 +16,12 @@ from optuna.trial import TrialState, create_trial
 
 from ablate import tracking
 from ablate.reports.report import Report, report
-from ablate.sweeps.records import FINISHED, SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Confirm, Published
 from ablate.sweeps.spec.search_space import distributions
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url, study_name
+from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 SPEC: dict[str, Any] = {
     "name": "demo",

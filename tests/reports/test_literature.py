@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.reports import literature, sections
+from ablate.reports import confirmation, literature, sections
 from ablate.reports.report import assembled
 from ablate.sweeps.spec.parts import Published
-from ablate.verdict import confirmation
 
 from .conftest import FRESH
 
@@ -48,7 +47,7 @@ def test_unlike_figures_have_no_difference_and_missing_ones_are_told_so(full, tm
 
 
 def test_they_are_not_in_the_verdict(full, confirmed):
-    verdicts = [confirmation.verdict(record, confirmation.confirmations(record)) for record in (full, confirmed)]
+    verdicts = [confirmation.verdict(record, confirmation.compare_arms(record)) for record in (full, confirmed)]
     assert verdicts[0] == verdicts[1]
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from ablate.reports import style
+from ablate.reports.confirmation import compare_arms
 from ablate.reports.cost import Measure
 from ablate.reports.figures import confirmed_figure, draw
 from ablate.reports.points import Panel, course_view, courses, hull, panels, view
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
-from ablate.verdict.confirmation import confirmations
 
 
 def found(record: SweepRecord) -> dict[str, Panel]:
@@ -109,7 +109,7 @@ def test_courses_are_told_in_tokens_where_all_trials_say_how_many(full: SweepRec
 
 
 def test_the_confirmed_figure_has_a_row_per_arm(full: SweepRecord) -> None:
-    figure = confirmed_figure(full, confirmations(full))
+    figure = confirmed_figure(full, compare_arms(full))
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["pre (n = 5)", "post (n = 3)", "mix (n = 5)"]
     baseline = next(line for line in axes.lines if list(line.get_ydata()) == [0, 1])

@@ -9,8 +9,9 @@ from ablate.experiment.tree import Experiment
 from ablate.post_training.warm_start import check_freeze, freeze
 from ablate.reports import sections
 from ablate.reports.savings import reaches, savings
-from ablate.sweeps.records import SweepRecord, TrialRecord
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.outcomes import TrialRecord
 
 REUSE = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding", "head"], "freeze": ["embedding", "head"]}}
 SPEC = {

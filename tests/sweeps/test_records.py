@@ -2,8 +2,9 @@
 
 import pytest
 
-from ablate.sweeps.records import SweepRecord, TrialRecord, left
+from ablate.sweeps.records import SweepRecord, left
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.outcomes import TrialRecord
 
 
 def spec(**budget):

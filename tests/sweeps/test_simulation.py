@@ -6,12 +6,12 @@ import random
 import optuna
 import pytest
 
+from ablate.reports.confirmation import compare_arms
 from ablate.sweeps.search.methods import pruners, samplers
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import record
 from ablate.training.train import Result
-from ablate.verdict.confirmation import confirmations
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
 RATES = {"low": 3e-4, "high": 3e-2, "log": True}
@@ -35,7 +35,7 @@ def concluded():
     found = []
     for entropy in range(500):
         valley = Valley(EQUAL, entropy=entropy)
-        said = confirmations(run(spec, valley))
+        said = compare_arms(run(spec, valley))
         found.append((said, {arm: valley.mean(arm, c.params) for arm, c in said.items()}))
     return found
 
@@ -59,7 +59,7 @@ def test_two_arms_that_do_not_differ_are_told_apart_in_at_most_6_of_100_sweeps(c
 
 def test_two_arms_that_differ_are_told_apart_with_the_right_sign_and_size():
     spec = sweep(search={"optimizer.lr": [1e-3, 3e-3, 1e-2]}, sampler="grid", confirm={"seeds": 5})
-    found = [confirmations(run(spec, Valley({"pre": 2.0, "post": 2.05}, entropy=e)))["post"] for e in range(40)]
+    found = [compare_arms(run(spec, Valley({"pre": 2.0, "post": 2.05}, entropy=e)))["post"] for e in range(40)]
     assert sum(c.difference.shown and c.difference.estimate.mean > 0 for c in found) >= 38
     assert math.fsum(c.difference.estimate.mean for c in found) / 40 == pytest.approx(0.05, abs=0.01)
 
@@ -74,7 +74,7 @@ def test_the_best_of_a_search_flatters_and_the_confirmation_does_not():
         best = record.best("pre")
         truth = valley.mean("pre", best.params)
         searched.append(best.value - truth)
-        confirmed.append(confirmations(record)["pre"].estimate.mean - truth)
+        confirmed.append(compare_arms(record)["pre"].estimate.mean - truth)
     assert sum(searched) / 60 < -0.02
     assert abs(sum(confirmed) / 60) < 0.01
 

@@ -7,8 +7,8 @@ import pytest
 from rich.console import Console
 
 from ablate.cli import main
-from ablate.sweeps.records import STATUSES
-from ablate.sweeps.status import render
+from ablate.cli.status import render
+from ablate.verdict.outcomes import STATUSES
 
 
 def row(arm, failures=(), **counts):

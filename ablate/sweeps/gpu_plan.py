@@ -1,0 +1,103 @@
+"""The GPUs and hours that a sweep will need: the estimate of one run, times the trials of every arm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate.config.yaml import read_yaml
+from ablate.estimate.plan import Assumed, Plan, plan
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec.sweep import Sweep
+
+
+@dataclass(frozen=True)
+class ArmCost:
+    """What an arm of a sweep costs: its trials and its confirmation."""
+
+    arm: str
+    plan: Plan
+    trials: int | None
+    """At most; None where tokens or hours alone end it."""
+    seeds: int
+    """Runs of its confirmation."""
+    tokens: int | None
+    """Tokens or images at which the search of the arm ends."""
+    hours: float | None
+    """Hours after which it ends."""
+
+    @property
+    def items(self) -> float:
+        """Tokens or images at most, pruning left out; a trial that has begun is finished."""
+        limits = [] if self.trials is None else [float(self.trials * self.plan.items)]
+        if self.tokens is not None:
+            limits.append(max(self.plan.items, self.tokens))
+        if self.hours is not None:
+            limits.append(max(self.plan.items, self.hours * 3600 * self.plan.items_per_second))
+        return min(limits) + self.seeds * self.plan.items
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of all devices together."""
+        return self.plan.gpu_hours * self.items / self.plan.items
+
+
+@dataclass(frozen=True)
+class SweepPlan:
+    """What a whole sweep costs."""
+
+    name: str
+    arms: tuple[ArmCost, ...]
+
+    @property
+    def items(self) -> float:
+        """Tokens or images of all arms."""
+        return sum(arm.items for arm in self.arms)
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of all devices together."""
+        return sum(arm.gpu_hours for arm in self.arms)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        arms = {
+            cost.arm: {
+                "trials": cost.trials, "confirmation": cost.seeds, cost.plan.unit: cost.items,
+                "gpu_hours": cost.gpu_hours, "trial": cost.plan.to_dict(),
+            }
+            for cost in self.arms
+        }  # fmt: skip
+        unit = self.arms[0].plan.unit
+        return {"sweep": self.name, unit: self.items, "gpu_hours": self.gpu_hours, "arms": arms}
+
+
+def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
+    """The plan of a whole sweep, each arm at the first values of what it searches."""
+    arms = [
+        ArmCost(
+            arm=arm,
+            plan=plan(spec.base(arm), assumed),
+            trials=spec.trials(arm),
+            seeds=spec.confirm.seeds,
+            tokens=spec.budget.tokens,
+            hours=spec.budget.hours,
+        )
+        for arm in spec.all_arms
+    ]
+    return SweepPlan(spec.name, tuple(arms))
+
+
+def plan_file(
+    file: str | None, overrides: Mapping[str, Any], assumed: Assumed, size: str | None = None
+) -> Plan | SweepPlan:
+    """The plan of an experiment's file (None: the defaults) or of a sweep file, of its size or stage `size` where it
+    has several, under `overrides`."""
+    tree = {} if file is None else read_yaml(Path(file))
+    if {"arms", "search", "experiment", "name"} & set(tree):
+        assert file is not None
+        return plan_sweep(Sweep.load(file, overrides, size), assumed)
+    source = str(file) if file else "the configuration"
+    return plan(Experiment.from_mapping(tree, overrides, source=source), assumed)
