@@ -1,11 +1,12 @@
 """Data: kinds, corpora, and the order in which they are read."""
 
-from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds, split
+from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds
 from ablate.data.conversations.instructions import Instructions
-from ablate.data.conversations.pairs import PairCorpus, Pairs, Preferences
-from ablate.data.images.kinds import Digits, ImageDataset, ImageFiles, ImageFolder
+from ablate.data.conversations.preferences import PairCorpus, Pairs, Preferences
+from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder
 from ablate.data.order import PermutedBatches, SequentialBatches, loader, permutation
-from ablate.data.text.kinds import Text, Topics
+from ablate.data.splits import split
+from ablate.data.text.config import Text, Topics
 from ablate.data.text.presets import PRESETS
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 

@@ -1,4 +1,4 @@
-"""What every kind of data has in common: its configuration, the corpus it loads, and the split."""
+"""What every kind of data has in common: its configuration, the corpus it loads, and the datasets that give batches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ablate.config.base import Kind
-from ablate.config.errors import DataError
 from ablate.config.registry import Registry
-from ablate.data.order import PermutedBatches, loader, permutation
+from ablate.data.order import PermutedBatches, loader
 
 Batch = tuple[Tensor, Tensor]
 
@@ -161,15 +158,8 @@ class DataConfig(Kind):
 data_kinds: Registry[DataConfig] = Registry("data", DataConfig)
 
 
-def split(
-    n: int, val_fraction: float, split_seed: int, what: str = "items"
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices in `range(n)` for (training, validation), each ascending and with at least one item.
-
-    Raises DataError for fewer than two items; `what` is what the message calls them.
-    """
-    if n < 2:
-        raise DataError(f"Too little data: {n} {what}. At least 2 are needed, one to train on and one to validate on.")
-    held_out = min(max(1, round(n * val_fraction)), n - 1)
-    order = permutation(n, split_seed, 0)
-    return np.sort(order[held_out:]), np.sort(order[:held_out])
+def one_origin(files: Sequence[str], dataset: str | None) -> None:
+    """Raises ValueError unless either files or a dataset are given."""
+    if bool(files) == (dataset is not None):
+        both = "both are given" if files else "none is given"
+        raise ValueError(f"needs either files or dataset, and {both}")

@@ -1,18 +1,14 @@
-"""Files given by the user, and what is remembered about them from one run to the next."""
+"""Files given by the user: how they are named, found and hashed."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import glob
 import hashlib
-import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
-
-from filelock import FileLock
 
 from ablate.config.errors import DataError, did_you_mean
 
@@ -85,79 +81,3 @@ def file_sha256(path: Path) -> str:
         for block in iter(lambda: file.read(1 << 20), b""):
             digest.update(block)
     return digest.hexdigest()
-
-
-def content_fingerprint(paths: Sequence[Path], cache: Path) -> str:
-    """SHA-256 over the contents of the files in order, not over their names.
-
-    Raises DataError for a file that cannot be read.
-    """
-
-    def compute() -> list[str]:
-        digests = []
-        for path in paths:
-            try:
-                digests.append(file_sha256(path))
-            except OSError as error:
-                raise DataError(f"{path} cannot be read: {reason(error)}") from error
-        return digests
-
-    # Over the digests and not over the joined contents: where one file ends and the next begins matters too.
-    return hashlib.sha256("".join(remembered("contents", paths, cache, compute)).encode()).hexdigest()
-
-
-def remembered(what: str, paths: Sequence[Path], cache: Path, compute: Callable[[], list[str]]) -> list[str]:
-    """`compute()`, or what it gave in an earlier run if none of the files has changed since; `what` names the result.
-
-    Raises DataError where a file changes meanwhile or `cache` cannot be written.
-    """
-    before = stamps(paths)
-    key = hashlib.sha256(json.dumps([what, before]).encode()).hexdigest()
-    note = cache / "fingerprints" / f"{key}.json"
-    known = _recall(note)
-    if known is not None:
-        return known
-    with locked(note):
-        known = _recall(note)
-        if known is None:
-            known = compute()
-            if stamps(paths) != before:
-                raise DataError(f"A file changed while it was read: one of {_listed(paths)}")
-            replace(note, json.dumps(known).encode())
-    return known
-
-
-def _recall(note: Path) -> list[str] | None:
-    try:
-        known = json.loads(note.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return known if isinstance(known, list) and all(isinstance(entry, str) for entry in known) else None
-
-
-def _listed(paths: Sequence[Path], most: int = 3) -> str:
-    more = f" and {len(paths) - most} more" if len(paths) > most else ""
-    return ", ".join(map(str, paths[:most])) + more
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Holds the lock of a file in the cache, so that one process builds it and the others wait.
-
-    Raises DataError where the cache cannot be written: an OSError from the body is taken to be about it too.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):
-            yield
-    except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = ". Make room, or move the store to another disk and set ABLATE_STORE to it" if full else ""
-        raise DataError(f"The cache {path.parent} cannot be written: {reason(error)}{advice}") from error
-
-
-def replace(path: Path, content: bytes) -> None:
-    """Writes a file in one step: nobody ever sees a part of it. To be called under its lock."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    temporary.write_bytes(content)
-    os.replace(temporary, path)

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import DataError
-from ablate.data.files import absolute, locked, reason, replace, suggestion
+from ablate.data.cache import locked, replace
+from ablate.data.files import absolute, reason, suggestion
 
 TIMEOUT = 10.0
 """Seconds until the hub is said to be out of reach."""

@@ -7,7 +7,7 @@ import signal
 import pytest
 from rich.console import Console
 
-from ablate.data.text.kinds import Topics
+from ablate.data.text.config import Topics
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.training import foreground

@@ -9,12 +9,14 @@ from pydantic import Field, model_validator
 
 from ablate.config.base import Names
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, data_kinds, split
-from ablate.data.conversations.answers import AnswerRows, Examples, cached_examples
-from ablate.data.conversations.objects import Objects, objects
-from ablate.data.conversations.turns import TEMPLATES, Columns, Turn, turns_of
+from ablate.data.base import Corpus, DataConfig, data_kinds, one_origin
+from ablate.data.cache import combined
+from ablate.data.conversations.example_cache import cached_examples
+from ablate.data.conversations.packing import AnswerRows, Examples
+from ablate.data.conversations.sources import Objects, objects
+from ablate.data.conversations.templates import TEMPLATES, Columns, Turn, turns_of
 from ablate.data.order import permutation
-from ablate.data.text.preparation import combined, one_origin
+from ablate.data.splits import split
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, of_a_run
 
 

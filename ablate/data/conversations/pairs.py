@@ -1,144 +1,79 @@
-"""Preference pairs as data: what a language model is aligned by."""
+"""Preference pairs: a prompt with a better and a worse answer, in the formats of UltraFeedback and of chats."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from ablate.config.errors import DataError, did_you_mean
+from ablate.data.conversations.sources import Row
+from ablate.data.conversations.templates import Template, messages_of
+from ablate.data.text.documents import json_type
 
-from ablate.config.base import Names
-from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, data_kinds, split
-from ablate.data.conversations.answers import AnswerRows, Examples, cached_examples
-from ablate.data.conversations.objects import Objects, objects
-from ablate.data.conversations.preferences import Pair, pair_of, pairs
-from ablate.data.conversations.turns import TEMPLATES, Turn
-from ablate.data.text.preparation import one_origin
-from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, of_a_run
+FORMAT = (
+    "A pair has chosen and rejected, each a text, a message or a chat, and the question in prompt, in conversations or "
+    "messages, or in front of the last answer of both"
+)
+_CONTEXTS = ("conversations", "messages")
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Preference pairs and what they take."""
+class Pair(NamedTuple):
+    """Two answers to the same."""
 
-    items: Sequence[Pair]
-    prompts: NDArray[np.int64]
-    """Tokens of each prompt [pairs]."""
-    longest: NDArray[np.int64]
-    """Tokens of each prompt with the longer of its answers and its end of text [pairs]."""
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def taken(self, numbers: NDArray[np.int64]) -> Pairs:
-        """Those of `numbers`, in that order."""
-        return Pairs([self.items[i] for i in numbers], self.prompts[numbers], self.longest[numbers])
-
-    def fitting(self, context: int, answer: int | None = None) -> list[Pair]:
-        """Those of at most `context` tokens, with an answer of `answer` tokens in the place of their own where that is
-        given."""
-        tokens = self.longest if answer is None else self.prompts + answer
-        return [pair for pair, fits in zip(self.items, tokens <= context, strict=True) if fits]
+    prompt: str
+    """The text up to the answer, in the words of a template."""
+    chosen: str
+    rejected: str
 
 
-@dataclass(frozen=True)
-class PairCorpus(Corpus):
-    """A corpus of preference pairs: its rows are those of the chosen answers."""
-
-    learnt: Pairs = field(kw_only=True)
-    """What is learnt from."""
-    held: Pairs = field(kw_only=True)
-    """What is measured on; shares no pair with `learnt`."""
-
-
-@data_kinds.register
-class Preferences(DataConfig):
-    """Prompts with a better and a worse answer, in the formats of UltraFeedback and of chats. `align` learns from both
-    answers; without it a model is fine-tuned on the better one, as on instructions.
-
-    Files are .json (a list of objects), .jsonl, .ndjson, .json-lines, .parquet or .arrow. A row has chosen and
-    rejected: texts with a prompt, chats, or messages behind conversations.
-    """
-
-    kind: Literal["preferences"] = "preferences"
-    task: ClassVar[str] = "language_modeling"
-    files: Names = ()
-    """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
-    dataset: str | None = None
-    """In place of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
-    subset: str | None = None
-    """Which of the dataset's subsets (configurations)."""
-    train_split: str = "train"
-    """The dataset's split."""
-    revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub. None: main, as it stood when this machine first looked."""
-    template: Literal["alpaca", "plain"] = "alpaca"
-    """The words around a question: Alpaca's, or a line end behind it."""
-    tokenizer: str = "bytes"
-    """That of the model that is aligned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or the name of
-    a repository on the hub. `ablate export --to hf` writes that of a run, also one trained on its text."""
-    seq_len: int = Field(256, ge=1)
-    """Tokens of a prompt and its answer at most. Pairs that are longer are left out, and how many those are is told."""
-    val_fraction: float = Field(0.1, gt=0, lt=1)
-    """The part of the pairs that is held out and measured on."""
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> Preferences:
-        one_origin(self.files, self.dataset)
-        given = [name for name in ("subset", "revision") if getattr(self, name) is not None]
-        if given and self.dataset is None:
-            raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
-        of_a_run(self.tokenizer, "pairs")
-        return self
-
-    def load(self, cache: Path) -> PairCorpus:
-        tokenizer = load_tokenizer(self.tokenizer)
-        source = objects(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
-        found = pairs(source, TEMPLATES[self.template], source.name)
-        chosen, rejected = (self._examples(cache, source, tokenizer, answer) for answer in ("chosen", "rejected"))
-        prompts = chosen.lengths - _answered(chosen)
-        everything = Pairs(found, prompts, np.maximum(chosen.lengths, rejected.lengths))
-        learnt, held = split(len(found), self.val_fraction, self.split_seed, "pairs")
-        rows, held_rows = (self._rows(chosen.taken(numbers), source.name) for numbers in (learnt, held))
-        return PairCorpus(
-            train=rows,
-            val=held_rows,
-            fingerprint=source.fingerprint,
-            classes=tokenizer.vocab_size,
-            shape=(self.seq_len,),
-            bytes_per_token=held_rows.bytes_per_token(),
-            description=f"preferences ({self.tokenizer}): {len(learnt):,} pairs to learn from, {len(held):,} held out",
-            padded=True,
-            learnt=everything.taken(learnt),
-            held=everything.taken(held),
-        )
-
-    def _examples(self, cache: Path, source: Objects, tokenizer: Tokenizer, answer: str) -> Examples:
-        def read(where: str, row: dict[str, Any]) -> list[Turn]:
-            pair = pair_of(where, row, TEMPLATES[self.template])
-            return [Turn(pair.prompt, False), Turn(getattr(pair, answer), True)]
-
-        return cached_examples(cache, source, tokenizer, read, ["preferences", answer, self.template])
-
-    def _rows(self, examples: Examples, name: str) -> AnswerRows:
-        kept, _, _ = examples.cut(self.seq_len + 1)
-        if not len(kept):
-            raise DataError(
-                f"No prompt of {name} leaves room for an answer within seq_len={self.seq_len}: they take "
-                f"{(examples.lengths - _answered(examples)).min():,} tokens or more. Set data.seq_len higher, or "
-                "data.template=plain."
-            )
-        return AnswerRows(kept, self.seq_len, kept.lengths)
-
-
-def _answered(examples: Examples) -> NDArray[np.int64]:
-    """The tokens of the answers of each example, with their ends of text [examples]."""
-    before = np.append(0, np.cumsum(examples.answers))
-    ends = np.cumsum(examples.lengths)
-    found: NDArray[np.int64] = before[ends] - before[ends - examples.lengths]
+def pairs(rows: Iterable[Row], template: Template, name: str) -> list[Pair]:
+    """The pairs in `rows`. Raises DataError where there are fewer than two, one to learn from and one to measure."""
+    found = [pair_of(where, row, template) for where, row in rows]
+    if len(found) < 2:
+        raise DataError(f"{name} has {len(found)} preference pairs; at least 2 are needed.")
     return found
+
+
+def pair_of(where: str, row: dict[str, Any], template: Template) -> Pair:
+    """The pair in a row. Raises DataError that says where, and what is missing."""
+    for column in ("chosen", "rejected"):
+        if column not in row:
+            there = ", ".join(map(repr, row)) or "none"
+            raise DataError(f"{where}: no column {column!r}. Columns: {there}. {FORMAT}.{did_you_mean(column, row)}")
+    (before, chosen), (_, rejected) = (_answer(where, row[column], column) for column in ("chosen", "rejected"))
+    context = next((row[name] for name in _CONTEXTS if name in row), None)
+    if context is not None:
+        asked = messages_of(where, context)
+    elif before:
+        asked = before
+    elif isinstance(row.get("prompt"), str):
+        asked = [("user", row["prompt"])]
+    else:
+        there = ", ".join(map(repr, row))
+        raise DataError(f"{where}: no question. Columns: {there}. {FORMAT}.{did_you_mean('prompt', row)}")
+    if not asked or asked[-1][0] != "user":
+        raise DataError(f"{where}: what is answered does not end with a message of the user")
+    return Pair(_text(asked, template), chosen, rejected)
+
+
+def _answer(where: str, value: Any, column: str) -> tuple[list[tuple[str, str]], str]:
+    """(the messages before an answer, the answer)."""
+    if isinstance(value, str):
+        return [], value
+    if not isinstance(value, (dict, list)) or not value:
+        raise DataError(f"{where}: {column!r} is neither a text nor a message nor a chat but {json_type(value)}")
+    *before, (role, text) = messages_of(f"{where}, {column!r}", value if isinstance(value, list) else [value])
+    if role != "assistant":
+        raise DataError(f"{where}: {column!r} does not end with an answer of the assistant")
+    return before, text
+
+
+def _text(messages: list[tuple[str, str]], template: Template) -> str:
+    """A chat up to the answer to its last message."""
+    text, first = "", True
+    for role, said in messages:
+        if role == "user":
+            text, first = text + template.asked(said, first=first), False
+        else:
+            text += f"{said}\n\n"
+    return text

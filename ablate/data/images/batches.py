@@ -12,7 +12,7 @@ from torch import Tensor
 from ablate.data.base import Batch, BatchDataset
 from ablate.data.images.augment import IMAGE, PAIR, Augmentation, generators_kept, seed_generators
 from ablate.data.images.pixels import Pixels, Transform
-from ablate.data.images.source import ImageSource
+from ablate.data.images.sources import ImageSource
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
 from ablate.data.files import reason
-from ablate.data.images.source import ImageSource
+from ablate.data.images.sources import ImageSource
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 VALIDATION_FOLDERS = ("val", "validation")

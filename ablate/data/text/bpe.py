@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.config.errors import DataError
-from ablate.data.files import absolute, locked, replace
+from ablate.data.cache import locked, replace
+from ablate.data.files import absolute
 from ablate.data.progress import progress
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import HuggingFace, used_threads

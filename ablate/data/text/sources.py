@@ -13,8 +13,10 @@ from typing import Any
 
 from ablate.config.errors import DataError
 from ablate.data import hub
-from ablate.data.files import content_fingerprint, reason, stamps
-from ablate.data.text.documents import Piece, format_of, json_type, no_column, read_file, row_pieces
+from ablate.data.cache import content_fingerprint
+from ablate.data.files import reason, resolve, stamps
+from ablate.data.text.documents import ACCEPTED, Piece, format_of, json_type, no_column, read_file, row_pieces
+from ablate.tracking.remote_files import local
 
 
 class Reader(Iterator[Piece]):
@@ -211,3 +213,18 @@ def dataset_source(
 
 def _digest(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def origin(
+    files: Sequence[str],
+    dataset: str | None,
+    subset: str | None,
+    split: str,
+    revision: str | None,
+    column: str,
+    cache: Path,
+) -> Source:
+    """The documents of `files` or, where a dataset is named, of its split. Raises DataError where they are missing."""
+    if dataset is not None:
+        return dataset_source(dataset, subset, split, revision, column, cache)
+    return files_source(resolve(local(files, cache), format_of, ACCEPTED), column, cache)

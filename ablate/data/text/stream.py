@@ -21,10 +21,10 @@ from ablate.config.errors import DataError
 from ablate.data.base import Batch
 from ablate.data.files import absolute
 from ablate.data.order import loader, share
-from ablate.data.text.rows import padded
+from ablate.data.text.encoding import beginnings, encoded, row_of
+from ablate.data.text.layouts import padded
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import Tokenizer
-from ablate.data.text.tokenizing import beginnings, encoded, row_of
 
 BATCH = 1 << 18
 """UTF-8 bytes that are encoded at a time."""

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.data.files import absolute, locked, reason, replace, suggestion
+from ablate.data.cache import locked, replace
+from ablate.data.files import absolute, reason, suggestion
 
 ACCEPTED = (
     'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '

@@ -13,7 +13,7 @@ import torch
 
 from ablate.config.errors import AblateError
 from ablate.config.extras import library
-from ablate.data.conversations.preferences import Pair
+from ablate.data.conversations.pairs import Pair
 from ablate.estimate.formulas import items_per_update
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment

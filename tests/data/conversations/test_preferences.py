@@ -6,9 +6,9 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import IGNORED, Preferences
-from ablate.data.conversations.objects import objects
-from ablate.data.conversations.preferences import Pair, pairs
-from ablate.data.conversations.turns import TEMPLATES
+from ablate.data.conversations.pairs import Pair, pairs
+from ablate.data.conversations.sources import objects
+from ablate.data.conversations.templates import TEMPLATES
 
 
 def said(role, text):

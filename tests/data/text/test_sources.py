@@ -12,8 +12,7 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import Text, hub
-from ablate.data.text.preparation import origin
-from ablate.data.text.sources import Part, dataset_source
+from ablate.data.text.sources import Part, dataset_source, origin
 
 TEXTS = [f"{number} {'x' * (number % 7)} é" for number in range(60)]
 

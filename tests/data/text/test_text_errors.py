@@ -110,9 +110,7 @@ def test_unreadable(tmp_path, monkeypatch):
         fails(tmp_path, "a.txt cannot be read: Permission denied")
         patch.setattr("ablate.data.text.sources.content_fingerprint", lambda *_: "known")
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-    monkeypatch.setattr(
-        "ablate.data.text.preparation.resolve", lambda names, *_: [tmp_path / "gone.txt" for _ in names]
-    )
+    monkeypatch.setattr("ablate.data.text.sources.resolve", lambda names, *_: [tmp_path / "gone.txt" for _ in names])
     with pytest.raises(DataError, match=r"gone.txt cannot be read: No such file"):
         Text(files="gone.txt").load(tmp_path)
 

@@ -15,15 +15,15 @@ from pydantic import Field
 
 from ablate.config.base import Names
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, data_kinds, split
+from ablate.data.base import Corpus, DataConfig, data_kinds
 from ablate.data.files import absolute, resolve
 from ablate.data.images.augment import Augmentation, augmentations
 from ablate.data.images.batches import EncodedImages, MemoryImages
-from ablate.data.images.datasets import SUFFIXES, split_named, splits_of, splits_of_files
 from ablate.data.images.folders import TEST_FOLDER, find_images, find_layout
 from ablate.data.images.pixels import Pixels
-from ablate.data.images.source import ImageSource, fingerprint, same_classes
-from ablate.data.images.tables import TableImages
+from ablate.data.images.sources import ImageSource, fingerprint, same_classes
+from ablate.data.images.tables import SUFFIXES, TableImages, split_named, splits_of, splits_of_files
+from ablate.data.splits import split
 from ablate.tracking.remote_files import local
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ablate.config.errors import DataError, did_you_mean
-from ablate.data.files import remembered
+from ablate.data.cache import remembered
 from ablate.data.images.pixels import decode
 from ablate.data.progress import progress
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablate.config.errors import DataError
-from ablate.data.files import content_fingerprint, reason, resolve
+from ablate.data.cache import content_fingerprint
+from ablate.data.files import reason, resolve
 from ablate.data.text.documents import arrow_batches, json_rows, json_type
 from ablate.data.text.sources import Dataset, dataset_source
 from ablate.tracking.remote_files import local

@@ -12,15 +12,20 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from ablate.config.base import Names
+from ablate.config.base import Config, Names
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, data_kinds
+from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, data_kinds, one_origin
+from ablate.data.cache import combined
+from ablate.data.splits import split_windows
 from ablate.data.text.bpe import SMALLEST, bpe_size, trained_bpe
-from ablate.data.text.preparation import VAL_TOKENS, ExtraText, Maker, combined, one_origin, origin, split_windows
-from ablate.data.text.sources import Files, Part, Source
+from ablate.data.text.builder import Maker
+from ablate.data.text.layouts import Windows
+from ablate.data.text.sources import Files, Part, Source, origin
 from ablate.data.text.stream import Stream
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
-from ablate.data.text.windows import Windows
+
+VAL_TOKENS = 10_000_000
+"""How many tokens of a dataset are validated on where nothing is said: what the papers evaluate on at least."""
 
 
 @data_kinds.register
@@ -54,6 +59,35 @@ class Topics(DataConfig):
             description=f"topics: {len(stream):,} bytes, {len(train):,} training and {len(val):,} validation windows "
             f"of {self.seq_len}",
         )
+
+
+class ExtraText(Config):
+    """A further validation set: files, or a split of a dataset."""
+
+    files: Names = ()
+    """Paths or globs, as in `data.files`."""
+    dataset: str | None = None
+    """In place of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
+    subset: str | None = None
+    """Which of the dataset's subsets."""
+    split: str = "validation"
+    """The dataset's split."""
+    revision: str | None = None
+    """Branch, tag or commit of the dataset on the hub."""
+    column: str | None = None
+    """Where the text is kept. None: in `data.column`."""
+    tokens: int | None = Field(None, ge=1)
+    """How many tokens are made, to the end of a document. None: as many as of the main validation set."""
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> ExtraText:
+        one_origin(self.files, self.dataset)
+        return self
+
+    def source(self, column: str, cache: Path) -> Source:
+        """Its documents; `column` is where they are unless it has its own. Raises DataError."""
+        column = self.column or column
+        return origin(self.files, self.dataset, self.subset, self.split, self.revision, column, cache)
 
 
 @data_kinds.register

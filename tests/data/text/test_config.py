@@ -17,11 +17,11 @@ from pydantic import ValidationError
 
 from ablate.config.errors import DataError
 from ablate.data import Text, Topics, data_kinds
-from ablate.data.text import tokens as tokens_module
+from ablate.data.text import token_cache
 from ablate.data.text.documents import Piece, read_file
 from ablate.data.text.sources import files_source
+from ablate.data.text.token_cache import cached_tokens, dtype_for
 from ablate.data.text.tokenizers import load_tokenizer
-from ablate.data.text.tokens import cached_tokens, dtype_for
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_unchanged_files_are_not_read_again(tmp_path, cache, monkeypatch):
     config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
     first = config.load(cache)
     monkeypatch.setattr("ablate.data.files.file_sha256", None)
-    monkeypatch.setattr("ablate.data.text.tokens.file_sha256", None)
+    monkeypatch.setattr("ablate.data.text.token_cache.file_sha256", None)
     monkeypatch.setattr("ablate.data.text.sources.read_file", None)
     assert config.load(cache).fingerprint == first.fingerprint
     assert Text(files=config.files, seq_len=7).load(cache).train[0][0].shape == (7,)
@@ -262,9 +262,9 @@ def test_touched_cache_is_compared_once(tmp_path, cache, monkeypatch):
     config.load(cache)
     (path,) = (cache / "tokens").glob("*.npy")
     os.utime(path, ns=(1, 1))
-    monkeypatch.setattr(tokens_module, "_build", None)
+    monkeypatch.setattr(token_cache, "_build", None)
     config.load(cache)
-    monkeypatch.setattr(tokens_module, "file_sha256", None)
+    monkeypatch.setattr(token_cache, "file_sha256", None)
     config.load(cache)
 
 
@@ -286,8 +286,8 @@ def test_nothing_is_left_where_building_fails(tmp_path, cache):
 
 def load_and_count(files, cache, barrier, results):
     built = []
-    build = tokens_module._build
-    tokens_module._build = lambda *args: built.append(1) or build(*args)
+    build = token_cache._build
+    token_cache._build = lambda *args: built.append(1) or build(*args)
     barrier.wait()
     corpus = Text(files=files, seq_len=16).load(cache)
     results.put((len(built), corpus.fingerprint, corpus.val[0][0].tolist()))

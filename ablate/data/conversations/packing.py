@@ -1,35 +1,17 @@
-"""Examples of which the answers alone are trained on: their tokens, how they are cut and packed, and the dataset."""
+"""Tokenised examples of which the answers alone are trained on: how they are cut, packed into rows and batched."""
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ablate.config.errors import DataError
 from ablate.data.base import IGNORED, Batch, BatchDataset
-from ablate.data.conversations.objects import Objects, Row
-from ablate.data.conversations.turns import Turn
-from ablate.data.files import absolute, locked, replace
-from ablate.data.progress import progress
-from ablate.data.text.rows import padded
-from ablate.data.text.tokenizers import Tokenizer
-from ablate.data.text.tokens import dtype_for
-
-LAYOUT = 1
-"""Raised whenever the same rows and tokenizer would give other tokens."""
-
-BATCH = 1000
-"""Examples that are encoded at a time."""
+from ablate.data.text.layouts import padded
 
 
 @dataclass(frozen=True)
@@ -118,73 +100,3 @@ class AnswerRows(BatchDataset):
     def bytes_per_token(self) -> float:
         """Mean UTF-8 bytes of a target that is trained on."""
         return float(self.examples.sizes.sum() / self.examples.answers.sum())
-
-
-Read = Callable[[str, dict[str, Any]], list[Turn]]
-"""Where a row is and its values by column -> the parts of an example. Raises DataError."""
-
-
-def cached_examples(cache: Path, source: Objects, tokenizer: Tokenizer, read: Read, how: Sequence[Any]) -> Examples:
-    """The tokens of a source, encoded only where `cache` does not hold them already. `how` is all that `read` depends
-    on, for JSON. Raises DataError for rows that are not as expected, and where there is none."""
-    asked = [LAYOUT, source.fingerprint, tokenizer.identity, *how]
-    path = absolute(cache) / "instructions" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.npz"
-    if (found := _open(path)) is not None:
-        return found
-    with locked(path):
-        if (found := _open(path)) is None:
-            found = _encode(source, tokenizer, read)
-            content = io.BytesIO()
-            np.savez(content, **vars(found))
-            replace(path, hashlib.sha256(content.getbuffer()).digest() + content.getbuffer())
-    return found
-
-
-def _open(path: Path) -> Examples | None:
-    """What is kept at `path`; None where that is missing or damaged."""
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    if hashlib.sha256(content[32:]).digest() != content[:32]:
-        return None
-    with np.load(io.BytesIO(content[32:])) as arrays:
-        return Examples(**arrays)
-
-
-def _encode(source: Objects, tokenizer: Tokenizer, read: Read) -> Examples:
-    tokens: list[NDArray[Any]] = []
-    answers: list[NDArray[np.bool_]] = []
-    lengths: list[int] = []
-    sizes: list[int] = []
-    end = np.array([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], np.int64)
-    rows = iter(source)
-    with progress(f"tokenising {source.name}", None, "examples") as advance:
-        while batch := list(islice(rows, BATCH)):
-            for parts in _encoded(batch, tokenizer, read):
-                ids = [np.append(ids, end) if turn.answer else ids for turn, ids in parts]
-                tokens += ids
-                answers += [np.full(len(i), turn.answer) for (turn, _), i in zip(parts, ids, strict=True)]
-                lengths.append(sum(map(len, ids)))
-                sizes.append(sum(len(turn.text.encode()) + len(end) for turn, _ in parts if turn.answer))
-            advance(len(lengths))
-    if not lengths:
-        raise DataError(f"There is no example in {source.name}")
-    dtype = dtype_for(tokenizer.vocab_size)
-    return Examples(np.concatenate(tokens).astype(dtype), np.concatenate(answers), np.array(lengths), np.array(sizes))
-
-
-def _encoded(batch: list[Row], tokenizer: Tokenizer, read: Read) -> Iterator[list[tuple[Turn, NDArray[Any]]]]:
-    """The parts of each row with their ids. What is asked and what is answered are encoded apart, so that the tokens of
-    the one do not depend on the other, as where an answer is generated."""
-    rows = []
-    for where, row in batch:
-        rows.append(read(where, row))
-        try:
-            "".join(turn.text for turn in rows[-1]).encode()
-        except UnicodeEncodeError:
-            text = "the text has a lone surrogate (half a character) and is not valid Unicode"
-            raise DataError(f"{where}: {text}") from None
-    ids = iter(tokenizer.encode([turn.text for turns in rows for turn in turns]))
-    for turns in rows:
-        yield [(turn, next(ids)) for turn in turns]

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ablate.config.errors import DataError
 from ablate.data import Digits, ImageFolder
-from ablate.data.images import pixels, source
+from ablate.data.images import pixels, sources
 from ablate.data.images.pixels import Pixels
 
 PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
@@ -180,8 +180,8 @@ def test_images_are_checked_once(root, cache, monkeypatch):
     config = ImageFolder(root=str(root), image_size=2)
     before = config.load(cache).fingerprint
     calls = []
-    look = source._look
-    monkeypatch.setattr(source, "_look", lambda *given: calls.append(given) or look(*given))
+    look = sources._look
+    monkeypatch.setattr(sources, "_look", lambda *given: calls.append(given) or look(*given))
     assert config.load(cache).fingerprint == before
     assert not calls
     os.utime(root / "red/0.png", ns=(1, 1))

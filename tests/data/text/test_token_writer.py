@@ -11,17 +11,17 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import Text
-from ablate.data.text import tokenizing
+from ablate.data.text import token_writer
 from ablate.data.text.sources import files_source
+from ablate.data.text.token_cache import cached_tokens
 from ablate.data.text.tokenizers import Bytes, load_tokenizer
-from ablate.data.text.tokens import cached_tokens
 
 
 @pytest.fixture
 def often(monkeypatch):
     """Every batch of a few documents is made safe."""
-    monkeypatch.setattr(tokenizing, "BATCH", 200)
-    monkeypatch.setattr(tokenizing, "COMMIT_SECONDS", 0.0)
+    monkeypatch.setattr(token_writer, "BATCH", 200)
+    monkeypatch.setattr(token_writer, "COMMIT_SECONDS", 0.0)
 
 
 @pytest.fixture(params=["jsonl", "txt"])
@@ -117,7 +117,7 @@ def test_a_full_disk(tmp_path, often, source, monkeypatch):
     whole = content(cached_tokens(tmp_path / "whole", source, Counting()))
     cache = tmp_path / "full"
     syncs = []
-    sync = tokenizing._Writer.sync
+    sync = token_writer._Writer.sync
 
     def full(writer):
         syncs.append(1)
@@ -126,7 +126,7 @@ def test_a_full_disk(tmp_path, often, source, monkeypatch):
         sync(writer)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tokenizing._Writer, "sync", full)
+        patch.setattr(token_writer._Writer, "sync", full)
         for _ in range(2):
             with pytest.raises(
                 DataError, match=r"cache .*/tokens cannot be written: No space left .* set ABLATE_STORE"
@@ -141,7 +141,7 @@ def test_a_full_disk(tmp_path, often, source, monkeypatch):
 def test_no_room_for_the_journal(tmp_path, often, source, monkeypatch):
     """Whatever is written when the disk is full: what is there before stays good."""
     whole = content(cached_tokens(tmp_path / "whole", source, Counting()))
-    cache, replace, notes = tmp_path / "full", tokenizing.replace, []
+    cache, replace, notes = tmp_path / "full", token_writer.replace, []
 
     def full(path, text):
         notes.append(path)
@@ -151,7 +151,7 @@ def test_no_room_for_the_journal(tmp_path, often, source, monkeypatch):
         replace(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tokenizing, "replace", full)
+        patch.setattr(token_writer, "replace", full)
         with pytest.raises(DataError, match="No space left"):
             cached_tokens(cache, source, Counting())
     assert content(cached_tokens(cache, source, Counting())) == whole
@@ -178,7 +178,7 @@ def test_threads_change_nothing(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text('{"text": "some words and more"}\n' * 300)
     found = []
     for batch in (100, 1 << 22):
-        monkeypatch.setattr(tokenizing, "BATCH", batch)
+        monkeypatch.setattr(token_writer, "BATCH", batch)
         corpus = Text(files=str(tmp_path / "a.jsonl"), tokenizer="bpe-265", seq_len=8, val_fraction=0.5,
                       val_files=write_val(tmp_path)).load(tmp_path / str(batch))  # fmt: skip
         found.append(corpus.train.__getitems__(range(len(corpus.train)))[0])

@@ -1,86 +1,19 @@
-"""From where text lies to datasets of windows or rows: what training and each validation set have in common."""
+"""Datasets of windows or rows: what training and each validation set have in common."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
-from ablate.config.base import Config, Names
 from ablate.config.errors import DataError
-from ablate.data.base import BatchDataset, TrainSet, split
-from ablate.data.files import resolve
-from ablate.data.text.documents import ACCEPTED, format_of
-from ablate.data.text.rows import Rows
-from ablate.data.text.sources import Part, Source, dataset_source, files_source
+from ablate.data.base import BatchDataset, TrainSet
+from ablate.data.splits import split, split_windows
+from ablate.data.text.layouts import Rows, Windows
+from ablate.data.text.sources import Part, Source
+from ablate.data.text.token_cache import Tokens, cached_tokens
 from ablate.data.text.tokenizers import Tokenizer
-from ablate.data.text.tokens import Tokens, cached_tokens
-from ablate.data.text.windows import Windows
-from ablate.tracking.remote_files import local
-
-VAL_TOKENS = 10_000_000
-"""How many tokens of a dataset are validated on where nothing is said: what the papers evaluate on at least."""
-
-
-class ExtraText(Config):
-    """A further validation set: files, or a split of a dataset."""
-
-    files: Names = ()
-    """Paths or globs, as in `data.files`."""
-    dataset: str | None = None
-    """In place of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
-    subset: str | None = None
-    """Which of the dataset's subsets."""
-    split: str = "validation"
-    """The dataset's split."""
-    revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub."""
-    column: str | None = None
-    """Where the text is kept. None: in `data.column`."""
-    tokens: int | None = Field(None, ge=1)
-    """How many tokens are made, to the end of a document. None: as many as of the main validation set."""
-
-    @model_validator(mode="after")
-    def _has_one_origin(self) -> ExtraText:
-        one_origin(self.files, self.dataset)
-        return self
-
-    def source(self, column: str, cache: Path) -> Source:
-        """Its documents; `column` is where they are unless it has its own. Raises DataError."""
-        column = self.column or column
-        return origin(self.files, self.dataset, self.subset, self.split, self.revision, column, cache)
-
-
-def one_origin(files: Sequence[str], dataset: str | None) -> None:
-    """Raises ValueError unless either files or a dataset are given."""
-    if bool(files) == (dataset is not None):
-        both = "both are given" if files else "none is given"
-        raise ValueError(f"needs either files or dataset, and {both}")
-
-
-def origin(
-    files: Sequence[str],
-    dataset: str | None,
-    subset: str | None,
-    split: str,
-    revision: str | None,
-    column: str,
-    cache: Path,
-) -> Source:
-    """The documents of `files` or, where a dataset is named, of its split. Raises DataError where they are missing."""
-    if dataset is not None:
-        return dataset_source(dataset, subset, split, revision, column, cache)
-    return files_source(resolve(local(files, cache), format_of, ACCEPTED), column, cache)
-
-
-def combined(fingerprints: Sequence[str]) -> str:
-    """One SHA-256 for several; of a single one, itself."""
-    return fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -152,16 +85,3 @@ class Maker:
         items = f"documents of up to {self.seq_len} tokens" if self.documents else f"windows of {self.seq_len}"
         trained = f"{len(train):,} training and " if isinstance(train, BatchDataset) else ""
         return f"{trained}{len(val):,} validation {items}"
-
-
-def split_windows(
-    count: int, seq_len: int, val_fraction: float, split_seed: int, what: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of the windows of `count` tokens for (training, validation). Raises DataError for fewer than two."""
-    size = seq_len + 1
-    if count < 2 * size:
-        raise DataError(
-            f"Too little data: {what} has {count:,} tokens, a window to train on and one to validate on need "
-            f"{2 * size:,} with seq_len={seq_len}."
-        )
-    return split(count // size, val_fraction, split_seed, f"windows of {size} tokens")

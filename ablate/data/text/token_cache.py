@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.data.files import absolute, file_sha256, locked, replace
+from ablate.data.cache import locked, replace
+from ablate.data.files import absolute, file_sha256
 from ablate.data.text.sources import Source
+from ablate.data.text.token_writer import Counts, tokenize
 from ablate.data.text.tokenizers import Tokenizer
-from ablate.data.text.tokenizing import Counts, tokenize
 
 LAYOUT = 2
 """Raised whenever the same text and tokenizer would give other files."""

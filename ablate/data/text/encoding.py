@@ -1,0 +1,45 @@
+"""Pieces of text to token ids, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.data.text.documents import Piece
+from ablate.data.text.tokenizers import Tokenizer
+
+
+def encoded(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> Iterator[list[tuple[Piece, Any]]]:
+    """(piece, its ids, as an array [tokens]) in batches of about so many bytes."""
+    group: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        group.append(piece)
+        size += piece.size
+        if size >= batch:
+            yield list(zip(group, tokenizer.encode([piece.text for piece in group]), strict=True))
+            group, size = [], 0
+    if group:
+        yield list(zip(group, tokenizer.encode([piece.text for piece in group]), strict=True))
+
+
+def beginnings(pieces: Iterator[Piece], inside: bool = False) -> Iterator[Piece]:
+    """The first piece of each document, which holds more tokens than a row; `inside`: the first one has been given."""
+    for piece in pieces:
+        if not inside:
+            yield piece
+        inside = not piece.last
+
+
+def row_of(piece: Piece, ids: NDArray[Any], end: int | None, row: int) -> tuple[NDArray[Any], int] | None:
+    """At most `row` tokens of a document, its end of text among them where it is not cut, and the bytes that they stand
+    for, in proportion where it is; None for a document without a token to predict."""
+    kept, size = ids[:row], piece.size
+    if len(kept) < len(ids):
+        size = round(size * len(kept) / len(ids))
+    elif piece.last and end is not None and len(ids) < row:
+        kept, size = np.append(ids, end), size + 1
+    return (kept, size) if len(kept) > 1 else None
