@@ -150,7 +150,7 @@ def _plan_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Names
 def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namespace) -> int:
     """Runs or continues one sweep after another until Ctrl-C, of which those `wanted` were asked for, and the others
     are what those start from; the worst exit status."""
-    from ablate.config.formatting import listed
+    from ablate.config.formatting import join_words
     from ablate.sweeps.spec.files import is_shared
     from ablate.sweeps.stages import earlier
 
@@ -158,7 +158,7 @@ def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namesp
     for spec in specs:
         if spec.name not in wanted:
             after = [other.name for other in specs if spec.name in earlier(other)]
-            print(f"{spec.name} goes first: {listed(after)} start{'' if after[1:] else 's'} from its best trials.")
+            print(f"{spec.name} goes first: {join_words(after)} start{'' if after[1:] else 's'} from its best trials.")
             if words := [word for word in given.words if is_shared(word.partition("=")[0])]:
                 print(f"  {' '.join(words)} holds for it too.")
         worst = max(worst, _run_sweep(spec, given, given.fresh and spec.name in wanted))
@@ -169,7 +169,7 @@ def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namesp
 
 def _run_sweep(spec: Sweep, given: argparse.Namespace, fresh: bool) -> int:
     """Runs or continues one sweep and prints its report; the exit status."""
-    from ablate.config.formatting import plural
+    from ablate.config.formatting import count_noun
     from ablate.reports.report import report
     from ablate.reports.terminal import render
     from ablate.sweeps.run import sweep
@@ -187,7 +187,7 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace, fresh: bool) -> int:
     render(report(record.title, storage=given.storage), console)
     failed = record.failed()
     if failed:
-        print(f"{plural(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
+        print(f"{count_noun(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
     return 1 if failed else 0
 
 
@@ -319,7 +319,7 @@ def _export(given: argparse.Namespace) -> int:
 
 def _wordsim(given: argparse.Namespace) -> int:
     from ablate.cli.tables import table
-    from ablate.config.formatting import number
+    from ablate.config.formatting import format_number
     from ablate.diagnostics.wordsim import to_dict, wordsim
     from ablate.sweeps.references import resolved
 
@@ -330,7 +330,7 @@ def _wordsim(given: argparse.Namespace) -> int:
         return 0
     console, rows = _console(), []
     for s in similarities:
-        rows.append([names[s.model], s.layer, s.pairs, number(s.correlation), str(s.used), str(s.dropped)])
+        rows.append([names[s.model], s.layer, s.pairs, format_number(s.correlation), str(s.used), str(s.dropped)])
     header, numbers = ["model", "layer", "pairs", "Spearman", "used", "dropped"], {"Spearman", "used", "dropped"}
     console.print(table(header, rows, numbers))
     console.print("dropped: pairs with a word that is not one token of the model's tokenizer")

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ablate.cli.tables import table
-from ablate.config.formatting import number
+from ablate.config.formatting import format_number
 from ablate.diagnostics import measurements
 from ablate.diagnostics.run import Diagnosis
 
@@ -36,4 +36,4 @@ def _thirds(values: list[float]) -> list[str]:
     """Means of three parts that are as equal as can be; of fewer than three layers the parts overlap."""
     n = len(values)
     cuts = [(0, math.ceil(n / 3)), (n // 3, math.ceil(2 * n / 3)), (n - math.ceil(n / 3), n)]
-    return [number(math.fsum(values[low:high]) / (high - low)) for low, high in cuts]
+    return [format_number(math.fsum(values[low:high]) / (high - low)) for low, high in cuts]

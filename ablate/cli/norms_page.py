@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ablate.config.formatting import listed
+from ablate.config.formatting import join_words
 from ablate.config.merging import leaves
 from ablate.models.llama import Block, Llama
 from ablate.norms import Placement, initializations, norm_layers, placements
@@ -49,7 +49,7 @@ def _placement(cls: Any) -> str:
     ]
     facts = {
         "Formula": f"`{cls.rule}`",
-        "Also normed": listed(besides) if besides else "",
+        "Also normed": join_words(besides) if besides else "",
         "Initialisation": cls.initialisation,
         "Parameters": f"{_parameters(cls())} in the norms and factors of a layer, with RMSNorm",
         "Settings": _settings(cls, Placement),

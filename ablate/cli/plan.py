@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 
 from ablate.cli.tables import table
-from ablate.config.formatting import count, duration, plural
+from ablate.config.formatting import count_noun, format_count, format_duration
 from ablate.estimate.gpus import GIB, GPU
 from ablate.estimate.memory import PARTS, usable
 from ablate.estimate.plan import Plan
@@ -31,14 +31,17 @@ def _run(plan: Plan, console: Console) -> None:
         ("head", f"{counts.head:,}" if counts.head else "tied to the embedding"),
         ("non-embedding", f"{counts.rest:,}"),
         *([("frozen", f"{counts.frozen:,}")] if counts.frozen else []),
-        (f"FLOPs per {one}", f"{count(counts.forward_flops)} forward, {count(counts.training_flops)} in training"),
-        ("run", f"{count(plan.items)} {plan.unit} in batches of {setup.batch_size:,}"),
+        (
+            f"FLOPs per {one}",
+            f"{format_count(counts.forward_flops)} forward, {format_count(counts.training_flops)} in training",
+        ),
+        ("run", f"{format_count(plan.items)} {plan.unit} in batches of {setup.batch_size:,}"),
         ("setup", _setup(plan)),
     ]
     for name, text in facts:
         console.print(f"  {name:15} {text}")
     _memory(plan, gpu, console)
-    rate = count(plan.items_per_second)
+    rate = format_count(plan.items_per_second)
     console.print(
         f"\nAt a utilisation of {plan.mfu:.0%} (assumed; --mfu): {rate} {plan.unit} a second, {_days(plan.days)}, "
         f"{_hours(plan.gpu_hours)}."
@@ -49,7 +52,7 @@ def _run(plan: Plan, console: Console) -> None:
 
 def _setup(plan: Plan) -> str:
     setup = plan.setup
-    words = [f"{plural(setup.devices, 'device')}", setup.precision]
+    words = [f"{count_noun(setup.devices, 'device')}", setup.precision]
     if setup.devices > 1:
         words.insert(1, setup.strategy)
     words.append(f"{setup.micro_batch} at once, {setup.accumulate} accumulated")
@@ -89,7 +92,7 @@ def _sweep(found: SweepPlan, console: Console) -> None:
         trials = "as the budget lasts" if cost.trials is None else str(cost.trials)
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
         rows.append(
-            [cost.arm, count(plan.counts.total), f"{trials} + {cost.seeds}", count(cost.items),
+            [cost.arm, format_count(plan.counts.total), f"{trials} + {cost.seeds}", format_count(cost.items),
              f"{plan.memory.peak / GIB:.2f}", fits, f"{cost.gpu_hours:,.2f}"]
         )  # fmt: skip
     header = ("arm", "parameters", "trials + seeds", unit, "GiB", f"fits {gpu.name}", "GPU-hours")
@@ -97,7 +100,7 @@ def _sweep(found: SweepPlan, console: Console) -> None:
     console.print(table(header, rows, right=("parameters", unit, "GiB", "GPU-hours")))
     first = found.arms[0].plan
     console.print(
-        f"\nAll arms, at most: {count(found.items)} {unit}, {_hours(found.gpu_hours)} at a utilisation of "
+        f"\nAll arms, at most: {format_count(found.items)} {unit}, {_hours(found.gpu_hours)} at a utilisation of "
         f"{first.mfu:.0%} (assumed; --mfu); validation is not counted."
     )
     for note in dict.fromkeys(note for cost in found.arms for note in cost.plan.notes):
@@ -105,7 +108,7 @@ def _sweep(found: SweepPlan, console: Console) -> None:
 
 
 def _days(days: float) -> str:
-    return f"{days:,.1f} days" if days >= 2 else duration(days * 86400)
+    return f"{days:,.1f} days" if days >= 2 else format_duration(days * 86400)
 
 
 def _hours(hours: float) -> str:

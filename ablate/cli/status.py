@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 
 from ablate.cli.tables import table
-from ablate.config.formatting import number, setting, size
+from ablate.config.formatting import format_bytes, format_number, format_setting
 from ablate.verdict.outcomes import FINISHED, STATUSES
 
 
@@ -23,9 +23,9 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         if row["confirm_target"]:
             counts += f"; {row['confirmed']}/{row['confirm_target']} seeds confirmed"
         if row["checkpoint_bytes"]:
-            counts += f"; checkpoints {size(row['checkpoint_bytes'])}"
-        best = "" if row["best"] is None else f"{row['metric']} {number(row['best'])}"
-        at = ", ".join(f"{path.rpartition('.')[2]}={setting(value)}" for path, value in row["params"].items())
+            counts += f"; checkpoints {format_bytes(row['checkpoint_bytes'])}"
+        best = "" if row["best"] is None else f"{row['metric']} {format_number(row['best'])}"
+        at = ", ".join(f"{path.rpartition('.')[2]}={format_setting(value)}" for path, value in row["params"].items())
         lines.append([row["sweep"], row["arm"], f"{done}/{row['target']}", counts, best, at])
     console.print(table(["sweep", "arm", "finished", "trials", "best so far", "at"], lines, right=["finished"]))
     for row in rows:

@@ -1,4 +1,4 @@
-"""How numbers, times and lists are written, the same wherever a person reads them."""
+"""Numbers, times, sizes and lists as text, written the same wherever a person reads them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 
-def number(value: Any, digits: int = 4) -> str:
-    """A result: fixed decimals where that is readable, so that a column of them compares at a glance."""
+def format_number(value: Any, digits: int = 4) -> str:
+    """Return a result as text: fixed decimals where that is readable, so that a column of them compares at a glance."""
     if value is None:
         return "-"
     if not isinstance(value, float) or not math.isfinite(value):
@@ -16,26 +16,26 @@ def number(value: Any, digits: int = 4) -> str:
     return f"{value:.{digits}f}" if value == 0 or 1e-2 <= abs(value) < 1e3 else f"{value:.{digits + 1}g}"
 
 
-def setting(value: Any) -> str:
-    """A searched value: three significant digits."""
+def format_setting(value: Any) -> str:
+    """Return a searched value as text: three significant digits."""
     return f"{value:.3g}" if isinstance(value, float) else "null" if value is None else str(value)
 
 
-def settings(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """`params` on one line, each under its short name."""
-    return " ".join(f"{names.get(path, path)}={setting(value)}" for path, value in params.items())
+def format_settings(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
+    """Return `params` on one line, each under its short name."""
+    return " ".join(f"{names.get(path, path)}={format_setting(value)}" for path, value in params.items())
 
 
-def count(amount: float) -> str:
-    """A large number in three digits: '512', '26.2 k', '1.31 M'."""
+def format_count(amount: float) -> str:
+    """Return a large number in three digits: '512', '26.2 k', '1.31 M'."""
     for limit, divisor, prefix in ((1e3, 1, ""), (999.5e3, 1e3, " k"), (999.5e6, 1e6, " M"), (999.5e9, 1e9, " G")):
         if amount < limit:
             return f"{amount:.0f}" if not prefix else f"{amount / divisor:.3g}{prefix}"
     return f"{amount / 1e12:.3g} T"
 
 
-def duration(seconds: float | None) -> str:
-    """Wall-clock time in the unit that suits it."""
+def format_duration(seconds: float | None) -> str:
+    """Return a wall-clock time in the unit that suits it."""
     if seconds is None:
         return "-"
     for limit, divisor, unit in ((100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h")):
@@ -44,8 +44,8 @@ def duration(seconds: float | None) -> str:
     return "-"
 
 
-def size(count: int) -> str:
-    """Bytes in the unit that suits them."""
+def format_bytes(count: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
     value, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
     while value >= 999.95 and len(units) > 1:
         value, units = value / 1000, units[1:]
@@ -53,16 +53,16 @@ def size(count: int) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether `value` can stand on an axis."""
+    """Return whether `value` can stand on an axis."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def plural(count: int, noun: str) -> str:
-    """'1 trial', '2 trials'."""
+def count_noun(count: int, noun: str) -> str:
+    """Return '1 trial', '2 trials'."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def listed(words: Iterable[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
+def join_words(words: Iterable[str]) -> str:
+    """Return 'a', 'a and b', 'a, b and c'."""
     *head, last = list(words) or [""]
     return f"{', '.join(head)} and {last}" if head else last

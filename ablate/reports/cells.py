@@ -27,7 +27,7 @@ SETTINGS = Merge(
     2,
     lambda names: "settings",
     lambda names, cells: (
-        " ".join(f"{n}={c}" for n, c in zip(names, cells, strict=True) if c != NOTHING) or NOTHING  # as words.settings
+        " ".join(f"{n}={c}" for n, c in zip(names, cells, strict=True) if c != NOTHING) or NOTHING  # as format_settings
     ),
 )
 """lr=0.001 alpha=0.25."""

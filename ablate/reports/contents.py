@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ablate.config.formatting import listed
+from ablate.config.formatting import join_words
 from ablate.reports import confirmation, cost, fairness, findings, literature, savings
 from ablate.reports.downstream import Downstream, downstream
 from ablate.reports.sensitivity import Sensitivity, sensitivity
@@ -47,7 +47,7 @@ class Contents:
         text = confirmation.verdict(self.record, self.confirmed) or findings.verdict(self.record)
         besides = self.confounds.found if self.confounds else None
         if besides:
-            others = listed(confound.path for confound in besides)
+            others = join_words(confound.path for confound in besides)
             text += f" The arms differ in {others} too, so a difference may be due to that."
         return text
 

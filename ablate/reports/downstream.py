@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ablate.config.errors import StoreError
-from ablate.config.formatting import number
+from ablate.config.formatting import format_number
 from ablate.evaluation import results
 from ablate.evaluation.comparing import Difference, by_question, difference
 from ablate.evaluation.scoring import Score
@@ -98,7 +98,7 @@ def section(found: Downstream, baseline: str) -> list[Section]:
         Column("shots", [str(row.shots) for row in rows]),
         Column("metric", [row.metric for row in rows], words=True),
         Column("n", [f"{row.n:,}" for row in rows]),
-        *(Column(arm, [number(row.means.get(arm)) for row in rows]) for arm in found.runs),
+        *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in found.runs),
         *(Column(f"{arm} less {baseline}", [_spoken(row.differences.get(arm)) for row in rows]) for arm in others),
     ]
     said = [

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.config.formatting import is_number, listed, setting
+from ablate.config.formatting import format_setting, is_number, join_words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.search_space import Range
 from ablate.sweeps.spec.sweep import build_problems
@@ -68,6 +68,6 @@ def at_the_end(record: SweepRecord) -> Iterator[str]:
                 found.setdefault((path, end, span), []).append(arm)
     for (path, end, span), arms in found.items():
         yield (
-            f"The best {path} of {listed(arms)} is at the {end} end of what was searched "
-            f"({setting(span.low)} to {setting(span.high)}): a better one may lie beyond."
+            f"The best {path} of {join_words(arms)} is at the {end} end of what was searched "
+            f"({format_setting(span.low)} to {format_setting(span.high)}): a better one may lie beyond."
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import listed, plural
+from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
 from ablate.tracking.provenance import COMPARED
@@ -74,14 +74,14 @@ def surrounding_notes(record: SweepRecord) -> Iterator[str]:
     runs = _runs(record)
     dirty = [t.arm for t in runs if t.facts.get(DIRTY) == "true"]
     if dirty:
-        told = listed(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
+        told = join_words(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
         yield (
-            f"Made from code with uncommitted changes: {len(dirty)} of {plural(len(runs), 'run')} ({told}). "
+            f"Made from code with uncommitted changes: {len(dirty)} of {count_noun(len(runs), 'run')} ({told}). "
             "Their commit alone does not say what ran."
         )
     if runs and not surroundings(record):
         yield (
-            f"Of {plural(len(runs), 'run')} the surroundings are on record: all have the same data, hardware, "
+            f"Of {count_noun(len(runs), 'run')} the surroundings are on record: all have the same data, hardware, "
             "precision, code and package versions."
         )
 

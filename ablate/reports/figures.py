@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.config.formatting import number, plural
+from ablate.config.formatting import count_noun, format_number
 from ablate.reports import style
 from ablate.reports.confirmation import compare_arms
 from ablate.reports.cost import Measure
@@ -173,7 +173,7 @@ def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
     best = {course.arm: course for course in found if course.best}
     values = {arm: trial.value for arm in best if (trial := record.best(arm))}
     entries = [
-        style.entry(looks[arm], f"{arm}: {number(values.get(arm))} (trial {c.number})", linewidth=2)
+        style.entry(looks[arm], f"{arm}: {format_number(values.get(arm))} (trial {c.number})", linewidth=2)
         for arm, c in best.items()
     ]
     entries += [style.entry(looks[arm], arm) for arm in dict.fromkeys(c.arm for c in found) if arm not in best]
@@ -225,7 +225,9 @@ def _quoted(axes: Axes, published: Sequence[Published], arms: list[str], reach: 
         else:
             right = value > high
             x, side, text = (
-                (0.985, "right", f"{number(value)} ◇ →") if right else (0.015, "left", f"← ◇ {number(value)}")
+                (0.985, "right", f"{format_number(value)} ◇ →")
+                if right
+                else (0.015, "left", f"← ◇ {format_number(value)}")
             )
             axes.text(x, row - _ASIDE, text, ha=side, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
 
@@ -236,21 +238,25 @@ def _quoted(axes: Axes, published: Sequence[Published], arms: list[str], reach: 
 def _evidence(record: SweepRecord, arms: list[str]) -> str:
     """How many trials are shown, of which arms, on how many seeds; `arms` has one name per trial."""
     seeds, names = len(seeds_of(record)), list(dict.fromkeys(arms))
-    of = names[0] if len(names) == 1 else plural(len(names), "arm")
-    return f"{plural(len(arms), 'trial')} of {of}, {f'{seeds} seeds' if seeds > 1 else 'one seed'}"
+    of = names[0] if len(names) == 1 else count_noun(len(names), "arm")
+    return f"{count_noun(len(arms), 'trial')} of {of}, {f'{seeds} seeds' if seeds > 1 else 'one seed'}"
 
 
 def _panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: Looks) -> list[Entry]:
     shown = list(dict.fromkeys(p.arm for p in panel.points))
     colour = {arm: style.GREY if panel.shaded else looks[arm][0] for arm in shown}
     rates = panel.path == LEARNING_RATE
-    label = {arm: f"{arm}, sensitivity {number(s.value)}" for arm in shown if rates and (s := sensitivity(record, arm))}
+    label = {
+        arm: f"{arm}, sensitivity {format_number(s.value)}"
+        for arm in shown
+        if rates and (s := sensitivity(record, arm))
+    }
     entries = [
         style.entry((colour[arm], looks[arm][1]), label.get(arm, arm), linestyle="-" if arm in panel.lines else "none")
         for arm in shown
     ]
     entries += [
-        style.entry((looks[arm][0], ""), f"{arm}, best: {number(value)}", linestyle=(0, (1, 1.5)))
+        style.entry((looks[arm][0], ""), f"{arm}, best: {format_number(value)}", linestyle=(0, (1, 1.5)))
         for arm, value in panel.references.items()
     ]
     if panel.envelopes:
@@ -259,7 +265,7 @@ def _panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: L
     entries += style.status_entries({p.status for p in panel.points})
     gone = sorted(p.y for p in off if p.status == "completed" and p.y is not None)
     if gone:
-        values = " to ".join(dict.fromkeys((number(gone[0]), number(gone[-1]))))
+        values = " to ".join(dict.fromkeys((format_number(gone[0]), format_number(gone[-1]))))
         entries.append(
             style.entry(("black", f"${_ARROWS[sign_of(record)]}$"), f"off the scale: {values}", linestyle="none")
         )

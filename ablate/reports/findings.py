@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import listed, number, plural, setting, settings
+from ablate.config.formatting import count_noun, format_number, format_setting, format_settings, join_words
 from ablate.reports.ends import at_the_end
 from ablate.reports.labels import items, searched, short_names, validated
 from ablate.sweeps.records import SweepRecord
@@ -28,15 +28,15 @@ def verdict(record: SweepRecord) -> str:
     same = len(set(finished.values())) == 1
     ordered = sorted(best, key=lambda arm: (best[arm].value or 0.0) * sign_of(record))
     parts = [
-        f"{arm} {number(best[arm].value)}" + ("" if same else f" (of {plural(finished[arm], 'trial')})")
+        f"{arm} {format_number(best[arm].value)}" + ("" if same else f" (of {count_noun(finished[arm], 'trial')})")
         for arm in ordered
     ]
-    head = f"Best of {plural(finished[ordered[0]], 'trial')}" if same else "Best of each arm"
+    head = f"Best of {count_noun(finished[ordered[0]], 'trial')}" if same else "Best of each arm"
     better = "lower" if objective.direction == "minimize" else "higher"
     text = f"{head}: {', '.join(parts)} ({objective.metric}, {better} is better)."
     missing = [arm for arm in record.trials if arm not in best]
     if missing:
-        text += f" No trial of {listed(missing)} has completed."
+        text += f" No trial of {join_words(missing)} has completed."
     seeds = seeds_of(record)
     where = "one seed" if len(seeds) <= 1 else f"{len(seeds)} seeds"
     if len(record.trials) == 1:
@@ -66,13 +66,13 @@ def spread_text(record: SweepRecord, arm: str) -> str:
         return ""
     names = short_names(searched(record.spec))
     best, worst = (
-        f"{number(found[end]['value'])} ({settings(found[end]['params'], names) or 'nothing searched'})"
+        f"{format_number(found[end]['value'])} ({format_settings(found[end]['params'], names) or 'nothing searched'})"
         for end in ("best", "worst")
     )
     counts = record.counts(arm)
-    text = f"{arm}: {best} to {worst} over {plural(found['n'], 'completed trial')}"
+    text = f"{arm}: {best} to {worst} over {count_noun(found['n'], 'completed trial')}"
     others = [f"{counts[status]} {status}" for status in ("pruned", "diverged") if counts[status]]
-    return f"{text}; {listed(others)} besides." if others else f"{text}."
+    return f"{text}; {join_words(others)} besides." if others else f"{text}."
 
 
 def observations(record: SweepRecord) -> list[str]:
@@ -128,24 +128,25 @@ def _unfinished(record: SweepRecord) -> Iterator[str]:
     short = {arm: (finished_of(record, arm), record.target(arm)) for arm in record.trials}
     parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
     if parts:
-        yield f"The sweep is not finished: {listed(parts)} trials. Run `ablate sweep` again to continue."
+        yield f"The sweep is not finished: {join_words(parts)} trials. Run `ablate sweep` again to continue."
     seeds = {arm: count_finished(record.confirmed.get(arm, ())) for arm in record.trials}
     if any(n < record.spec.confirm.seeds for n in seeds.values()):
-        told = listed(f"{arm} {n}" for arm, n in seeds.items())
-        yield f"The confirmation is not finished: of {plural(record.spec.confirm.seeds, 'fresh seed')} {told} are done."
+        per_arm = join_words(f"{arm} {n}" for arm, n in seeds.items())
+        planned = count_noun(record.spec.confirm.seeds, "fresh seed")
+        yield f"The confirmation is not finished: of {planned} {per_arm} are done."
 
 
 def _unequal(record: SweepRecord) -> Iterator[str]:
     counts = {arm: finished_of(record, arm) for arm in record.trials}
     if len(set(counts.values())) > 1:
-        told = listed(f"{arm} {count}" for arm, count in counts.items())
+        told = join_words(f"{arm} {count}" for arm, count in counts.items())
         budget = record.spec.budget
         limits = [f"{budget.tokens} {items(record.spec)}"] if budget.tokens else []
         limits += [f"{budget.hours:g} hours"] if budget.hours else []
         if limits:
             yield (
-                f"What was equal is the budget of each arm, {listed(limits)}, and not the number of finished trials "
-                f"({told})."
+                f"What was equal is the budget of each arm, {join_words(limits)}, and not the number of finished "
+                f"trials ({told})."
             )
             return
         yield f"Arms have unequal numbers of finished trials ({told}): more trials find a better best by chance alone."
@@ -161,9 +162,9 @@ def _luck(record: SweepRecord) -> Iterator[str]:
     """What fresh seeds do not cover: each arm is confirmed where its own search happened to end."""
     bests = {arm: best for arm in record.confirmed if record.spec.confirm.seeds and (best := record.best(arm))}
     for path in record.spec.search:
-        values = {arm: setting(best.params[path]) for arm, best in bests.items() if path in best.params}
+        values = {arm: format_setting(best.params[path]) for arm, best in bests.items() if path in best.params}
         if len(set(values.values())) > 1:
-            told = listed(f"{arm} {value}" for arm, value in values.items())
+            told = join_words(f"{arm} {value}" for arm, value in values.items())
             yield (
                 f"The arms were confirmed at different values of {path} ({told}): intervals and p-values cover the "
                 "seeds and not the luck of the search that chose these values."
@@ -174,7 +175,7 @@ def _failures(record: SweepRecord) -> Iterator[str]:
     for arm in record.trials:
         for what, trials in (("trial", record.trials[arm]), ("fresh seed", record.confirmed.get(arm, ()))):
             if failed := [t for t in trials if t.status == "failed"]:
-                yield f"{plural(len(failed), what)} of {arm} failed, left out of all comparisons."
+                yield f"{count_noun(len(failed), what)} of {arm} failed, left out of all comparisons."
 
 
 def _few_items(record: SweepRecord) -> Iterator[str]:
@@ -185,6 +186,6 @@ def _few_items(record: SweepRecord) -> Iterator[str]:
     one = f" (one {noun} more or less right moves {metric} by {1 / count:.2g})"
     step = one if metric in ("val/accuracy", "align/accuracy", "align/win_rate") else ""
     yield (
-        f"The validation set has only {plural(count, noun)}{step}: differences between settings may be noise of so "
+        f"The validation set has only {count_noun(count, noun)}{step}: differences between settings may be noise of so "
         "small a set. Give more with data.val_fraction or a larger validation set."
     )

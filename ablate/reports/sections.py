@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ablate.config.formatting import count, duration, listed, number, plural, setting, size
+from ablate.config.formatting import (
+    count_noun,
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number,
+    format_setting,
+    join_words,
+)
 from ablate.reports import cost, fairness, findings
 from ablate.reports.cells import COUNTS, NOTHING, SETTINGS, Cells, Column, Section
 from ablate.reports.contents import Contents
@@ -56,7 +64,7 @@ def published(report: Contents) -> list[Section]:
             Column("n", [str(r.ours.n) if r.ours else NOTHING for r in rows]),
             Column("ours", [format_estimate(r.ours) if r.ours else NOTHING for r in rows]),
             Column(f"less {baseline}", differences),
-            Column("published", [number(r.published) for r in rows]),
+            Column("published", [format_number(r.published) for r in rows]),
             Column(f"less {baseline}", [_signed(r.published_difference) for r in rows]),
         ]
         sections.append(Section(f"Published: {source.source} ({source.metric})", Cells(columns)))
@@ -86,9 +94,12 @@ def search(report: Contents) -> list[Section]:
     columns = [
         _words("arm", best),
         Column("finished", [f"{findings.finished_of(record, arm)}/{record.target(arm)}" for arm in best]),
-        Column(metric, [number(trial.value) if trial else NOTHING for trial in best.values()]),
-        *(Column(m, [number(trial.metrics.get(m)) if trial else NOTHING for trial in best.values()]) for m in others),
-        Column("time", [duration(findings.seconds_of(record, arm)) for arm in best]),
+        Column(metric, [format_number(trial.value) if trial else NOTHING for trial in best.values()]),
+        *(
+            Column(m, [format_number(trial.metrics.get(m)) if trial else NOTHING for trial in best.values()])
+            for m in others
+        ),
+        Column("time", [format_duration(findings.seconds_of(record, arm)) for arm in best]),
         *_settings(record, best.values()),
         *(
             Column(status, [str(c[status]) for c in counts.values()], merge=COUNTS)
@@ -126,9 +137,9 @@ def savings(report: Contents) -> list[Section]:
         _words("arm", found),
         Column("FLOPs before", [f"{s.flops_before:.3g}" if s.flops_before else NOTHING for s in rows]),
         Column("FLOPs", [f"{s.flops:.3g}" for s in rows]),
-        Column("states", [size(int(s.state_bytes)) for s in rows]),
+        Column("states", [format_bytes(int(s.state_bytes)) for s in rows]),
         Column("less", [_percent(1 - s.state_bytes / whole.state_bytes) if whole else NOTHING for s in rows]),
-        *([Column("measured", [size(int(n)) if n else NOTHING for n in measured])] if any(measured) else []),
+        *([Column("measured", [format_bytes(int(n)) if n else NOTHING for n in measured])] if any(measured) else []),
         Column("reached", [f"{s.reached}/{s.seeds}" if s.seeds else NOTHING for s in rows]),
         Column("after updates", [f"{s.updates.mean:.0f}" if s.updates else NOTHING for s in rows]),
         Column("FLOPs saved", [_share(s.saved) if s.saved else NOTHING for s in rows]),
@@ -144,7 +155,7 @@ def savings(report: Contents) -> list[Section]:
         said.append("Where an arm does not get there on every seed, no mean is given: it would leave the worst out.")
     if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in found.items() if s.at_first]:
         said.append(
-            f"There at the first validation: {listed(early)}. They may have been before, and their interval, which "
+            f"There at the first validation: {join_words(early)}. They may have been before, and their interval, which "
             "knows the validations alone, is too narrow."
         )
     if any(s.flops_before for s in rows):
@@ -159,11 +170,13 @@ def sensitivities(report: Contents) -> list[Section]:
         return []
     columns = [
         _words("arm", found),
-        Column("sensitivity", [number(s.value) if s else NOTHING for s in found.values()]),
+        Column("sensitivity", [format_number(s.value) if s else NOTHING for s in found.values()]),
         Column("n trials", [str(s.n) if s else NOTHING for s in found.values()]),
         Column("diverged", [str(s.diverged) if s else NOTHING for s in found.values()]),
         Column("pruned", [str(s.pruned) if s else NOTHING for s in found.values()]),
-        Column("range", [f"{setting(s.low)} to {setting(s.high)}" if s else NOTHING for s in found.values()]),
+        Column(
+            "range", [f"{format_setting(s.low)} to {format_setting(s.high)}" if s else NOTHING for s in found.values()]
+        ),
     ]
     return [Section("Learning-rate sensitivity (Wortsman et al. 2023)", Cells(columns), list(_of_sensitivity(found)))]
 
@@ -181,13 +194,13 @@ def importances(report: Contents) -> list[Section]:
         _words("arm", record.trials),
         Column("n trials", [str(finished(record, arm)) for arm in record.trials]),
         *(
-            Column(name, [number(report.importance[arm].get(path), 2) for arm in record.trials])
+            Column(name, [format_number(report.importance[arm].get(path), 2) for arm in record.trials])
             for path, name in short_names(paths).items()
         ),
     ]
     said = []
     if few := [arm for arm in record.trials if not report.importance[arm] and record.spec.space(arm)]:
-        said.append(f"None for {listed(few)}: {needed}")
+        said.append(f"None for {join_words(few)}: {needed}")
     if any(len(values) > 1 for values in report.importance.values()):
         said.append("With few trials this is a rough order, not a measurement.")
     return [Section(title, Cells(columns), said)]
@@ -197,10 +210,10 @@ def comparability(report: Contents) -> list[Section]:
     """In what the arms and their runs differ besides what is compared."""
     sections, found = [], report.confounds
     if found is not None:
-        title = f"Besides {listed(found.factor) or 'what is compared'} the arms differ in"
+        title = f"Besides {join_words(found.factor) or 'what is compared'} the arms differ in"
         if found.found:
             rows = [
-                (c.path, value, listed(a for a, v in c.values.items() if v == value), "yes" if c.declared else "no")
+                (c.path, value, join_words(a for a, v in c.values.items() if v == value), "yes" if c.declared else "no")
                 for c in found.found
                 for value in dict.fromkeys(c.values.values())
             ]
@@ -211,7 +224,7 @@ def comparability(report: Contents) -> list[Section]:
     notes = list(fairness.surrounding_notes(report.record))
     if report.surroundings:
         lines = [
-            (s.key, value, listed(f"{arm} {runs}" for arm, runs in arms.items()))
+            (s.key, value, join_words(f"{arm} {runs}" for arm, runs in arms.items()))
             for s in report.surroundings
             for value, arms in s.runs.items()
         ]
@@ -233,14 +246,14 @@ def trials(report: Contents) -> list[Section]:
         _words("arm", [t.arm for t in ordered]),
         Column("trial", [str(t.number) for t in ordered]),
         _words("status", [t.status for t in ordered]),
-        Column(record.spec.objective.metric, [number(t.value) for t in ordered]),
+        Column(record.spec.objective.metric, [format_number(t.value) for t in ordered]),
         *_settings(record, ordered),
         Column("updates", [str(t.step) for t in ordered]),
-        Column("time", [duration(t.seconds) for t in ordered]),
+        Column("time", [format_duration(t.seconds) for t in ordered]),
     ]
     best = [record.best(arm) for arm in record.trials]
     strong = frozenset(i for i, t in enumerate(ordered) if any(t is b for b in best))
-    return [Section(f"All {plural(len(ordered), 'trial')}", Cells(columns, strong), list(_reasons(ordered)))]
+    return [Section(f"All {count_noun(len(ordered), 'trial')}", Cells(columns, strong), list(_reasons(ordered)))]
 
 
 # ---------------------------------------------------------------------------------------------------- parts
@@ -259,7 +272,7 @@ def _settings(record: SweepRecord, trials: Iterable[TrialRecord | None]) -> list
     params = [trial.params if trial else {} for trial in trials]
     names = short_names(searched(record.spec))
     return [
-        Column(name, [setting(p[path]) if path in p else NOTHING for p in params], merge=SETTINGS)
+        Column(name, [format_setting(p[path]) if path in p else NOTHING for p in params], merge=SETTINGS)
         for path, name in names.items()
     ]
 
@@ -268,8 +281,8 @@ def _cost_columns(prefix: str, noun: str, found: Iterable[cost.Cost]) -> list[Co
     costs = list(found)
     return [
         Column(f"{prefix}runs", [str(c.trials) for c in costs]),
-        Column(f"{prefix}{noun}", [count(c.items) for c in costs]),
-        Column(f"{prefix}time", [duration(c.seconds) for c in costs]),
+        Column(f"{prefix}{noun}", [format_count(c.items) for c in costs]),
+        Column(f"{prefix}time", [format_duration(c.seconds) for c in costs]),
     ]
 
 
@@ -282,11 +295,11 @@ def _of_sensitivity(found: dict[str, Sensitivity | None]) -> Iterable[str]:
     if any(s.diverged or s.pruned for s in known.values()):
         yield "A diverged trial counts with the initial loss, a pruned one with the last that it reported."
     if hulls := [arm for arm, s in known.items() if s.envelope]:
-        yield f"Of {listed(hulls)}, where more is searched, it is that of the lower convex hull."
+        yield f"Of {join_words(hulls)}, where more is searched, it is that of the lower convex hull."
     if len({(s.low, s.high) for s in known.values()}) > 1:
         yield "The ranges differ, so that these values cannot be compared."
     if none := [arm for arm, s in found.items() if not s]:
-        yield f"None for {listed(none)}: it takes {MINIMUM_RATES} finished trials at positive learning rates."
+        yield f"None for {join_words(none)}: it takes {MINIMUM_RATES} finished trials at positive learning rates."
 
 
 def _percent(share: float) -> str:
@@ -309,4 +322,4 @@ def _reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:
         if t.reason and t.status in ("diverged", "failed"):
             groups.setdefault((t.arm, t.status, t.reason), []).append(t.number)
     for (arm, status, reason), numbers in groups.items():
-        yield f"{arm} {listed(map(str, sorted(numbers)))} {status}: {reason}"
+        yield f"{arm} {join_words(map(str, sorted(numbers)))} {status}: {reason}"

@@ -14,7 +14,7 @@ import numpy as np
 from ablate import tracking
 from ablate.cli.tables import table
 from ablate.config.errors import StoreError
-from ablate.config.formatting import count, number, plural
+from ablate.config.formatting import count_noun, format_count, format_number
 from ablate.reports import style
 from ablate.reports.publish import publish, report_run
 from ablate.scaling.fits import FLOOR, Fit, Interval
@@ -120,12 +120,12 @@ def render(made: LadderReport, console: Console) -> None:
     for k, rung in enumerate(found.rungs):
         cells = [_mean(found.losses[arm][k]) for arm in arms]
         cells += [_difference(found, arm, k) for arm in found.trends]
-        rows.append([rung.size, count(rung.parameters), count(rung.items), *cells])
+        rows.append([rung.size, format_count(rung.parameters), format_count(rung.items), *cells])
     if found.target:
         name, parameters = found.target
         cells = [_spoken(found.curves[arm].at(parameters)) if arm in found.curves else "-" for arm in arms]
         cells += [_spoken(trend.at(parameters), sign=True) for trend in found.trends.values()]
-        rows.append([f"{name}, extrapolated", count(parameters), "", *cells])
+        rows.append([f"{name}, extrapolated", format_count(parameters), "", *cells])
     console.print(table(header, rows, right=header[1:]))
     console.print("\nWhat this shows", style="bold")
     for sentence in (*verdict(found), *_caveats(found), *(f"Note: {note}" for note in made.notes)):
@@ -193,7 +193,7 @@ def _difference(found: Ladder, arm: str, k: int) -> str:
 
 def _spoken(value: Interval, sign: bool = False) -> str:
     """'2.1533 (2.1 ... 2.2)'."""
-    told = f"{value.value:+.4f}" if sign else number(value.value)
+    told = f"{value.value:+.4f}" if sign else format_number(value.value)
     return told if value.low is None else f"{told} ({value.low:.4f} ... {value.high:.4f})"
 
 
@@ -202,7 +202,7 @@ def _spoken(value: Interval, sign: bool = False) -> str:
 
 def losses_figure(found: Ladder) -> Figure:
     """Loss of each arm against size, with its curve."""
-    seeds = plural(max(rung.spec.confirm.seeds for rung in found.rungs), "fresh seed")
+    seeds = count_noun(max(rung.spec.confirm.seeds for rung in found.rungs), "fresh seed")
     figure, axes = style.canvas(
         f"{found.name}: {METRIC} against size", f"{seeds} a size; lines: fits with 95 % intervals"
     )
@@ -235,7 +235,7 @@ def _axes(axes: Any, found: Ladder, label: str) -> None:
     axes.set_xlabel("parameters of the layers")
     axes.set_ylabel(label)
     places = [*((rung.size, rung.parameters) for rung in found.rungs), *([found.target] if found.target else [])]
-    axes.set_xticks([n for _, n in places], [f"{size}\n{count(n)}" for size, n in places])
+    axes.set_xticks([n for _, n in places], [f"{size}\n{format_count(n)}" for size, n in places])
     axes.minorticks_off()
 
 

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
-from ablate.config.formatting import duration
+from ablate.config.formatting import format_duration
 
 
 @dataclass
@@ -109,7 +109,7 @@ class Display:
 
     def _left(self, form: str) -> str:
         seconds = self.left_seconds()
-        return "" if seconds is None or self.done >= self.total else form.format(duration(seconds))
+        return "" if seconds is None or self.done >= self.total else form.format(format_duration(seconds))
 
     def refresh(self) -> None:
         """Draws the live table anew."""

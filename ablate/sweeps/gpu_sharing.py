@@ -7,7 +7,7 @@ import sys
 from typing import Literal
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.formatting import plural
+from ablate.config.formatting import count_noun
 from ablate.distributed import ranks
 from ablate.estimate.gpus import GIB
 from ablate.estimate.inputs import inputs_of
@@ -44,7 +44,7 @@ def workers_on_gpus(spec: Sweep, each: int | Literal["auto"]) -> int:
     if each == "auto":
         return len(free) * max(1, min(most, cores() // len(free)))
     if each > most:
-        raise _mistake(f"{plural(most, 'worker')} at most: each needs {needs} on a GPU. Take {most}, or auto", each)
+        raise _mistake(f"{count_noun(most, 'worker')} at most: each needs {needs} on a GPU. Take {most}, or auto", each)
     return len(free) * each
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ablate.config.errors import AblateError, ConfigError, Problem
-from ablate.config.formatting import count, duration, listed, plural, settings
+from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
 from ablate.data import Corpus
 from ablate.estimate.work import items_of, unit_of, work
 from ablate.experiment.tree import Experiment
@@ -46,7 +46,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     elif seconds is None:
         total = f"the model does not fit the memory of this machine; {_gpu_hours(spec, todo)}"
     else:
-        total = f"about {duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+        total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
     return _text(spec, corpora[base.data].description, items, found, todo, total)
 
 
@@ -56,7 +56,7 @@ def outline(spec: Sweep) -> str:
     todo = _todo(spec, items, None, None)
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
-        f"{d.kind} {settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
+        f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
     )
     return _text(spec, f"{needed} (needed, and not looked for)", items, None, todo, _gpu_hours(spec, todo))
 
@@ -84,7 +84,7 @@ def cost(spec: Sweep) -> str:
     unit = unit_of(spec.base(next(iter(spec.all_arms))))
     hours = _hours(spec, todo)
     told = f"{hours} H100 hours" if hours else "H100 hours not estimated"
-    return f"{sum(todo.values())} trainings of {count(each)} {unit}, {told}"
+    return f"{sum(todo.values())} trainings of {format_count(each)} {unit}, {told}"
 
 
 def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seconds: float | None) -> dict[str, int]:
@@ -135,13 +135,13 @@ def _text(
         searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
         updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
-        lines.append(f"arm {arm}: {plural(done + search, 'trial')}{already} of {updates} each")
+        lines.append(f"arm {arm}: {count_noun(done + search, 'trial')}{already} of {updates} each")
         lines.append(f"    searches {searched}")
         if starts := spec.starts(arm):
-            lines.append(f"    starting from {'; '.join(settings(point, {}) for point in starts)}")
+            lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
     if len(spec.all_arms) > 1:
         others = "; ".join(str(confound) for confound in audit.confounds(spec)) or "nothing"
-        lines.append(f"compares {listed(audit.factor(spec))}; besides it the arms differ in {others}")
+        lines.append(f"compares {join_words(audit.factor(spec))}; besides it the arms differ in {others}")
         lines += [f"    {text}" for text in dict.fromkeys(audit.coinciding(spec, _tried(spec)))]
     if spec.confirm.seeds:
         again = ", ".join(map(str, spec.fresh_seeds()))
@@ -153,7 +153,7 @@ def _text(
         lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
     trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
-    lines += [f"to do: {plural(trials, 'trial')}, {all_items:,} {unit}; {total}"]
+    lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     return "\n".join(lines)
 
 

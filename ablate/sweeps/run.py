@@ -14,7 +14,7 @@ from rich.console import Console
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError, StoreError, SweepError
-from ablate.config.formatting import plural, setting
+from ablate.config.formatting import count_noun, format_setting
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
 from ablate.sweeps.display import Display, Running
@@ -73,14 +73,14 @@ def sweep(
         again = schedule.recover()
         runner = _Runner(spec, title, schedule, workers, threads, console or Console())
         if threads != wanted:
-            runner.display.note(f"Each trial computes on {plural(threads, 'thread')}, as those before it did.")
+            runner.display.note(f"Each trial computes on {count_noun(threads, 'thread')}, as those before it did.")
         if (before := ranks_before(arms)) != ranks.world_size():
-            now = plural(ranks.world_size(), "rank")
+            now = count_noun(ranks.world_size(), "rank")
             runner.display.note(
                 f"Trials are trained by {now} from here on, by {before} before: losses are rounded otherwise."
             )
         if again:
-            runner.display.note(f"{plural(again, 'trial')} of an earlier session put up for another try.")
+            runner.display.note(f"{count_noun(again, 'trial')} of an earlier session put up for another try.")
         runner.run()
     return read_sweep(title, url)
 
@@ -175,7 +175,7 @@ class _Runner:
                 return
             raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
         self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot)
-        shown = ", ".join(f"{path}={setting(value)}" for path, value in trial.params.items())
+        shown = ", ".join(f"{path}={format_setting(value)}" for path, value in trial.params.items())
         self.display.started(slot, Running(name, shown, experiment.trainer.max_steps))
 
     def _worker(self, slot: int, experiment: Tree, place: Place) -> Worker | Here:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
-from ablate.config.formatting import plural
+from ablate.config.formatting import count_noun
 from ablate.sweeps.opening import open_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import storage_url
@@ -109,7 +109,7 @@ class Submitted:
         stop = "kill -INT" if self.cluster == "local" else "scancel"
         bases = dict.fromkeys(job.partition("_")[0] for job in ids)  # of an array the number before the _
         lines = [
-            f"{plural(len(ids), 'job')} of {self.title} submitted ({self.cluster}): {' '.join(ids)}",
+            f"{count_noun(len(ids), 'job')} of {self.title} submitted ({self.cluster}): {' '.join(ids)}",
             f"  logs:    {self.folder}",
             f"  follow:  ablate status {self.title}{storage}",
             f"  report:  ablate report {self.title}{storage}",

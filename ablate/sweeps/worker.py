@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.config.errors import StoreError
-from ablate.config.formatting import duration
+from ablate.config.formatting import format_duration
 from ablate.distributed import ranks
 from ablate.distributed.slurm import STOPPING
 from ablate.tracking.client import environ
@@ -251,7 +251,7 @@ def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) 
         except StoreError as error:
             if not tracking.is_remote() or time.monotonic() > deadline or asked_to_stop():
                 raise
-            note(f"{error} It is waited for, up to {duration(AWAY)}.")
+            note(f"{error} It is waited for, up to {format_duration(AWAY)}.")
         time.sleep(1)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ablate.config.formatting import number, plural
+from ablate.config.formatting import count_noun, format_number
 from ablate.verdict.intervals import Difference, Estimate, difference, estimate, holm, seeds_needed
 
 
@@ -69,7 +69,7 @@ def compare(arms: Mapping[str, FreshSeeds], baseline: str, target: int) -> dict[
 
 def format_estimate(figure: Estimate, sign: bool = False) -> str:
     """'2.1533 +- 0.0121'; the mean alone where there is no interval."""
-    mean = f"{figure.mean:+.4f}" if sign else number(figure.mean)
+    mean = f"{figure.mean:+.4f}" if sign else format_number(figure.mean)
     return mean if figure.half_width is None else f"{mean} +- {figure.half_width:.4f}"
 
 
@@ -100,19 +100,19 @@ def state_verdict(
         size, n = abs(d.estimate.mean), d.estimate.n
         if d.shown:
             word = "beats" if d.estimate.mean * better > 0 else "is worse than"
-            amount = f"{number(size)} +- {d.estimate.half_width:.4f} {unit}"
+            amount = f"{format_number(size)} +- {d.estimate.half_width:.4f} {unit}"
             text = f"{arm} {word} {baseline} by {amount} (n = {n}, p = {d.adjusted_p:.2g})"
         else:
-            text = f"{arm} and {baseline}: no difference that {plural(n, 'seed')} can show"
+            text = f"{arm} and {baseline}: no difference that {count_noun(n, 'seed')} can show"
             sought = effect or size
             needed = None if d.estimate.sd is None else seeds_needed(d.estimate.sd, sought, tests)
             if needed:
                 text += f"; n >= {needed} would be needed for one of {sought:.2g} {unit}"
         sentences.append(f"{text}.")
     sentences += [
-        f"{arm} diverged on {c.diverged} of {plural(c.target, 'seed')}, which its figures leave out."
+        f"{arm} diverged on {c.diverged} of {count_noun(c.target, 'seed')}, which its figures leave out."
         for arm, c in confirmed.items()
         if c.diverged
     ]
     text = "On fresh seeds, each at its best settings: " + " ".join(sentences)
-    return f"{text} p is corrected for {plural(tests, 'comparison')} (Holm)." if tests > 1 else text
+    return f"{text} p is corrected for {count_noun(tests, 'comparison')} (Holm)." if tests > 1 else text

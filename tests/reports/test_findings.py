@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ablate.config.formatting import count, duration, number
+from ablate.config.formatting import format_count, format_duration, format_number
 from ablate.reports import findings
 from ablate.reports.importance import importance
 from ablate.reports.labels import short_names
@@ -173,7 +173,7 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report,
     assert all(len(line.rstrip()) <= width for line in tables.splitlines())
     for trial in (t for trials in made.record.trials.values() for t in trials):
         if trial.value is not None:
-            assert number(trial.value) in tables
+            assert format_number(trial.value) in tables
     assert "0/3/0" in tables or width > 80
     assert "post 5, 6 and 7 diverged: validation loss nan at update 100" in tables
     assert "mix 8 failed: RuntimeError: CUDA out of memory" in tables
@@ -212,8 +212,14 @@ def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:
 
 
 def test_words() -> None:
-    assert [number(v) for v in (None, 1.71234, 0.00012345, 12345.678, 3)] == ["-", "1.7123", "0.00012345", "12346", "3"]
-    assert [duration(s) for s in (None, 2.04, 61.5, 600, 90_000)] == ["-", "2.0 s", "62 s", "10.0 min", "25.0 h"]
+    assert [format_number(v) for v in (None, 1.71234, 0.00012345, 12345.678, 3)] == [
+        "-",
+        "1.7123",
+        "0.00012345",
+        "12346",
+        "3",
+    ]
+    assert [format_duration(s) for s in (None, 2.04, 61.5, 600, 90_000)] == ["-", "2.0 s", "62 s", "10.0 min", "25.0 h"]
     assert short_names(["norm.alpha", "optimizer.lr"]) == {"norm.alpha": "alpha", "optimizer.lr": "lr"}
-    assert [count(v) for v in (0, 999, 26_214, 999_900, 1.31072e9)] == ["0", "999", "26.2 k", "1 M", "1.31 G"]
+    assert [format_count(v) for v in (0, 999, 26_214, 999_900, 1.31072e9)] == ["0", "999", "26.2 k", "1 M", "1.31 G"]
     assert set(short_names(["a.kind", "b.kind"]).values()) == {"a.kind", "b.kind"}

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 import yaml
 
-from ablate.config.formatting import count, number
+from ablate.config.formatting import format_count, format_number
 from ablate.reports import sections
 from ablate.reports.cells import COUNTS, SETTINGS, Cells, Column
 from ablate.reports.report import assembled, report
@@ -81,12 +81,12 @@ def test_the_tables_have_the_numbers_of_the_json(made, page):
         assert fresh[arm]["val/loss"] == f"{estimate['mean']:.4f} +- {estimate['half_width']:.4f}"
         assert fresh[arm]["less pre"] == (f"{less['mean']:+.4f} +- {less['half_width']:.4f}" if less else "-")
         assert fresh[arm]["p (Holm)"] == (f"{less['adjusted_p']:.2g}" if less else "-")
-        assert search[arm]["val/loss"] == number(told["best"]["value"])
+        assert search[arm]["val/loss"] == format_number(told["best"]["value"])
         assert float(search[arm]["lr"]) == told["best"]["params"]["optimizer.lr"]
         assert [int(search[arm][s]) for s in sections.RARE] == [told["counts"][s] for s in sections.RARE]
-        assert costs[arm]["tokens"] == count(told["cost"]["items"])
-        assert costs[arm]["fresh tokens"] == count(told["confirmation_cost"]["items"])
-        assert rates[arm]["sensitivity"] == number(told["sensitivity"]["value"])
+        assert costs[arm]["tokens"] == format_count(told["cost"]["items"])
+        assert costs[arm]["fresh tokens"] == format_count(told["confirmation_cost"]["items"])
+        assert rates[arm]["sensitivity"] == format_number(told["sensitivity"]["value"])
     trials = next(rows for rows in page.tables if rows[0][:2] == ["arm", "trial"])
     assert len(trials) - 1 == len(made.to_dict()["trials"])
     assert made.verdict in page.texts["p"]

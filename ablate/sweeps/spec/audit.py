@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Problem, did_you_mean
-from ablate.config.formatting import listed, settings
+from ablate.config.formatting import format_settings, join_words
 from ablate.sweeps.spec.search_space import shown
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Confound:
         by_value: dict[str, list[str]] = {}
         for arm, value in self.values.items():
             by_value.setdefault(value, []).append(arm)
-        return f"{self.path}: {', '.join(f'{value} ({listed(arms)})' for value, arms in by_value.items())}"
+        return f"{self.path}: {', '.join(f'{value} ({join_words(arms)})' for value, arms in by_value.items())}"
 
 
 def factor(sweep: Sweep) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def coinciding(sweep: Sweep, points: Mapping[str, Iterable[Mapping[str, Any]]]) 
     models: dict[str, tuple[str, str]] = {}
     for arm, tried in points.items():
         for point in tried:
-            placed = settings({path: value for path, value in point.items() if _among(path, [PLACEMENT])}, {})
+            placed = format_settings({path: value for path, value in point.items() if _among(path, [PLACEMENT])}, {})
             here = (arm, placed and f" at {placed}")
             other, there = models.setdefault(_wiring(sweep.at(arm, point)), here)
             if other != arm:
@@ -97,7 +97,7 @@ def problems(sweep: Sweep) -> Iterator[Problem]:
                 parts = known | {path.partition(".")[0] for path in known}
                 yield Problem(field, f"no arm has such a setting.{did_you_mean(name, sorted(parts))}", name)
     compared = factor(sweep)
-    told = listed(compared) or "no placement, norm layer, initialisation or warm start"
+    told = join_words(compared) or "no placement, norm layer, initialisation or warm start"
     for confound in (c for c in confounds(sweep) if not c.declared):
         part = confound.path.partition(".")[0]
         ways = [f"declare it with confounds: [{confound.path}]"] if compared else []

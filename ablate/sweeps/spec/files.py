@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, SweepError
-from ablate.config.formatting import listed
+from ablate.config.formatting import join_words
 from ablate.config.yaml import read_yaml
 from ablate.sweeps.spec.scale import scaled, suffix_of
 from ablate.sweeps.spec.sweep import Sweep
@@ -53,7 +53,7 @@ def with_earlier(
     def add(spec: Sweep, waiting: tuple[str, ...]) -> None:
         for name in earlier(spec):
             if name in waiting:
-                raise SweepError(f"The sweeps {listed(waiting)} would wait for each other.")
+                raise SweepError(f"The sweeps {join_words(waiting)} would wait for each other.")
             if name not in ordered and (found := _beside(Path(file), name.removesuffix(suffix))):
                 where, size = found
                 said = same if where == Path(file) else shared
