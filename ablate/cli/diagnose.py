@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.cli.tables import table
 from ablate.config.formatting import format_number
-from ablate.diagnostics import measurements
+from ablate.diagnostics.measures import measurements
 from ablate.diagnostics.run import Diagnosis
 
 if TYPE_CHECKING:

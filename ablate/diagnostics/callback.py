@@ -13,10 +13,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
 from ablate.data import Corpus
-from ablate.diagnostics import Gradients, Layers, Measurement, Options, Result, Subject, measurements
-from ablate.diagnostics.loaders import corpus_loader
-from ablate.diagnostics.measures.base import FOLDER, TRAINING, finite
-from ablate.diagnostics.measures.gradients import of_the_update
+from ablate.diagnostics.measures import Gradients, Layers, Measurement, Options, Result, Subject, measurements
+from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
+from ablate.diagnostics.measures.gradients import collect_gradients
+from ablate.diagnostics.measures.subject import build_loader
 from ablate.tasks import Task
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import Curves, seen
@@ -41,7 +41,7 @@ class LayerDiagnostics(Callback):
             layers=Layers(model),
             forward=lambda batch: model(batch.inputs),
             items=min(len(corpus.val), max(1, self.config.tokens // task.per_item)),
-            load=corpus_loader([corpus.val], task.unit),
+            load=build_loader([corpus.val], task.unit),
             per_item=task.per_item,
             unit=task.unit,
         )
@@ -63,51 +63,51 @@ class LayerDiagnostics(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if batch_idx % self.accumulate == 0:
-            self._passes(trainer, pl_module)
+            self._measure(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if trainer.global_step == self.updates and (batch_idx + 1) % self.accumulate == 0:
-            self._passes(trainer, pl_module)
+            self._measure(trainer, pl_module)
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        if Gradients.name in self.every and self._due(Gradients.name, trainer.global_step, self.updates - 1):
+        if Gradients.name in self.every and self._is_due(Gradients.name, trainer.global_step, self.updates - 1):
             assert isinstance(pl_module, Task)
-            found = Gradients(self.subject)
+            measurement = Gradients(self.subject)
             targets = pl_module.experiment.trainer.batch_size * pl_module.per_item
-            found.observe(of_the_update(self.subject.layers), targets)
-            self._keep(trainer, pl_module, found)
+            measurement.observe(collect_gradients(self.subject.layers), targets)
+            self._keep(trainer, pl_module, measurement)
 
-    def _due(self, name: str, done: int, last: int) -> bool:
-        """Whether it is measured after `done` updates, the last time after `last`."""
+    def _is_due(self, name: str, done: int, last: int) -> bool:
+        """Return whether it is measured after `done` updates, the last time after `last`."""
         every = self.every[name]
         return done == last or (every <= self.updates and done % every == 0)
 
-    def _passes(self, trainer: Trainer, module: LightningModule) -> None:
-        """What takes passes of its own."""
-        due = [n for n in self.every if n != Gradients.name and self._due(n, trainer.global_step, self.updates)]
+    def _measure(self, trainer: Trainer, module: LightningModule) -> None:
+        """Measure what takes passes of its own."""
+        due = [n for n in self.every if n != Gradients.name and self._is_due(n, trainer.global_step, self.updates)]
         if not due:
             return
         object.__setattr__(self.subject, "device", module.device)
-        batch = self.subject.batch(0, self.subject.items)
+        batch = self.subject.load_batch(0, self.subject.items)
         with undisturbed(module), trainer.precision_plugin.val_step_context():
             for name in due:
-                found = measurements[name](self.subject, Options())
-                found.update(batch, 0)
-                self._keep(trainer, module, found)
+                measurement = measurements[name](self.subject, Options())
+                measurement.update(batch, 0)
+                self._keep(trainer, module, measurement)
 
-    def _keep(self, trainer: Trainer, module: LightningModule, found: Measurement) -> None:
-        result = found.result()
-        self.last[found.name] = result
+    def _keep(self, trainer: Trainer, module: LightningModule, measurement: Measurement) -> None:
+        result = measurement.result()
+        self.last[measurement.name] = result
         values: dict[str, float] = {}
-        for column, numbers in found.per_layer(result).items():
+        for column, numbers in measurement.per_layer(result).items():
             self.history.setdefault(column, {})[seen(trainer, module)] = numbers
             values |= {f"layers/{column}/{layer:02d}": number for layer, number in enumerate(numbers, 1)}
         self.curves.record(trainer, module, values)
 
     def publish(self, folder: Path, tracker: Tracker) -> None:
-        """Writes the numbers, as JSON and CSV, and a figure of them, into `folder` and the run."""
+        """Write the numbers as JSON and CSV, and a figure of them, into `folder` and the run."""
         from ablate.diagnostics.figures import overview
 
         if not self.history:
@@ -118,25 +118,25 @@ class LayerDiagnostics(Callback):
         with (folder / "training.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(["column", self.unit, "layer", "value"])
-            writer.writerows(_flat(self.history))
+            writer.writerows(_list_values(self.history))
         # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
         overview(self.last, self.history, self.unit).savefig(folder / "training.png", metadata={"Software": None})
         for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
             tracker.file(path, FOLDER)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values; a number that is not finite is null."""
+        """Return plain values; a number that is not finite is null."""
         return {
             "unit": self.unit,
             "history": {
-                column: {str(at): [finite(v) for v in row] for at, row in course.items()}
+                column: {str(at): [to_json_number(v) for v in row] for at, row in course.items()}
                 for column, course in self.history.items()
             },
             "last": {name: result.to_dict() for name, result in self.last.items()},
         }
 
 
-def _flat(history: Mapping[str, Mapping[int, Sequence[float]]]) -> Iterator[tuple[str, int, int, float]]:
+def _list_values(history: Mapping[str, Mapping[int, Sequence[float]]]) -> Iterator[tuple[str, int, int, float]]:
     for column, course in history.items():
         for at, row in course.items():
             yield from ((column, at, layer, value) for layer, value in enumerate(row, 1))

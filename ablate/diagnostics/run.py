@@ -6,48 +6,57 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError
-from ablate.diagnostics import Metric, Options, Pruning, Result, chosen, measure, measurements
+from ablate.diagnostics.measures import Metric, Options, Pruning, Result, Subject, measurements, select
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
-from ablate.diagnostics.models import open_model
-from ablate.diagnostics.opening import Opened, Opening
-from ablate.evaluation.layer_removal import Benchmarks, metrics_of
+from ablate.diagnostics.opening import Opened, Opening, open_model
+from ablate.diagnostics.streaming import measure
 from ablate.reports import style
+
+if TYPE_CHECKING:
+    from ablate.data.text.tokenizers import Tokenizer
 
 TOKENS = 256_000
 POSITIONS = ("all", "last")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
+class MetricSource(Protocol):
+    """Scores for layer removal that depend on the model, such as `ablate.evaluation.layer_removal.Benchmarks`."""
+
+    def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
+        """Return name -> a function of the subject's model."""
+
+
 @dataclass(frozen=True)
 class Diagnosis:
-    """What was measured."""
+    """The measurements of several models."""
 
     results: dict[str, dict[str, Result]]
     """Measurement -> label of a model -> numbers."""
     folder: Path
-    """Where the figures and numbers are."""
+    """The folder of the figures and numbers."""
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """What to know before comparing."""
+    """Warnings for whoever compares."""
     models: dict[str, str] = field(default_factory=dict)
     """Label -> the data that the model was measured on."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; a number that is not finite is null."""
+        """Return plain values for JSON; a number that is not finite is null."""
         return {
             "models": self.models,
             "measurements": {
-                name: {label: result.to_dict() for label, result in found.items()}
-                for name, found in self.results.items()
+                name: {label: result.to_dict() for label, result in results.items()}
+                for name, results in self.results.items()
             },
             "notes": self.notes,
             "folder": str(self.folder),
@@ -69,9 +78,9 @@ def diagnose(
     seed: int = 0,
     trust_remote_code: bool = False,
     metrics: Mapping[str, Metric] | None = None,
-    benchmarks: Benchmarks | None = None,
+    benchmarks: MetricSource | None = None,
 ) -> Diagnosis:
-    """Measures `models`, one after another, and draws them together.
+    """Measure `models`, one after another, and draw them together.
 
     Args:
         models: a run's id, a checkpoint's path, sweep:NAME/ARM, init: and one of these, hf:NAME or timm:NAME, each
@@ -80,62 +89,64 @@ def diagnose(
         tokens: tokens, or images, that each is measured on, as far as the data has so many.
         data: `--data` words; none: the validation data of the model's own experiment.
         output: the folder for figures and numbers; by default one of the store.
-        positions: of which tokens the angular distance is the mean, "all" or the "last" of each sequence.
+        positions: tokens over which the angular distance is averaged, "all" or the "last" of each sequence.
         batch_tokens: tokens, or images, that are in memory at once.
         device: torch's name of one; by default a GPU where there is one.
         dtype: "float32" or "bfloat16", of the weights.
-        seed: what the random vectors of the Jacobian depend on.
+        seed: of the random vectors of the Jacobian.
         trust_remote_code: whether code that comes with a model of the hub may be run.
         metrics: scores for layer removal, by name: a function of the model.
-        benchmarks: tasks of lm-evaluation-harness for layer removal.
+        benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
 
     Stopped and called again, it goes on where it was. Raises AblateError.
     """
-    kinds = chosen(list(what))
+    kinds = select(list(what))
     _check("--positions", positions, POSITIONS)
     _check("--dtype", dtype, DTYPES)
-    target = _device(device)
-    opening = Opening(tuple(data), target, DTYPES[dtype], trust_remote_code)
+    place = _find_device(device)
+    opening = Opening(tuple(data), place, DTYPES[dtype], trust_remote_code)
     if benchmarks and Pruning not in kinds:
         raise AblateError("--tasks are for layer removal: --what pruning, with others or alone.")
-    folder = Path(output).expanduser() if output else _folder(models)
+    folder = Path(output).expanduser() if output else _default_folder(models)
     results: dict[str, dict[str, Result]] = {kind.name: {} for kind in kinds}
     runs: dict[str, str] = {}
-    told: dict[str, str] = {}
+    described: dict[str, str] = {}
     notes: list[str] = []
-    for given in models:
-        opened = open_model(given, opening)
-        opened = replace(opened, subject=replace(opened.subject, label=_unique(opened.subject.label, told)))
+    for name in models:
+        opened = open_model(name, opening)
+        opened = replace(opened, subject=replace(opened.subject, label=_number_label(opened.subject.label, described)))
         label = opened.subject.label
-        told[label] = opened.data
+        described[label] = opened.data
         fitting = [kind for kind in kinds if opened.has_targets or not kind.needs_targets]
         if len(fitting) < len(kinds):
             left = ", ".join(kind.name for kind in kinds if kind not in fitting)
             if what:
                 raise AblateError(f"{label}: its classes are not those of the data, which {left} need.")
             notes.append(f"{label}: its classes are not those of the data, so {left} are left out.")
-        notes += _short(opened, tokens)
-        scores = dict(metrics or {}) | dict(metrics_of(opened, benchmarks) if benchmarks else {})
-        options = Options(positions, seed, scores)
-        found = measure(
-            opened.subject, fitting, options, tokens=tokens, batch_tokens=batch_tokens, folder=_made(folder)
+        notes += _note_shortage(opened, tokens)
+        scores = dict(metrics or {}) | dict(
+            benchmarks.load_metrics(opened.subject, opened.tokenizer) if benchmarks else {}
         )
-        for name, result in found.items():
-            results[name][label] = result
+        options = Options(positions, seed, scores)
+        measured = measure(
+            opened.subject, fitting, options, tokens=tokens, batch_tokens=batch_tokens, folder=_make_folder(folder)
+        )
+        for kind, result in measured.items():
+            results[kind][label] = result
         if opened.run_id:
             runs[label] = opened.run_id
-    diagnosis = _written(Diagnosis({k: v for k, v in results.items() if v}, folder, [], notes, told))
+    diagnosis = _write(Diagnosis({k: v for k, v in results.items() if v}, folder, [], notes, described))
     _log(diagnosis, runs)
     return diagnosis
 
 
-def _check(name: str, given: str, accepted: Sequence[str] | Mapping[str, Any]) -> None:
-    if given not in accepted:
-        raise AblateError(f"{name}: must be one of {', '.join(accepted)}, given {given}")
+def _check(name: str, value: str, accepted: Sequence[str] | Mapping[str, Any]) -> None:
+    if value not in accepted:
+        raise AblateError(f"{name}: must be one of {', '.join(accepted)}, given {value}")
 
 
-def _device(name: str | None) -> torch.device:
-    """The device of that name, or a GPU where there is one."""
+def _find_device(name: str | None) -> torch.device:
+    """Return the device of that name, by default a GPU where there is one."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=device)
@@ -144,25 +155,25 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def _unique(label: str, known: Mapping[str, str]) -> str:
-    """`label`, numbered where it is taken."""
-    return next(one for n in range(1, len(known) + 2) if (one := f"{label} ({n})" if n > 1 else label) not in known)
+def _number_label(label: str, labels: Mapping[str, str]) -> str:
+    """Return `label`, numbered where it is taken."""
+    return next(one for n in range(1, len(labels) + 2) if (one := f"{label} ({n})" if n > 1 else label) not in labels)
 
 
-def _short(opened: Opened, tokens: int) -> list[str]:
+def _note_shortage(opened: Opened, tokens: int) -> list[str]:
     there = opened.subject.items * opened.subject.per_item
     unit = opened.subject.unit
     return [f"{opened.subject.label}: the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []
 
 
-def _folder(models: Sequence[str]) -> Path:
-    """A folder of the store, the same for the same models."""
+def _default_folder(models: Sequence[str]) -> Path:
+    """Return a folder of the store, the same for the same models."""
     words = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", Path(one).name if "/" in one else one) for one in models)
     digest = hashlib.sha256("\n".join(models).encode()).hexdigest()[:8]
     return tracking.open_store() / "diagnostics" / f"{words[:60].strip('-')}-{digest}"
 
 
-def _made(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -170,24 +181,24 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _written(found: Diagnosis) -> Diagnosis:
-    """Figures as PNG and SVG, numbers as CSV and JSON."""
+def _write(diagnosis: Diagnosis) -> Diagnosis:
+    """Write figures as PNG and SVG, numbers as CSV and JSON."""
     from ablate.diagnostics.figures import save
 
     files: list[Path] = []
-    for name, results in found.results.items():
+    for name, results in diagnosis.results.items():
         files += save(
             measurements[name].draw({style.plain(label): result for label, result in results.items()}),
-            found.folder / f"{name}.png",
+            diagnosis.folder / f"{name}.png",
         )
-        files.append(_table(found.folder / f"{name}.csv", results))
-    file = found.folder / "diagnostics.json"
-    found = replace(found, files=[*files, file])
-    file.write_text(json.dumps(found.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    return found
+        files.append(_write_table(diagnosis.folder / f"{name}.csv", results))
+    file = diagnosis.folder / "diagnostics.json"
+    diagnosis = replace(diagnosis, files=[*files, file])
+    file.write_text(json.dumps(diagnosis.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return diagnosis
 
 
-def _table(file: Path, results: Mapping[str, Result]) -> Path:
+def _write_table(file: Path, results: Mapping[str, Result]) -> Path:
     columns = dict.fromkeys(key for result in results.values() for row in result.rows for key in row)
     with file.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.DictWriter(opened, ["model", *columns])
@@ -197,13 +208,13 @@ def _table(file: Path, results: Mapping[str, Result]) -> Path:
     return file
 
 
-def _log(found: Diagnosis, runs: Mapping[str, str]) -> None:
-    """Stores the figures in each model's run, and its own numbers."""
+def _log(diagnosis: Diagnosis, runs: Mapping[str, str]) -> None:
+    """Store the figures, and each model's numbers, in its run."""
     for label, run_id in runs.items():
-        own = {name: results[label].to_dict() for name, results in found.results.items()}
-        file = found.folder / MEASURED
+        own = {name: results[label].to_dict() for name, results in diagnosis.results.items()}
+        file = diagnosis.folder / MEASURED
         file.write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
         tracker = tracking.Tracker(run_id)
-        for path in [*found.files, file]:
+        for path in [*diagnosis.files, file]:
             tracker.file(path, FOLDER)
         file.unlink()

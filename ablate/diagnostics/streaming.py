@@ -1,4 +1,4 @@
-"""Measurements over many tokens: a batch at a time, with a bar, and from where it was where it was stopped."""
+"""Measurements over many tokens: a batch at a time, with a progress bar, resumed where they were stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Resu
 from ablate.diagnostics.measures.subject import Subject
 
 SAVED_EVERY = 20.0
-"""Seconds between two writings of what has been measured so far."""
+"""Seconds between two writings of the sums so far."""
 
 
 def measure(
@@ -28,10 +28,10 @@ def measure(
     batch_tokens: int = 2048,
     folder: Path | None = None,
 ) -> dict[str, Result]:
-    """Name of each of `kinds` -> its numbers, over `tokens` tokens or images (None: all there are; never more).
+    """Return name of each of `kinds` -> its numbers, over `tokens` tokens or images (None, and at most: all there are).
 
-    `batch_tokens` at a time are in memory. Where `folder` is given, what has been measured is written there now and
-    then, and a measurement that was stopped goes on from it, to the same numbers.
+    `batch_tokens` at a time are in memory. With a `folder`, the sums so far are written there now and then, and a
+    measurement that was stopped goes on from them, to the same numbers.
     """
     items = min(subject.items, max(1, -(-(tokens or subject.items * subject.per_item) // subject.per_item)))
     size = max(1, batch_tokens // subject.per_item)
@@ -42,7 +42,7 @@ def measure(
     saved = time.monotonic()
     with progress(subject.label, items * subject.per_item, subject.unit) as advance:
         for number in range(done, -(-items // size)):
-            batch = subject.batch(number * size, min(items, (number + 1) * size))
+            batch = subject.load_batch(number * size, min(items, (number + 1) * size))
             for one in active:
                 one.update(batch, number)
             advance(min(items, (number + 1) * size) * subject.per_item)
@@ -50,10 +50,10 @@ def measure(
                 _save(state, active, number + 1)
                 saved = time.monotonic()
     facts: dict[str, Any] = {subject.unit: items * subject.per_item, "batch": size * subject.per_item}
-    found = {one.name: one.result() for one in active}
+    results = {one.name: one.result() for one in active}
     if state:
         state.unlink(missing_ok=True)
-    return {name: Result(result.rows, {**facts, **result.facts}) for name, result in found.items()}
+    return {name: Result(result.rows, {**facts, **result.facts}) for name, result in results.items()}
 
 
 def _key(subject: Subject, active: Sequence[Measurement], options: Options, items: int, size: int) -> str:
@@ -70,7 +70,7 @@ def _save(state: Path, active: Sequence[Measurement], done: int) -> None:
 
 
 def _resume(state: Path | None, active: Sequence[Measurement]) -> int:
-    """The batches that are in `active` now; a state that cannot be read is none."""
+    """Load the state into `active`; return the number of its batches. A state that cannot be read counts as none."""
     if state is None or not state.exists():
         return 0
     try:
@@ -78,6 +78,6 @@ def _resume(state: Path | None, active: Sequence[Measurement]) -> int:
         sums = [content["sums"][one.name] for one in active]
     except Exception:  # whatever zip, pickle and disk raise: it is measured anew
         return 0
-    for one, found in zip(active, sums, strict=True):
-        one.sums = found
+    for one, values in zip(active, sums, strict=True):
+        one.sums = values
     return int(content["done"])

@@ -1,24 +1,26 @@
-"""Downstream tasks for layer removal: what a model scores on them, whole and without each layer."""
+"""Downstream tasks for layer removal: the scores of a model, whole and without each layer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from ablate.config.errors import AblateError
 from ablate.config.extras import library
-from ablate.diagnostics import Batch, Metric
-from ablate.diagnostics.opening import Opened
+from ablate.diagnostics.measures import Batch, Metric, Subject
 from ablate.evaluation import scoring, tasks
+
+if TYPE_CHECKING:
+    from ablate.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """Which tasks of lm-evaluation-harness, and on what."""
+    """Tasks of lm-evaluation-harness, and their data."""
 
     names: Sequence[str]
     """Such as arc_easy."""
@@ -27,42 +29,42 @@ class Benchmarks:
     limit: int | None = None
     """The first so many questions of each; None: all."""
 
+    def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
+        """Return TASK/METRIC -> a function of the subject's model, as it is when called. Raises AblateError for what is
+        no causal language model, unknown tasks, missing data, and without the extra `eval`."""
+        library("lm_eval", "eval")
+        if tokenizer is None:
+            raise AblateError(f"{subject.label}: tasks are for causal language models with a tokenizer.")
+        encoder, model = tokenizer(), _Logits(subject)
+
+        def build_metric(task: str, name: str, loaded: Mapping[str, Any]) -> Metric:
+            def measure(_: nn.Module) -> float:
+                score = scoring.score(model, encoder, loaded, length=subject.per_item, limit=self.limit)
+                return score[task].metrics[name]
+
+            return measure
+
+        metrics = {}
+        for task in self.names:
+            loaded = tasks.load([task], self.task_data)
+            name = _choose_metric(loaded["tasks"].get(task))
+            metrics[f"{task}/{name}"] = build_metric(task, name, loaded)
+        return metrics
+
 
 class _Logits(nn.Module):
-    """Token ids [batch, seq] to logits, whatever the model itself takes and gives."""
+    """Token ids [batch, seq] to logits, whatever the inputs and outputs of the model itself."""
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, subject: Subject) -> None:
         super().__init__()
-        self.model, self.subject = opened.subject.layers.model, opened.subject
+        self.model, self.subject = subject.layers.model, subject
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.subject.forward(Batch(tokens, tokens))
 
 
-def metrics_of(opened: Opened, asked: Benchmarks) -> Mapping[str, Metric]:
-    """TASK/METRIC -> what it is of the opened model, as it is when asked. Raises AblateError for what is no causal
-    language model, unknown tasks, missing data, and without the extra `eval`."""
-    library("lm_eval", "eval")
-    if opened.tokenizer is None:
-        raise AblateError(f"{opened.subject.label}: tasks are for causal language models with a tokenizer.")
-    tokenizer, model = opened.tokenizer(), _Logits(opened)
-
-    def metric(task: str, name: str, loaded: Mapping[str, Any]) -> Metric:
-        def found(_: nn.Module) -> float:
-            score = scoring.score(model, tokenizer, loaded, length=opened.subject.per_item, limit=asked.limit)
-            return score[task].metrics[name]
-
-        return found
-
-    metrics = {}
-    for task in asked.names:
-        loaded = tasks.load([task], asked.task_data)
-        name = _metric(loaded["tasks"].get(task))
-        metrics[f"{task}/{name}"] = metric(task, name, loaded)
-    return metrics
-
-
-def _metric(task: Any) -> str:
-    """The accuracy by the length of the answers, the accuracy, or what else a task has; of a group the accuracy."""
-    known = ["acc"] if task is None else [entry["metric"] for entry in task.get_config("metric_list")]
-    return next((name for name in ("acc_norm", "acc") if name in known), known[0])
+def _choose_metric(task: Any) -> str:
+    """Return the accuracy by the length of the answers, else the accuracy, else the task's first metric; of a group the
+    accuracy."""
+    names = ["acc"] if task is None else [entry["metric"] for entry in task.get_config("metric_list")]
+    return next((name for name in ("acc_norm", "acc") if name in names), names[0])

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ablate.config.base import Config, Names
 from ablate.config.errors import did_you_mean
-from ablate.diagnostics.measures.base import measurements
+from ablate.diagnostics.measures import measurements
 
 ALL = "all"
 POINTS = 50

@@ -12,8 +12,8 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import StoreError
-from ablate.diagnostics import Result, measurements
-from ablate.diagnostics.measures.base import FOLDER, MEASURED, TRAINING, known
+from ablate.diagnostics.measures import Result, measurements
+from ablate.diagnostics.measures.base import FOLDER, MEASURED, TRAINING, parse_number
 from ablate.reports import style
 from ablate.sweeps.records import SweepRecord
 
@@ -71,4 +71,4 @@ def _stored(run_id: str) -> Iterator[dict[str, Any]]:
 
 def _history(content: Any, column: str) -> dict[int, list[float]]:
     course = content["history"].get(column, {})
-    return {int(at): [known(value) for value in row] for at, row in course.items()}
+    return {int(at): [parse_number(value) for value in row] for at, row in course.items()}

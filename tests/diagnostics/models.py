@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ablate.diagnostics import Batch, Layers, Subject
+from ablate.diagnostics.measures import Batch, Layers, Subject
 
 
 class Linear(nn.Module):

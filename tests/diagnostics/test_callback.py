@@ -7,7 +7,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import ConfigError
-from ablate.diagnostics import Layers, measurements
+from ablate.diagnostics.measures import Layers, measurements
 from ablate.experiment.diagnose import DiagnoseConfig
 from ablate.experiment.tree import Experiment
 from ablate.training.runs import stored_experiment

@@ -7,7 +7,8 @@ import torch
 from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 
 from ablate.config.errors import AblateError
-from ablate.diagnostics import Batch, Gradients, Jacobian, Layers, Options, Pruning, Subject, Variance, measure
+from ablate.diagnostics.measures import Batch, Gradients, Jacobian, Layers, Options, Pruning, Subject, Variance
+from ablate.diagnostics.streaming import measure
 
 
 @pytest.fixture
@@ -164,7 +165,7 @@ def test_a_model_that_uses_a_layer_twice_is_refused(inputs):
 
 def test_a_batch_says_what_it_is_of(inputs):
     batch = Batch(inputs, torch.zeros(6, 5, dtype=torch.long))
-    with Layers(model := Network([Scaled(8, 1.0)] * 1, 11)).states() as states:
+    with Layers(model := Network([Scaled(8, 1.0)] * 1, 11)).record_states() as states:
         model(batch.inputs)
     assert torch.equal(states[0], inputs)
     assert torch.equal(states[1], model.layers[0](inputs))

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from ablate import tracking
 from ablate.cli import main
 from ablate.data import IGNORED
-from ablate.diagnostics import Batch, measurements
-from ablate.diagnostics import data as diagnosing_data
+from ablate.diagnostics.measures import Batch, measurements
+from ablate.diagnostics.opening.data import mask_tokens
 from ablate.diagnostics.run import diagnose
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
@@ -104,7 +104,7 @@ def test_masked_models_are_asked_for_masked_tokens_alone():
     def load(first, last):
         return Batch(inputs[first:last], inputs[first:last] + 1)
 
-    load = diagnosing_data.masked(load, mask=3, ends=(1, 2))
+    load = mask_tokens(load, mask=3, ends=(1, 2))
     batch = load(0, 10)
     asked = batch.targets != IGNORED
     assert 10 < asked.sum() < 60

@@ -4,7 +4,9 @@ import pytest
 import torch
 from diagnostics.models import Network, Scaled, subject_of
 
-from ablate.diagnostics import Angular, Jacobian, Pruning, Subject, Variance, measure, streaming
+from ablate.diagnostics import streaming
+from ablate.diagnostics.measures import Angular, Jacobian, Pruning, Subject, Variance
+from ablate.diagnostics.streaming import measure
 
 KINDS = [Angular, Pruning, Jacobian, Variance]
 

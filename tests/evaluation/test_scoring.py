@@ -102,7 +102,7 @@ def test_training_may_go_on(task_data, tiny_model):
 @pytest.mark.parametrize("kind", ["pre", "b2t"])
 def test_it_is_what_the_harness_finds_on_the_exported_checkpoint(kind, task_data, tmp_path, monkeypatch):
     import transformers
-    from exporting.cases import checkpoint
+    from export.cases import checkpoint
     from lm_eval.evaluator import evaluate
     from lm_eval.models.huggingface import HFLM
 

@@ -4,7 +4,7 @@ give is taken from ours, which has neither cache nor padding."""
 import pytest
 import torch
 import torch.nn.functional as F
-from exporting.cases import CASES, SEQ, VOCAB, checkpoint
+from export.cases import CASES, SEQ, VOCAB, checkpoint
 
 from ablate.export.in_memory import to_hf
 from ablate.export.transformers_files import restored

@@ -11,7 +11,7 @@ from ablate.experiment.tree import Experiment
 from ablate.export.run import export
 
 transformers = pytest.importorskip("transformers")
-from exporting.cases import CASES, LLAMA, SEQ, VOCAB, checkpoint  # noqa: E402
+from export.cases import CASES, LLAMA, SEQ, VOCAB, checkpoint  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 

@@ -1,4 +1,4 @@
-"""How far a hidden state turns from one layer to another."""
+"""The angle by which a hidden state turns from one layer to another."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import torch
 from torch import Tensor
 
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
-from ablate.diagnostics.measures.subject import Batch, Subject, positions
+from ablate.diagnostics.measures.subject import Batch, Subject, select_positions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
 def angular_distance(x: Tensor, y: Tensor) -> Tensor:
-    """`arccos(cos(x, y)) / pi` in [0, 1] for each token (Li et al. 2024, arXiv 2412.13795, section 2).
+    """Return `arccos(cos(x, y)) / pi` in [0, 1] for each token (Li et al. 2024, arXiv 2412.13795, section 2).
 
     [..., d] and [..., d] -> [...], in float32 (float64 for float64 input). It is computed by Kahan's formula,
     `2 atan2(|u - v|, |u + v|)` of the unit vectors: no rounding takes it out of [0, 1], where arccos is NaN, and equal
     vectors are at a distance of exactly 0, which the arccos of a rounded cosine cannot tell from 1e-4.
     """
-    return _between(_unit(x), _unit(y))
+    return _measure_distance(_normalize(x), _normalize(y))
 
 
-def _between(u: Tensor, v: Tensor) -> Tensor:
-    """The angular distance of unit vectors."""
+def _measure_distance(u: Tensor, v: Tensor) -> Tensor:
+    """Return the angular distance of unit vectors."""
     return 2 / torch.pi * torch.atan2((u - v).norm(dim=-1), (u + v).norm(dim=-1))
 
 
-def _unit(x: Tensor) -> Tensor:
+def _normalize(x: Tensor) -> Tensor:
     return torch.nn.functional.normalize(x if x.dtype == torch.float64 else x.float(), dim=-1)
 
 
@@ -49,18 +49,18 @@ class Angular(Measurement):
 
     @torch.no_grad()
     def update(self, batch: Batch, number: int) -> None:
-        with self.subject.layers.states() as states:
+        with self.subject.layers.record_states() as states:
             self.subject.forward(batch)
         self.observe(batch, states)
 
     def observe(self, batch: Batch, states: list[Tensor]) -> None:
-        """Adds the distances between the hidden states of a pass."""
-        units = [_unit(positions(x, batch, self.options.positions)) for x in states]
-        found = torch.zeros_like(self.sums["distance"])
+        """Add the distances between the hidden states of a pass."""
+        units = [_normalize(select_positions(x, batch, self.options.positions)) for x in states]
+        distances = torch.zeros_like(self.sums["distance"])
         for i, u in enumerate(units[:-1]):
             for j in range(i + 1, len(units)):
-                found[i, j] = _between(u, units[j]).sum().double().cpu()
-        self.add("distance", found)
+                distances[i, j] = _measure_distance(u, units[j]).sum().double().cpu()
+        self.add("distance", distances)
         self.add("count", torch.tensor(len(units[0])))
 
     def result(self) -> Result:

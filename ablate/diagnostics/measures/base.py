@@ -1,4 +1,4 @@
-"""What a measurement is: one class, streamed over batches, whose numbers are rows and whose picture it draws."""
+"""The interface of a measurement: one class, streamed over batches, that returns rows of numbers and draws them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Metric = Callable[[nn.Module], float]
-"""What a benchmark makes of a model, such as its accuracy on multiple-choice questions."""
+"""A benchmark: the score of a model, such as its accuracy on multiple-choice questions."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How it is measured."""
+    """Settings of measurements."""
 
     positions: str = "all"
-    """Of which tokens the angular distance is the mean: "all", or the "last" of each sequence."""
+    """The tokens over which the angular distance is averaged: "all", or the "last" of each sequence."""
     seed: int = 0
-    """What the random vectors of the Jacobian depend on."""
+    """Seed of the random vectors of the Jacobian."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     """Benchmarks that layer removal measures besides the loss, by name."""
 
 
 DEFAULT = Options()
 FOLDER = "layers"
-"""Of the artifacts of a run: where its measurements are."""
+"""The folder of measurements among the artifacts of a run."""
 TRAINING, MEASURED = "training.json", "measured.json"
-"""What the callback of training, and `ablate diagnose`, leave there."""
+"""The files there, written by the callback of training and by `ablate diagnose`."""
 
 
 @dataclass(frozen=True)
@@ -46,39 +46,42 @@ class Result:
     rows: list[dict[str, float]]
     """One for each layer (from 1), or for each pair of layers."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What the rows are of: tokens, the loss of the whole model, and so on."""
+    """Numbers of the whole measurement: its tokens, the loss of the whole model, and so on."""
 
     def column(self, name: str) -> list[float]:
-        """The values of one name, in the order of the rows; NaN where a row has none."""
+        """Return the values of one column, in the order of the rows; NaN where a row has none."""
         return [row.get(name, float("nan")) for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; a number that is not finite is null."""
-        return {"rows": [{key: finite(value) for key, value in row.items()} for row in self.rows], "facts": self.facts}
+        """Return plain values for JSON; a number that is not finite is null."""
+        return {
+            "rows": [{key: to_json_number(value) for key, value in row.items()} for row in self.rows],
+            "facts": self.facts,
+        }
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Result:
-        """What `to_dict` gave; NaN for null."""
-        rows = [{key: known(value) for key, value in row.items()} for row in content["rows"]]
+        """Return the result that `to_dict` wrote; NaN for null."""
+        rows = [{key: parse_number(value) for key, value in row.items()} for row in content["rows"]]
         return cls(rows, content["facts"])
 
     def has(self, name: str) -> bool:
-        """Whether some row has it."""
+        """Return whether some row has the column."""
         return any(name in row for row in self.rows)
 
 
-def finite(value: float) -> float | None:
-    """`value`, or None, which JSON has and NaN it has not."""
+def to_json_number(value: float) -> float | None:
+    """Return `value`, or None where it is not finite: JSON has no NaN."""
     return value if math.isfinite(value) else None
 
 
-def known(value: float | None) -> float:
-    """The number that `finite` gave; NaN for None."""
+def parse_number(value: float | None) -> float:
+    """The number that `to_json_number` gave; NaN for None."""
     return math.nan if value is None else value
 
 
 class Measurement(ABC):
-    """Takes one batch after another, keeps sums alone (`sums`, float64 on the CPU), and gives a `Result`.
+    """Takes one batch after another, keeps sums alone (`sums`, float64 on the CPU), and returns a `Result`.
 
     A subclass sets its `name`, says in `columns` which numbers of its rows are logged for each layer in training, what
     a batch costs in training steps (`cost`), and how results of several models are drawn together (`draw`).
@@ -86,9 +89,9 @@ class Measurement(ABC):
 
     name: ClassVar[str]
     title: ClassVar[str]
-    """What it is, in a sentence that stands above a figure."""
+    """The title of its figure."""
     columns: ClassVar[Mapping[str, str]]
-    """Column -> what it is, with its unit: the label of an axis."""
+    """Column -> its description with its unit: the label of an axis."""
     needs_targets: ClassVar[bool] = False
     """Whether it needs the right answers."""
 
@@ -98,29 +101,29 @@ class Measurement(ABC):
 
     @abstractmethod
     def update(self, batch: Batch, number: int) -> None:
-        """Adds a batch, the `number`-th from 0."""
+        """Add a batch, the `number`-th from 0."""
 
     @abstractmethod
     def result(self) -> Result:
-        """The numbers of all batches so far."""
+        """Return the numbers of all batches so far."""
 
     @classmethod
     @abstractmethod
     def cost(cls, layers: int) -> float:
-        """What `update` takes, in training steps on the same batch: a forward pass is a third of one."""
+        """Return the cost of `update` in training steps on the same batch: a forward pass is a third of one."""
 
     @classmethod
     @abstractmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        """Results of models by label, in one figure on one scale."""
+        """Draw the results of models, by label, in one figure on one scale."""
 
     @classmethod
     def per_layer(cls, result: Result) -> dict[str, list[float]]:
-        """Column -> its value for each layer."""
+        """Return column -> its value for each layer."""
         return {name: result.column(name) for name in cls.columns if result.has(name)}
 
     def add(self, name: str, value: Tensor) -> None:
-        """Adds to a sum."""
+        """Add to a sum."""
         value = value.detach().double().cpu()
         self.sums[name] = self.sums[name] + value if name in self.sums else value
 
@@ -131,15 +134,16 @@ measurements: dict[str, type[Measurement]] = {}
 
 
 def register(cls: M) -> M:
-    """Class decorator: adds a measurement under its name."""
+    """Add a measurement under its name; a class decorator."""
     if cls.name in measurements:
         raise ValueError(f"measurement {cls.name!r} is already registered")
     measurements[cls.name] = cls
     return cls
 
 
-def chosen(names: list[str]) -> list[type[Measurement]]:
-    """The measurements of these names, in the order in which they are measured; of none: all. Raises AblateError."""
+def select(names: list[str]) -> list[type[Measurement]]:
+    """Return the measurements of these names, in the order in which they are measured; without names all. Raises
+    AblateError."""
     for name in names:
         if name not in measurements:
             raise AblateError(

@@ -1,4 +1,4 @@
-"""How large the gradient of each layer is."""
+"""The norm of the gradient of each layer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class Gradients(Measurement):
         if not flat:
             raise AblateError(f"{self.subject.label}: no parameter of a layer is trained, so there is no gradient.")
         with torch.enable_grad():
-            loss, _, count = self.subject.losses(batch)
-            found = iter(torch.autograd.grad(loss / count, flat, allow_unused=True))
-        self.observe([[next(found) for _ in group] for group in parameters], int(count))
+            loss, _, count = self.subject.compute_losses(batch)
+            gradients = iter(torch.autograd.grad(loss / count, flat, allow_unused=True))
+        self.observe([[next(gradients) for _ in group] for group in parameters], int(count))
 
     def observe(self, gradients: Iterable[Iterable[Tensor | None]], targets: int) -> None:
-        """Adds the gradients of one batch, one group for each layer."""
-        norms = norms_of(gradients)
+        """Add the gradients of one batch, one group for each layer."""
+        norms = compute_norms(gradients)
         self.add("norm", norms)
         self.add("square", norms.double().square())
         self.add("batches", torch.tensor(1))
@@ -68,12 +68,12 @@ class Gradients(Measurement):
         return lines(cls.title, results, cls.columns, log=True)
 
 
-def norms_of(gradients: Iterable[Iterable[Tensor | None]]) -> Tensor:
-    """The norm of each group of gradients, of all ranks where they have shards."""
-    known = [[g for g in group if g is not None] for group in gradients]
-    return torch.stack([ranks.norm(group).detach().float().cpu() if group else torch.zeros(()) for group in known])
+def compute_norms(gradients: Iterable[Iterable[Tensor | None]]) -> Tensor:
+    """Return the norm of each group of gradients, over all ranks where they are sharded."""
+    groups = [[g for g in group if g is not None] for group in gradients]
+    return torch.stack([ranks.norm(group).detach().float().cpu() if group else torch.zeros(()) for group in groups])
 
 
-def of_the_update(layers: Layers) -> list[list[Tensor | None]]:
-    """The gradients that the layers have just now, from a backward pass that has been made."""
+def collect_gradients(layers: Layers) -> list[list[Tensor | None]]:
+    """Return the gradients of each layer from the last backward pass."""
     return [[p.grad for p in block.parameters()] for block in layers.blocks]

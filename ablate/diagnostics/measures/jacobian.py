@@ -1,4 +1,4 @@
-"""How much the output of the last layer changes with the input of a layer."""
+"""The norm of the derivative of the last layer's output by the input of a layer."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ class Jacobian(Measurement):
 
     def update(self, batch: Batch, number: int) -> None:
         layers = self.subject.layers
-        with torch.enable_grad(), layers.states(lambda x: x.detach().requires_grad_()) as states:
+        with torch.enable_grad(), layers.record_states(lambda x: x.detach().requires_grad_()) as states:
             self.subject.forward(batch)
             y = states[-1]
             random = torch.Generator().manual_seed(self.options.seed * 1_000_003 + number)
             v = torch.randn(y.shape, generator=random).to(y)
             if batch.there is not None and batch.there.shape == y.shape[:-1]:
                 v = v * batch.there.unsqueeze(-1)
-            found = torch.autograd.grad(y, states[:-1], v)
-        squares = torch.stack([g.float().flatten(1).square().sum(1) for g in found])  # [layers, batch]
+            gradients = torch.autograd.grad(y, states[:-1], v)
+        squares = torch.stack([g.float().flatten(1).square().sum(1) for g in gradients])  # [layers, batch]
         sizes = torch.full((len(y),), y[0].numel(), device=y.device)
         if batch.there is not None and batch.there.shape == y.shape[:-1]:
             sizes = batch.there.sum(1) * y.shape[-1]
-        self._add("norm", squares.double())
-        self._add("gain", squares.double() / sizes)
+        self._add_samples("norm", squares.double())
+        self._add_samples("gain", squares.double() / sizes)
         self.add("count", torch.tensor(len(y)))
 
-    def _add(self, name: str, samples: Tensor) -> None:
+    def _add_samples(self, name: str, samples: Tensor) -> None:
         self.add(name, samples.sum(1))
         self.add(f"{name} squared", samples.square().sum(1))
 

@@ -1,4 +1,4 @@
-"""The layers of a model, whoever built it: found, looked into, and skipped in place."""
+"""The Transformer layers of any model: found, looked into, and skipped in place."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from ablate.models import Model
 
 ATTENTION = ("attn", "self_attn", "attention", "self_attention")
 MLP = ("mlp", "feed_forward", "ffn", "output")
-"""What models call the modules of a layer. BERT's `attention` and `output` include residual and norm, the others' are
+"""Usual names of the modules of a layer. BERT's `attention` and `output` include residual and norm, the others' are
 the branch that is added to the stream."""
 
 
 class Layers:
-    """The Transformer layers of `model`, in their order; each gives a hidden state of the shape that it is given."""
+    """The Transformer layers of `model`, in their order; each returns a hidden state of the shape of its input."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.blocks = list(model.blocks()) if isinstance(model, Model) else _found(model)
+        self.blocks = list(model.blocks()) if isinstance(model, Model) else _find_blocks(model)
         if not self.blocks:
             raise AblateError("The model has no layers (model.layers=0), so there is nothing to measure. Leave it out.")
 
     def __len__(self) -> int:
         return len(self.blocks)
 
-    def sublayers(self) -> list[dict[str, nn.Module]]:
-        """Of each layer its modules "attention" and "mlp", as far as they are called one of the usual names."""
-        return [_sublayers(block) for block in self.blocks]
+    def find_sublayers(self) -> list[dict[str, nn.Module]]:
+        """Return the modules "attention" and "mlp" of each layer, where they have one of the usual names."""
+        return [_find_sublayers(block) for block in self.blocks]
 
     @contextmanager
-    def skipped(self, index: int) -> Iterator[None]:
-        """While it lasts, layer `index` (from 0) gives what it is given. All others keep their index, and with it their
+    def skip(self, index: int) -> Iterator[None]:
+        """Let layer `index` (from 0) return its input in this context. All others keep their index, and with it their
         placement and scale."""
 
         def unchanged(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-            x = hidden_state(args, kwargs)
+            x = find_hidden_state(args, kwargs)
             return (x, *output[1:]) if isinstance(output, tuple) else x
 
         handle = self.blocks[index].register_forward_hook(unchanged, with_kwargs=True)
@@ -49,72 +49,72 @@ class Layers:
             handle.remove()
 
     @contextmanager
-    def states(self, change: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Tensor]]:
-        """A list that holds after one pass the input of each layer and the output of the last: L + 1 hidden states.
-        `change` makes of the input of the first layer what that one, and the list, are given."""
-        found: list[Tensor] = []
+    def record_states(self, change: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Tensor]]:
+        """Yield a list that holds, after one pass, the input of each layer and the output of the last: L + 1 hidden
+        states. `change` is applied to the input of the first layer."""
+        states: list[Tensor] = []
 
         def before(module: nn.Module, args: Any, kwargs: Any) -> Any:
-            x = hidden_state(args, kwargs)
+            x = find_hidden_state(args, kwargs)
             if change and module is self.blocks[0]:
                 x = change(x)
-                args, kwargs = _with_hidden_state(x, args, kwargs)
-            found.append(x)
+                args, kwargs = _replace_hidden_state(x, args, kwargs)
+            states.append(x)
             return args, kwargs
 
         with ExitStack() as stack:
             for block in self.blocks:
                 stack.callback(block.register_forward_pre_hook(before, with_kwargs=True).remove)
-            last = self.blocks[-1].register_forward_hook(lambda module, args, output: found.append(first_of(output)))
+            last = self.blocks[-1].register_forward_hook(lambda module, args, output: states.append(take_first(output)))
             stack.callback(last.remove)
-            yield found
-        if len(found) not in (0, len(self) + 1):
+            yield states
+        if len(states) not in (0, len(self) + 1):
             raise AblateError(
                 f"{type(self.model).__name__} does not run its {len(self)} layers once each: a model that uses a layer "
                 "twice, or leaves one out, cannot be measured."
             )
 
     @contextmanager
-    def outputs(self) -> Iterator[list[dict[str, Tensor]]]:
-        """A list that holds after a pass, for each layer, the outputs of its `sublayers`."""
-        found: list[dict[str, Tensor]] = [{} for _ in self.blocks]
+    def record_outputs(self) -> Iterator[list[dict[str, Tensor]]]:
+        """Yield a list that holds, after a pass, the outputs of the sublayers of each layer."""
+        outputs: list[dict[str, Tensor]] = [{} for _ in self.blocks]
         with ExitStack() as stack:
-            for layer, modules in enumerate(self.sublayers()):
+            for layer, modules in enumerate(self.find_sublayers()):
                 for name, module in modules.items():
 
                     def after(module: nn.Module, args: Any, output: Any, layer: int = layer, name: str = name) -> None:
-                        found[layer][name] = first_of(output)
+                        outputs[layer][name] = take_first(output)
 
                     stack.callback(module.register_forward_hook(after).remove)
-            yield found
+            yield outputs
 
 
-def hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """What a layer was called with: its first tensor."""
-    found = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
-    if found is None:
+def find_hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """Return the hidden state that a layer was called with: its first tensor."""
+    state = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+    if state is None:
         raise AblateError("A layer was called without a tensor, so its input cannot be measured.")
-    return found
+    return state
 
 
-def _with_hidden_state(
+def _replace_hidden_state(
     x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments with `x` in the place of the first tensor."""
+    """Return the arguments with `x` in the place of the first tensor."""
     if args and isinstance(args[0], Tensor):
         return (x, *args[1:]), kwargs
     name = next(name for name, value in kwargs.items() if isinstance(value, Tensor))
     return args, {**kwargs, name: x}
 
 
-def first_of(output: Any) -> Tensor:
-    """The hidden state that a module returned, alone or before other things."""
-    found: Tensor = output[0] if isinstance(output, (tuple, list)) else output
-    return found
+def take_first(output: Any) -> Tensor:
+    """Return the hidden state that a module returned, alone or before other values."""
+    state: Tensor = output[0] if isinstance(output, (tuple, list)) else output
+    return state
 
 
-def _found(model: nn.Module) -> list[nn.Module]:
-    """The stack of layers: of the lists of modules of one class, the one with most parameters. Experts of a layer and
+def _find_blocks(model: nn.Module) -> list[nn.Module]:
+    """Return the stack of layers: the list of modules of one class with most parameters. Experts of a layer and
     parts of an embedding are lists as well, and smaller."""
     lists = [
         list(module)
@@ -126,10 +126,10 @@ def _found(model: nn.Module) -> list[nn.Module]:
     return max(lists, key=lambda blocks: sum(p.numel() for block in blocks for p in block.parameters()))
 
 
-def _sublayers(block: nn.Module) -> dict[str, nn.Module]:
+def _find_sublayers(block: nn.Module) -> dict[str, nn.Module]:
     children = dict(getattr(block, "_checkpoint_wrapped_module", block).named_children())
-    found = {}
+    sublayers = {}
     for name, known in (("attention", ATTENTION), ("mlp", MLP)):
         if module := next((children[one] for one in known if one in children), None):
-            found[name] = module
-    return found
+            sublayers[name] = module
+    return sublayers

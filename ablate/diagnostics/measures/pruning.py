@@ -1,4 +1,4 @@
-"""What a model loses without one of its layers."""
+"""The increase of the loss of a model without one of its layers."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class Pruning(Measurement):
 
     @torch.no_grad()
     def update(self, batch: Batch, number: int) -> None:
-        loss, right, count = self.subject.losses(batch)
-        found = [(loss, right)]
+        loss, right, count = self.subject.compute_losses(batch)
+        losses = [(loss, right)]
         for layer in range(len(self.subject.layers)):
-            with self.subject.layers.skipped(layer):
-                found.append(self.subject.losses(batch)[:2])
-        self.add("loss", torch.stack([pair[0] for pair in found]))
-        self.add("right", torch.stack([pair[1] for pair in found]))
+            with self.subject.layers.skip(layer):
+                losses.append(self.subject.compute_losses(batch)[:2])
+        self.add("loss", torch.stack([pair[0] for pair in losses]))
+        self.add("right", torch.stack([pair[1] for pair in losses]))
         self.add("count", count)
 
     def result(self) -> Result:
@@ -52,7 +52,7 @@ class Pruning(Measurement):
         if self.subject.unit == "images":
             changes["accuracy_change"] = self.sums["right"] / count
         for name, metric in self.options.metrics.items():
-            changes[f"{name}_change"] = self._of_each(metric)
+            changes[f"{name}_change"] = self._score_each(metric)
         rows = [
             {"layer": layer, **{name: (values[layer] - values[0]).item() for name, values in changes.items()}}
             for layer in range(1, len(self.subject.layers) + 1)
@@ -60,15 +60,15 @@ class Pruning(Measurement):
         whole = {name.rpartition("_")[0]: values[0].item() for name, values in changes.items()}
         return Result(rows, {"whole": whole, "targets": int(count)})
 
-    def _of_each(self, metric: object) -> Tensor:
-        """A benchmark of the whole model, then without each layer."""
+    def _score_each(self, metric: object) -> Tensor:
+        """Return the benchmark of the whole model, then without each layer."""
         assert callable(metric)
         layers = self.subject.layers
-        found = [float(metric(layers.model))]
+        scores = [float(metric(layers.model))]
         for layer in range(len(layers)):
-            with layers.skipped(layer):
-                found.append(float(metric(layers.model)))
-        return torch.tensor(found, dtype=torch.float64)
+            with layers.skip(layer):
+                scores.append(float(metric(layers.model)))
+        return torch.tensor(scores, dtype=torch.float64)
 
     @classmethod
     def cost(cls, layers: int) -> float:
@@ -78,8 +78,8 @@ class Pruning(Measurement):
     def draw(cls, results: Mapping[str, Result]) -> Figure:
         from ablate.diagnostics.figures import bars
 
-        known = dict(cls.columns)
+        labels = dict(cls.columns)
         for result in results.values():
             for row in result.rows:
-                known |= {name: name.replace("_", " ") for name in row if name != "layer" and name not in known}
-        return bars(cls.title, results, known)
+                labels |= {name: name.replace("_", " ") for name in row if name != "layer" and name not in labels}
+        return bars(cls.title, results, labels)

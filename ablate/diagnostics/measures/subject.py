@@ -1,26 +1,26 @@
-"""What is measured: a model with its layers and the data that goes through it."""
+"""The subject of a measurement: a model with its layers and the data that goes through it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablate.data import IGNORED
+from ablate.data import IGNORED, BatchDataset
 from ablate.diagnostics.measures.layers import Layers
 from ablate.models import Model
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs [batch, ...] of a model, and what it should say of them."""
+    """Inputs [batch, ...] of a model and its targets."""
 
     inputs: Tensor
     targets: Tensor
-    """int64, classes [batch] or token ids [batch, seq]; `IGNORED` where nothing is asked."""
+    """int64, classes [batch] or token ids [batch, seq]; `IGNORED` where there is no target."""
     there: Tensor | None = None
     """bool [batch, seq]: false at padding. None: there is none."""
 
@@ -30,15 +30,15 @@ class Subject:
     """A model in evaluation mode, and its data.
 
     Args:
-        label: what it is called in tables and figures.
+        label: its name in tables and figures.
         layers: of the model.
         forward: inputs of a batch -> logits [..., classes].
-        items: how many sequences or images there are.
-        load: (first, last + 1) -> that part of them.
+        items: number of sequences or images.
+        load: (first, last + 1) -> these items.
         per_item: tokens of a sequence; 1 for images.
         unit: "tokens" or "images".
-        device: where the model is.
-        identity: the same for two subjects only where they would be measured alike.
+        device: of the model.
+        identity: the same for two subjects only where their measurements would be the same.
     """
 
     label: str
@@ -51,15 +51,16 @@ class Subject:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     identity: str = ""
 
-    def batch(self, first: int, last: int) -> Batch:
-        """Items `first` to `last` - 1, on the device of the model."""
+    def load_batch(self, first: int, last: int) -> Batch:
+        """Return items `first` to `last` - 1, on the device of the model."""
         batch = self.load(first, last)
         there = None if batch.there is None else batch.there.to(self.device)
         return Batch(batch.inputs.to(self.device), batch.targets.to(self.device), there)
 
-    def losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """(summed cross-entropy in nats, right first guesses, number of targets), over all targets but ignored ones.
-        The model's own loss, where it has one, never holds all logits; only classifiers are asked for guesses."""
+    def compute_losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (summed cross-entropy in nats, right first guesses, number of targets) over all targets that
+        are not ignored. The model's own loss, where it has one, never holds all logits; guesses are those of
+        classifiers alone."""
         count = (batch.targets != IGNORED).sum()
         if isinstance(model := self.layers.model, Model) and self.unit == "tokens":
             loss = model(batch.inputs, batch.targets).float() * batch.targets.numel()
@@ -70,9 +71,30 @@ class Subject:
         return loss, right, count
 
 
-def positions(x: Tensor, batch: Batch, which: str = "all") -> Tensor:
-    """The vectors [n, d] of a hidden state [batch, ..., d] that count: those that are no padding, or of these the last
-    of each item."""
+def build_loader(datasets: Sequence[BatchDataset], unit: str) -> Callable[[int, int], Batch]:
+    """Return a function (first, last + 1) -> these items of the `datasets`, one after another.
+
+    Padded positions of sequences are those after the input of the last target. A prompt, which has no targets, is no
+    padding.
+    """
+
+    def load(first: int, last: int) -> Batch:
+        parts, before = [], 0
+        for data in datasets:
+            low, high = max(first - before, 0), min(last - before, len(data))
+            if low < high:
+                parts.append(data.__getitems__(range(low, high)))
+            before += len(data)
+        inputs, targets = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+        there = (targets != IGNORED).flip(1).cummax(1).values.flip(1) if unit == "tokens" else None
+        return Batch(inputs, targets, None if there is None or bool(there.all()) else there)
+
+    return load
+
+
+def select_positions(x: Tensor, batch: Batch, which: str = "all") -> Tensor:
+    """Return the vectors [n, d] of a hidden state [batch, ..., d] that are no padding, or the last of these of each
+    item."""
     if which == "last":
         if batch.there is None or batch.there.shape != x.shape[:-1]:
             return x.flatten(1, -2)[:, -1]

@@ -1,4 +1,4 @@
-"""How large the outputs of the layers, and of their attention and MLP, are."""
+"""The variance of the outputs of the layers, and of their attention and MLP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ablate.diagnostics.measures.base import Measurement, Result, register
-from ablate.diagnostics.measures.subject import Batch, positions
+from ablate.diagnostics.measures.subject import Batch, select_positions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,16 +31,16 @@ class Variance(Measurement):
     @torch.no_grad()
     def update(self, batch: Batch, number: int) -> None:
         layers = self.subject.layers
-        with layers.states() as states, layers.outputs() as outputs:
+        with layers.record_states() as states, layers.record_outputs() as outputs:
             self.subject.forward(batch)
         self.observe(batch, states, outputs)
 
     def observe(self, batch: Batch, states: list[Tensor], outputs: list[dict[str, Tensor]]) -> None:
-        """Adds the hidden states of a pass and the outputs of the sublayers."""
+        """Add the hidden states of a pass and the outputs of the sublayers."""
         for layer, (x, parts) in enumerate(zip(states[1:], outputs, strict=True)):
             for name, value in {"variance": x, **{f"{name}_variance": y for name, y in parts.items()}}.items():
                 if value.shape == x.shape:  # such as the MLP of a mixture of experts that returns something else
-                    self._merge(f"{name} {layer}", positions(value, batch))
+                    self._merge(f"{name} {layer}", select_positions(value, batch))
 
     def _merge(self, key: str, x: Tensor) -> None:
         """Chan's update of (count, mean, sum of squared deviations), which loses nothing to a large mean."""

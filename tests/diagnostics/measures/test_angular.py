@@ -6,7 +6,8 @@ import pytest
 import torch
 from diagnostics.models import Linear, Network, subject_of
 
-from ablate.diagnostics import Angular, Options, angular_distance, measure
+from ablate.diagnostics.measures import Angular, Options, angular_distance
+from ablate.diagnostics.streaming import measure
 
 
 def measured(model, inputs, kind):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ablate.config.errors import AblateError
-from ablate.diagnostics import Layers
+from ablate.diagnostics.measures import Layers
 from ablate.norms import placements
 
 FAMILIES = ("llama", "vit")
@@ -47,18 +47,18 @@ def check(model, inputs, blocks):
     layers = Layers(model)
     assert layers.blocks == list(blocks)
     whole = logits(model, inputs)
-    with layers.states() as states, layers.outputs() as outputs:
+    with layers.record_states() as states, layers.record_outputs() as outputs:
         assert torch.equal(logits(model, inputs), whole)
     assert len(states) == len(layers) + 1
     assert all(set(parts) == {"attention", "mlp"} for parts in outputs)
     for index in range(len(layers)):
-        with layers.skipped(index), layers.states() as without:
+        with layers.skip(index), layers.record_states() as without:
             logits(model, inputs)
         assert torch.equal(without[index + 1], without[index])
         assert torch.equal(without[index], states[index])
         assert not torch.equal(states[index + 1], states[index])
         for later in range(index + 1, len(layers)):  # the others are what they were, given another input
-            with layers.states(), torch.no_grad():
+            with layers.record_states(), torch.no_grad():
                 again = redone(model, layers, inputs, later, without[later])
             assert torch.equal(again, without[later + 1])
     assert torch.equal(logits(model, inputs), whole)
@@ -112,7 +112,7 @@ def test_a_layer_that_is_skipped_keeps_the_scales_of_the_others(tiny):
     """LNS without its second layer: the third still divides by the root of three."""
     _, model, inputs = tiny("llama", {"norm": "lns"})
     layers, own = Layers(model.eval()), list(model.layers)
-    with torch.no_grad(), layers.skipped(1):
+    with torch.no_grad(), layers.skip(1):
         found = model(inputs)
         model.layers = nn.ModuleList([own[0], own[2]])  # what is left is built with its own number
         assert own[2].attn_residual.scale == pytest.approx(3**-0.5)
@@ -121,7 +121,7 @@ def test_a_layer_that_is_skipped_keeps_the_scales_of_the_others(tiny):
 
 def test_a_first_input_can_be_changed(tiny):
     _, model, inputs = tiny("llama")
-    with torch.no_grad(), Layers(model).states(torch.zeros_like) as states:
+    with torch.no_grad(), Layers(model).record_states(torch.zeros_like) as states:
         model(inputs)
     assert not states[0].any()
 
@@ -155,6 +155,6 @@ def test_tuples_are_passed_on():
 
     model, x = Model(), torch.randn(2, 3, 4)
     layers = Layers(model)
-    with layers.skipped(0), layers.states(lambda x: 2 * x) as states:
+    with layers.skip(0), layers.record_states(lambda x: 2 * x) as states:
         assert torch.equal(model(x), model.h[1].linear(2 * x))
     assert torch.equal(states[1], 2 * x)

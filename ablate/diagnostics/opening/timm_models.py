@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, DataError
-from ablate.diagnostics import Layers, Subject
-from ablate.diagnostics.data import everything, loaded
-from ablate.diagnostics.loaders import corpus_loader
-from ablate.diagnostics.opening import Opened, Opening, identity_of
+from ablate.diagnostics.measures import Layers, Subject
+from ablate.diagnostics.measures.subject import build_loader
+from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.data import list_datasets, load_data
 
 
-def timm_model(name: str, opening: Opening) -> Opened:
-    """timm's model of that name with its published weights, or the one in the folder `name`, which has its
+def open_timm(name: str, opening: Opening) -> Opened:
+    """Return timm's model of that name with its published weights, or that of the folder `name`, which has its
     config.json and weights."""
     import timm
     from timm.data import resolve_model_data_config
@@ -28,29 +28,29 @@ def timm_model(name: str, opening: Opening) -> Opened:
         raise DataError(
             f"timm:{name} needs images to be measured on: --data image_folder root=FOLDER, or --data imagenet"
         )
-    seen = resolve_model_data_config(model)
+    config = resolve_model_data_config(model)
     base: dict[str, Any] = {"model": {"kind": "vit"}, "data": {"kind": "image_folder"}}
     pixels = {
-        "data.image_size": seen["input_size"][-1],
-        "data.mean": list(seen["mean"]),
-        "data.std": list(seen["std"]),
-        "data.crop_pct": seen["crop_pct"],
+        "data.image_size": config["input_size"][-1],
+        "data.mean": list(config["mean"]),
+        "data.std": list(config["std"]),
+        "data.crop_pct": config["crop_pct"],
     }
     if "digits" not in opening.data:  # which has no pixels to resize
         base |= pixels
-    experiment, corpus = loaded(base, opening.data, "--data")
-    if corpus.shape != tuple(seen["input_size"]):
-        raise DataError(f"timm:{name} takes images of {tuple(seen['input_size'])}, the data has {corpus.shape}.")
-    datasets = everything(corpus)
+    experiment, corpus = load_data(base, opening.data, "--data")
+    if corpus.shape != tuple(config["input_size"]):
+        raise DataError(f"timm:{name} takes images of {tuple(config['input_size'])}, the data has {corpus.shape}.")
+    datasets = list_datasets(corpus)
     subject = Subject(
         label=folder.name,
         layers=Layers(model),
         forward=lambda batch: model(batch.inputs.to(opening.dtype)),
         items=sum(map(len, datasets)),
-        load=corpus_loader(datasets, "images"),
+        load=build_loader(datasets, "images"),
         per_item=1,
         unit="images",
         device=opening.device,
-        identity=f"{identity_of(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{identify_files(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
     return Opened(subject, corpus.description, has_targets=corpus.classes == model.num_classes)

@@ -15,25 +15,25 @@ from ablate.config.errors import AblateError, DataError
 from ablate.config.extras import library
 from ablate.data import Corpus
 from ablate.data.text.tokenizers import kept, tokenizer_of
-from ablate.diagnostics import Batch, Layers, Subject
-from ablate.diagnostics.data import everything, loaded, masked
-from ablate.diagnostics.loaders import corpus_loader
-from ablate.diagnostics.opening import Opened, Opening, identity_of
+from ablate.diagnostics.measures import Batch, Layers, Subject
+from ablate.diagnostics.measures.subject import build_loader
+from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.data import list_datasets, load_data, mask_tokens
 
 MASKS = ("[MASK]", "<mask>")
 FIRST, LAST = ("[CLS]", "<s>"), ("[SEP]", "</s>")
 _VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 
 
-def hub_model(name: str, opening: Opening) -> Opened:
-    """The causal or masked language model in the folder, or of the hub's repository, `name`."""
-    transformers = _transformers()
-    with _in_words(name):
+def open_transformers(name: str, opening: Opening) -> Opened:
+    """Return the causal or masked language model of the folder, or of the hub's repository, `name`."""
+    transformers = _import_transformers()
+    with _translate_errors(name):
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=opening.trust_remote_code)
-    asks_for_masked = _is_masked(config)
-    auto = transformers.AutoModelForMaskedLM if asks_for_masked else transformers.AutoModelForCausalLM
+    masked = _is_masked(config)
+    auto = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
     config.use_cache = False
-    with _in_words(name):
+    with _translate_errors(name):
         model = auto.from_pretrained(
             name, config=config, dtype=opening.dtype, trust_remote_code=opening.trust_remote_code
         )
@@ -43,14 +43,14 @@ def hub_model(name: str, opening: Opening) -> Opened:
             f"hf:{name} needs text to be measured on: --data FILE.txt, or settings of data such as "
             "--data dataset=Salesforce/wikitext subset=wikitext-2-raw-v1 val_split=test"
         )
-    tokenizer = _tokenizer(name)
+    tokenizer = _find_tokenizer(name)
     base = {"data": {"kind": "text", **({"tokenizer": tokenizer} if tokenizer else {})}}
-    experiment, corpus = loaded(base, opening.data, "--data")
-    _check(name, config, corpus, getattr(experiment.data, "tokenizer", None), tokenizer, opening.data)
-    datasets = everything(corpus)
-    load = corpus_loader(datasets, "tokens")
-    if asks_for_masked:
-        load = masked(load, *_special(name, experiment.data.tokenizer))  # type: ignore[attr-defined]
+    experiment, corpus = load_data(base, opening.data, "--data")
+    _check_data(name, config, corpus, getattr(experiment.data, "tokenizer", None), tokenizer, opening.data)
+    datasets = list_datasets(corpus)
+    load = build_loader(datasets, "tokens")
+    if masked:
+        load = mask_tokens(load, *_special_tokens(name, experiment.data.tokenizer))  # type: ignore[attr-defined]
 
     def forward(batch: Batch) -> torch.Tensor:
         padding = {} if batch.there is None else {"attention_mask": batch.there.long()}
@@ -66,13 +66,13 @@ def hub_model(name: str, opening: Opening) -> Opened:
         per_item=corpus.items_per_sample,
         unit="tokens",
         device=opening.device,
-        identity=f"{identity_of(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+        identity=f"{identify_files(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
     own = partial(tokenizer_of, experiment.data, tracking.cache_folder())
-    return Opened(subject, corpus.description, tokenizer=None if asks_for_masked else own)
+    return Opened(subject, corpus.description, tokenizer=None if masked else own)
 
 
-def _transformers() -> Any:
+def _import_transformers() -> Any:
     transformers: Any = library("transformers", "hf")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -80,27 +80,26 @@ def _transformers() -> Any:
 
 
 @contextlib.contextmanager
-def _in_words(name: str) -> Iterator[None]:
-    """What transformers and the hub raise, as an error that says what to do."""
+def _translate_errors(name: str) -> Iterator[None]:
+    """Raise AblateError, which says what to do, for what transformers and the hub raise."""
     try:
         yield
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
-        said = " ".join(str(error).split())
-        hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in said else ""
-        raise AblateError(f"The model hf:{name} cannot be loaded: {said[:400].rstrip('.')}.{hint}") from None
+        message = " ".join(str(error).split())
+        hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in message else ""
+        raise AblateError(f"The model hf:{name} cannot be loaded: {message[:400].rstrip('.')}.{hint}") from None
 
 
 def _is_masked(config: Any) -> bool:
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
-    known = config.architectures or []
-    if known:
-        return any("MaskedLM" in one or "PreTraining" in one for one in known)
+    if architectures := config.architectures:
+        return any("MaskedLM" in name or "PreTraining" in name for name in architectures)
     return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
-def _tokenizer(name: str) -> str | None:
-    """What `data.tokenizer` calls the model's own; None where a folder has none."""
+def _find_tokenizer(name: str) -> str | None:
+    """Return the value of `data.tokenizer` for the model's own; None where a folder has none."""
     folder = Path(name).expanduser()
     if not folder.is_dir():
         return name
@@ -109,15 +108,17 @@ def _tokenizer(name: str) -> str | None:
             return str(folder / known)
     if not any((folder / known).is_file() for known in _VOCABULARIES):
         return None
-    with _in_words(name):  # an older form, which transformers turns into a tokenizer.json
-        text = _transformers().AutoTokenizer.from_pretrained(name).backend_tokenizer.to_str()
+    with _translate_errors(name):  # an older form, which transformers turns into a tokenizer.json
+        text = _import_transformers().AutoTokenizer.from_pretrained(name).backend_tokenizer.to_str()
     return str(kept(text, tracking.cache_folder()))
 
 
-def _check(name: str, config: Any, corpus: Corpus, used: str | None, own: str | None, words: Sequence[str]) -> None:
+def _check_data(
+    name: str, config: Any, corpus: Corpus, used: str | None, own: str | None, words: Sequence[str]
+) -> None:
     """Raises DataError where the data does not fit the model."""
-    told = any("tokenizer=" in word for word in words)
-    if used is None or (own is None and not told):
+    named = any("tokenizer=" in word for word in words)
+    if used is None or (own is None and not named):
         lacks = "the data is bytes" if used is None else f"hf:{name} comes without a tokenizer"
         raise DataError(f"{lacks}: give text and --data tokenizer=FILE of the model's tokenizer (or tokenizer=bytes).")
     config = config.get_text_config()
@@ -129,20 +130,20 @@ def _check(name: str, config: Any, corpus: Corpus, used: str | None, own: str | 
         raise DataError(f"data.seq_len is {corpus.shape[0]}, and hf:{name} has {longest} positions. Give fewer.")
 
 
-def _special(name: str, tokenizer: str) -> tuple[int, tuple[int | None, int | None]]:
-    """(id of the mask, (of the first token of a sequence, of the last)), as the tokenizer has them."""
+def _special_tokens(name: str, tokenizer: str) -> tuple[int, tuple[int | None, int | None]]:
+    """Return the tokenizer's ids: (of the mask, (of the first token of a sequence, of the last))."""
     from tokenizers import Tokenizer
 
     path = Path(tokenizer)
-    with _in_words(name):
+    with _translate_errors(name):
         try:
-            found = Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer.from_pretrained(tokenizer)
+            vocabulary = Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer.from_pretrained(tokenizer)
         except Exception as error:  # tokenizers raises plain exceptions
             raise ValueError(f"its tokenizer {tokenizer} cannot be read: {error}") from None
 
-    def of(words: tuple[str, ...]) -> int | None:
-        return next((number for word in words if (number := found.token_to_id(word)) is not None), None)
+    def find_id(words: tuple[str, ...]) -> int | None:
+        return next((number for word in words if (number := vocabulary.token_to_id(word)) is not None), None)
 
-    if (mask := of(MASKS)) is None:
+    if (mask := find_id(MASKS)) is None:
         raise DataError(f"The tokenizer {tokenizer} has none of {', '.join(MASKS)}, so hf:{name} cannot be asked.")
-    return mask, (of(FIRST), of(LAST))
+    return mask, (find_id(FIRST), find_id(LAST))

@@ -1,4 +1,4 @@
-"""What a name of a model opens."""
+"""How models are opened, and an opened model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ablate.diagnostics import Subject
+from ablate.diagnostics.measures import Subject
 
 if TYPE_CHECKING:
     from ablate.data.text.tokenizers import Tokenizer
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opening:
-    """How models are opened."""
+    """Settings with which models are opened."""
 
     data: Sequence[str] = ()
     """`--data` words. Empty: the validation data of the model's own experiment."""
@@ -37,14 +37,14 @@ class Opened:
     run_id: str | None = None
     """The MLflow run that trained it."""
     has_targets: bool = True
-    """Whether the data says what the model should answer."""
+    """Whether the data has the model's targets."""
     tokenizer: Callable[[], Tokenizer] | None = None
     """Loads that of a causal language model."""
 
 
-def identity_of(path: str) -> str:
-    """A path with the sizes and times of its files; anything else as it is."""
-    found = Path(path).expanduser()
-    files = sorted(found.rglob("*")) if found.is_dir() else [found] if found.is_file() else []
+def identify_files(path: str) -> str:
+    """Return a path with the sizes and times of its files; anything else as it is."""
+    place = Path(path).expanduser()
+    files = sorted(place.rglob("*")) if place.is_dir() else [place] if place.is_file() else []
     stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
     return f"{path} {stats}"

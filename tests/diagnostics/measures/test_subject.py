@@ -4,7 +4,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from ablate.data import IGNORED
-from ablate.diagnostics.loaders import corpus_loader
+from ablate.diagnostics.measures.subject import build_loader
 
 
 class Rows(TensorDataset):
@@ -20,14 +20,14 @@ class Rows(TensorDataset):
 
 def test_a_prompt_is_there_and_padding_is_not():
     no = IGNORED
-    load = corpus_loader([Rows([no, no, 3, 4, no, no], [1, no, 2, no, 3, 4])], "tokens")
+    load = build_loader([Rows([no, no, 3, 4, no, no], [1, no, 2, no, 3, 4])], "tokens")
     yes = [True] * 6
     assert load(0, 2).there.tolist() == [[True, True, True, True, False, False], yes]
     assert load(1, 2).there is None  # nothing is padded
 
 
 def test_items_go_on_from_one_dataset_to_the_next():
-    load = corpus_loader([Rows([0], [1], [2]), Rows([3], [4])], "images")
+    load = build_loader([Rows([0], [1], [2]), Rows([3], [4])], "images")
     batch = load(1, 4)
     assert batch.targets.tolist() == [[1], [2], [3]]
     assert batch.there is None

@@ -1,0 +1,88 @@
+"""The data that a model is measured on: its own, or that of `--data`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Sized
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate import tracking
+from ablate.config.yaml import parse_overrides, read_yaml
+from ablate.data import IGNORED, BatchDataset, Corpus, data_kinds
+from ablate.diagnostics.measures import Batch
+from ablate.experiment.tree import Experiment
+
+MASKED = 0.15
+"""The share of tokens that a masked language model predicts (Devlin et al. 2019, arXiv 1810.04805)."""
+
+
+def parse_data_words(words: Sequence[str]) -> dict[str, Any]:
+    """Return the settings below `data` of `--data` words: a kind or preset, a YAML file, key=value, or text files."""
+    settings: dict[str, Any] = {}
+    files = []
+    for word in words:
+        if "=" in word:
+            settings |= {_prefix(key): value for key, value in parse_overrides([word]).items()}
+        elif word.endswith((".yaml", ".yml")):
+            settings |= {_prefix(key): value for key, value in read_yaml(Path(word)).items()}
+        elif word in data_kinds.names:
+            settings["data"] = word
+        else:
+            files.append(word)
+    return {**settings, **({"data.files": files} if files else {})}
+
+
+def _prefix(key: str) -> str:
+    return key if key == "data" or key.startswith("data.") else f"data.{key}"
+
+
+def load_data(base: dict[str, Any], words: Sequence[str], source: str) -> tuple[Experiment, Corpus]:
+    """Return (experiment, its data) of the settings `base` and `--data` words. A dataset of the hub is streamed unless
+    they say otherwise: only its validation set is kept."""
+    settings = parse_data_words(words)
+    own = base.get("data", {})
+    if "data.files" in settings and "data" not in settings and own.get("kind") == "topics":  # bytes, which any text is
+        settings = {"data": {"kind": "text", "seq_len": own["seq_len"]}, **settings}
+    experiment = Experiment.from_mapping(base, settings, source=source)
+    if (
+        getattr(experiment.data, "dataset", None)
+        and experiment.data.kind == "text"
+        and "data.streaming" not in settings
+    ):
+        experiment = Experiment.from_mapping(base, settings, {"data.streaming": True}, source=source)
+    return experiment, experiment.data.load(tracking.cache_folder())
+
+
+def list_datasets(corpus: Corpus) -> list[BatchDataset]:
+    """Return the validation set, then the training set where that is not a stream: both are new to a model that was
+    trained elsewhere."""
+    train: Any = corpus.train
+    return [corpus.val, train] if isinstance(train, BatchDataset) and isinstance(train, Sized) else [corpus.val]
+
+
+def mask_tokens(
+    load: Callable[[int, int], Batch], mask: int, ends: tuple[int | None, int | None]
+) -> Callable[..., Batch]:
+    """Return a loader of batches for a masked language model: between its first and last special token (`ends`), one
+    token in seven is masked and is a target, the same of each item however they are batched."""
+
+    def load_masked(first: int, last: int) -> Batch:
+        batch = load(first, last)
+        inputs, targets = batch.inputs.clone(), torch.full_like(batch.inputs, IGNORED)
+        for place, token in ((0, ends[0]), (-1, ends[1])):
+            if token is not None:
+                inputs[:, place] = token
+        free = torch.ones(inputs.shape[1], dtype=torch.bool)
+        free[0], free[-1] = ends[0] is None, ends[1] is None
+        for row in range(len(inputs)):
+            random = torch.Generator().manual_seed(first + row)
+            is_target = (torch.rand(inputs.shape[1], generator=random) < MASKED) & free
+            if batch.there is not None:
+                is_target &= batch.there[row]
+            targets[row, is_target] = inputs[row, is_target]
+            inputs[row, is_target] = mask
+        return Batch(inputs, targets, batch.there)
+
+    return load_masked

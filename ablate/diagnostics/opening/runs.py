@@ -1,0 +1,74 @@
+"""Ablate's own models: of runs, checkpoints and arms of sweeps, trained or at initialisation."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+
+from ablate import tracking
+from ablate.config.errors import DataError
+from ablate.data.text.tokenizers import tokenizer_of
+from ablate.diagnostics.measures import Layers, Subject
+from ablate.diagnostics.measures.subject import build_loader
+from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.data import load_data
+from ablate.models import Model
+from ablate.sweeps.references import resolved
+from ablate.sweeps.stages import PREFIX
+from ablate.tasks import tasks
+from ablate.training.trained import Source, find
+
+
+def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
+    """Return the model of a run's id, a checkpoint or `sweep:NAME/ARM`; `initial`: before its first update."""
+    source = find(resolved(name))
+    experiment, corpus = load_data(source.experiment.to_tree(), opening.data, "--data")
+    classes, shape = source.inputs
+    if corpus.classes > classes:
+        raise DataError(f"{name} knows {classes} classes, and the data has {corpus.classes}. Take data like its own.")
+    if len(corpus.shape) > 1 and corpus.shape != shape:
+        raise DataError(f"{name} takes images of {shape}, and the data has {corpus.shape}.")
+    model = _build_initial(source) if initial else source.model()
+    model = model.to(opening.device, opening.dtype)
+    files = identify_files(str(source.file))
+    task = tasks[experiment.data.task]
+    subject = Subject(
+        label=f"{_label(name, source)}{' at initialisation' if initial else ''}",
+        layers=Layers(model),
+        forward=lambda batch: model(batch.inputs if task.unit == "tokens" else batch.inputs.to(opening.dtype)),
+        items=len(corpus.val),
+        load=build_loader([corpus.val], task.unit),
+        per_item=corpus.items_per_sample,
+        unit=task.unit,
+        device=opening.device,
+        identity=f"{initial} {files} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
+    )
+    own = partial(tokenizer_of, source.experiment.data, tracking.cache_folder()) if task.unit == "tokens" else None
+    has_targets = corpus.classes == classes or task.unit == "tokens"
+    return Opened(subject, corpus.description, None if initial else source.run_id, has_targets, own)
+
+
+def open_arm(name: str, opening: Opening) -> Opened:
+    """Return the model of the best trial of NAME/ARM."""
+    return open_run(PREFIX + name, opening)
+
+
+def open_initial(name: str, opening: Opening) -> Opened:
+    """Return the model of `name` before its first update."""
+    return open_run(name, opening, initial=True)
+
+
+def _build_initial(source: Source) -> Model:
+    """Return the model with its initial weights. Parameters that a placement sets on the first batch are not set."""
+    config = source.experiment
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return config.model.build(config.norm, config.init, *source.inputs).eval()
+
+
+def _label(name: str, source: Source) -> str:
+    """Return the name of an arm, or the placement of a run and the beginning of its folder's name."""
+    if name.startswith(PREFIX):
+        return name.rpartition("/")[2]
+    return f"{source.experiment.norm.kind} {source.file.absolute().parent.name[:8]}"
