@@ -89,7 +89,7 @@ def _train(given: argparse.Namespace) -> int:
         experiment = Experiment.load(file, overrides)
     if devices := to_launch(experiment.trainer):
         return launch(devices)
-    from ablate.sweeps.references import with_donors
+    from ablate.sweeps.donors import with_donors
     from ablate.training.procedures import procedure_of
 
     console, experiment = _console(stderr=given.json), with_donors(experiment)
@@ -114,7 +114,7 @@ def _sweep(given: argparse.Namespace) -> int:
     specs = load_sweeps(given.file, overrides, size=given.size, factor=given.scale, model=model)
     if given.submit:
         from ablate.sweeps.slurm_jobs import checked, submit
-        from ablate.sweeps.stages import earlier
+        from ablate.sweeps.spec.references import earlier
 
         words = parse_overrides(given.submit)
         if {name for spec in specs for name in earlier(spec)} & {spec.name for spec in specs}:
@@ -152,7 +152,7 @@ def _run_sweeps(specs: Sequence[Sweep], wanted: set[str], given: argparse.Namesp
     are what those start from; the worst exit status."""
     from ablate.config.formatting import join_words
     from ablate.sweeps.spec.files import is_shared
-    from ablate.sweeps.stages import earlier
+    from ablate.sweeps.spec.references import earlier
 
     worst = 0
     for spec in specs:
@@ -321,7 +321,7 @@ def _wordsim(given: argparse.Namespace) -> int:
     from ablate.cli.tables import table
     from ablate.config.formatting import format_number
     from ablate.diagnostics.wordsim import to_dict, wordsim
-    from ablate.sweeps.references import resolved
+    from ablate.sweeps.donors import resolved
 
     names = {resolved(source): source for source in given.sources}
     similarities, overlaps = wordsim(list(names), given.pairs, given.neighbours)

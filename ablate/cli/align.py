@@ -13,7 +13,7 @@ from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.measures import Reward
 from ablate.post_training.alignment.run import procedure
-from ablate.sweeps.references import resolved
+from ablate.sweeps.donors import resolved
 from ablate.training.train import Place, train
 from ablate.training.trained import Source, find
 

@@ -16,8 +16,8 @@ from ablate.evaluation import results
 from ablate.evaluation.comparing import Difference, by_question, difference
 from ablate.evaluation.scoring import Score, score, score_hf
 from ablate.evaluation.tasks import load, quiet
-from ablate.sweeps.references import resolved
-from ablate.sweeps.stages import PREFIX
+from ablate.sweeps.donors import resolved
+from ablate.sweeps.spec.references import PREFIX
 from ablate.sweeps.storage import read_sweep
 from ablate.training.checkpoints import CHECKPOINT
 from ablate.training.trained import EXPORTED, Source, find

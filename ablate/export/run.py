@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.export.forms import FORMS
-from ablate.sweeps.references import resolved
+from ablate.sweeps.donors import resolved
 from ablate.training.trained import find
 
 

@@ -113,7 +113,7 @@ def _donor(model: Model, start: WarmStart, experiment: Experiment | None = None)
 
     assert start.donor is not None
     if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
-        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.references.with_donors does"
+        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.donors.with_donors does"
         raise ConfigError([Problem("warm_start.from", text, start.donor)])
     source = find(start.donor)
     problems = [*_other_model(experiment, source)] if experiment else []  # which says more than each of its tensors

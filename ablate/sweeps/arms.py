@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.sweeps import stages
+from ablate.sweeps import donors
+from ablate.sweeps.attempts import attempts, number_of
 from ablate.sweeps.records import COSTS, left
-from ablate.sweeps.search.methods import NoPruner
+from ablate.sweeps.search.pruners import NoPruner
+from ablate.sweeps.spec import references
 from ablate.sweeps.spec.search_space import Range, cells, distributions
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import attempts, beat, is_orphan, number_of, owner, record, records, stale, status
+from ablate.sweeps.storage import beat, is_orphan, owner, record, records, stale, status
 from ablate.tracking.provenance import COMPARED
 from ablate.training.runs import discard_checkpoint
 from ablate.training.train import Result
@@ -78,12 +80,12 @@ class ArmTrials:
 
     def experiment(self, trial: Trial) -> Experiment:
         """What a trial trains."""
-        return stages.started(self.spec.at(self.arm, self.params(trial)), self.study)
+        return donors.started(self.spec.at(self.arm, self.params(trial)), self.study)
 
     @property
     def waits_for(self) -> str | None:
         """The arm of the same sweep whose best trial these start from, and whose search ends before they begin."""
-        return stages.own_donor(self.spec, self.arm)
+        return references.own_donor(self.spec, self.arm)
 
     # ------------------------------------------------------------------ which comes next
 

@@ -14,7 +14,7 @@ from ablate.config.merging import leaves
 from ablate.distributed import ranks
 from ablate.estimate.work import items_of
 from ablate.post_training.warm_start import check_freeze
-from ablate.sweeps import stages
+from ablate.sweeps import donors
 from ablate.sweeps.arms import ArmTrials, Confirmation
 from ablate.sweeps.records import title_of
 from ablate.sweeps.spec.sweep import Sweep
@@ -157,7 +157,7 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
     it does not fit."""
     for arm in arms:
         if arm.waits_for is None:
-            base = stages.started(arm.spec.base(arm.arm), arm.study)
+            base = donors.started(arm.spec.base(arm.arm), arm.study)
             procedures.pinned(base, corpora[base.data])
 
 
@@ -168,7 +168,7 @@ def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | No
     if best is None or not arm.spec.confirm.seeds:
         return None
     study = create(storage, confirmation_name(arm.study.study_name, best), arm.spec)
-    stages.inherit(study, arm.study)
+    donors.inherit(study, arm.study)
     return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
 
 

@@ -17,12 +17,13 @@ from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.formatting import count_noun, format_setting
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
+from ablate.sweeps.attempts import number_of
 from ablate.sweeps.display import Display, Running
 from ablate.sweeps.next_arm import Schedule
 from ablate.sweeps.opening import changed_plugins, open_confirmation, open_sweep, ranks_before
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import HEARTBEAT, beat, number_of, read_sweep, storage_errors, storage_url
+from ablate.sweeps.storage import HEARTBEAT, beat, read_sweep, storage_errors, storage_url
 from ablate.sweeps.worker import Here, Worker, devices, share, signals, start_server
 from ablate.training.runs import checkpoint_bytes, copied
 from ablate.training.train import Place

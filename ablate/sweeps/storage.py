@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ablate.config.errors import StoreError, SweepError, did_you_mean
+from ablate.sweeps.attempts import attempts, number_of
 from ablate.sweeps.records import SweepRecord, title_of
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking.databases import (
@@ -192,18 +193,6 @@ def spec_of(study: Study) -> Sweep:
 def records(study: Study, arm: str) -> list[TrialRecord]:
     """The trials of a study; of one that was interrupted and continued only the last attempt."""
     return [record(trial, arm) for trial in attempts(study)]
-
-
-def attempts(study: Study) -> list[FrozenTrial]:
-    """The trials of a study without those that a later one continues."""
-    frozen = study.get_trials(deepcopy=False)
-    continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
-    return [trial for trial in frozen if trial.number not in continued]
-
-
-def number_of(trial: FrozenTrial | Trial) -> int:
-    """The number that a trial is known by, in MLflow and in the report: its place among the trials of its arm."""
-    return int(trial.user_attrs.get("number", trial.number))
 
 
 def record(trial: FrozenTrial, arm: str) -> TrialRecord:

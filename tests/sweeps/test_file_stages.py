@@ -14,8 +14,8 @@ from ablate.post_training.alignment.reward import sha256_of
 from ablate.sweeps.plan import cost, outline
 from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.files import load_sweeps, with_earlier
+from ablate.sweeps.spec.references import donor_of, earlier
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.stages import donor_of, earlier
 
 ARMS = {"pre": {"norm": "pre"}, "mix": {"norm": "mix"}}
 

@@ -11,8 +11,8 @@ from ablate.norms import norm_layers
 from ablate.sweeps.plan import cost, outline
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import load_sweeps, with_earlier
+from ablate.sweeps.spec.references import donor_of, named, parsed
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.stages import donor_of, named, parsed
 from ablate.sweeps.storage import open_storage, storage_url
 from ablate.training.procedures import run as run_experiment
 

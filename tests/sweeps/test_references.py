@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.config.errors import SweepError
-from ablate.sweeps.references import resolved
+from ablate.sweeps.donors import resolved
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create, open_storage, storage_url, study_name
 

@@ -7,7 +7,8 @@ import optuna
 import pytest
 
 from ablate.reports.confirmation import compare_arms
-from ablate.sweeps.search.methods import pruners, samplers
+from ablate.sweeps.search.pruners import pruners
+from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import record

@@ -11,8 +11,8 @@ from ablate.post_training.warm_start import sha256_of
 from ablate.sweeps.run import sweep
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import is_shared, load_sweeps, with_earlier
+from ablate.sweeps.spec.references import donor_of, earlier
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.stages import donor_of, earlier
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.training.trained import find
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.pruners import BasePruner, HyperbandPruner
 
-from ablate.sweeps.storage import attempts, number_of
+from ablate.sweeps.attempts import attempts, number_of
 
 if TYPE_CHECKING:
     from optuna.study import Study

@@ -13,7 +13,7 @@ from ablate.sweeps.spec.search_space import shown
 
 if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment
-    from ablate.sweeps.spec.sweep import Sweep
+    from ablate.sweeps.spec.fields import SweepFields
 
 PLACEMENT, LAYER, INIT, START = "norm", "norm.layer", "init", "warm_start"  # what is compared, if nothing says it
 _ABSENT = "(none)"
@@ -36,14 +36,14 @@ class Confound:
         return f"{self.path}: {', '.join(f'{value} ({join_words(arms)})' for value, arms in by_value.items())}"
 
 
-def factor(sweep: Sweep) -> tuple[str, ...]:
+def factor(sweep: SweepFields) -> tuple[str, ...]:
     """What is compared: what the file names, or the placement, the norm layer, the initialisation or the warm start,
     the first of these in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm
     makes no experiment."""
     return _factor(sweep, _differing(sweep))
 
 
-def confounds(sweep: Sweep) -> list[Confound]:
+def confounds(sweep: SweepFields) -> list[Confound]:
     """Everything else in which arms differ, declared or not. Raises ConfigError where an arm makes no experiment."""
     differing = _differing(sweep)
     compared = _factor(sweep, differing)
@@ -55,7 +55,7 @@ def confounds(sweep: Sweep) -> list[Confound]:
     ]
 
 
-def coinciding(sweep: Sweep, points: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
+def coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
     """A sentence for each two arms of placements that are the same model at some of their `points` (arm -> values of
     what is searched): Mix-LN whose alpha leaves no layer to Post-LN is Pre-LN. Raises ConfigError."""
     if factor(sweep) != (PLACEMENT,):
@@ -80,14 +80,14 @@ def _wiring(experiment: Experiment) -> str:
     )
 
 
-def _factor(sweep: Sweep, differing: Iterable[str]) -> tuple[str, ...]:
+def _factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...]:
     if sweep.factor:
         return sweep.factor
     known = (PLACEMENT, LAYER, INIT, START)
     return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
 
 
-def problems(sweep: Sweep) -> Iterator[Problem]:
+def problems(sweep: SweepFields) -> Iterator[Problem]:
     """A problem for each difference that is not declared, and one where nothing says what is compared; and each name
     under `factor` or `confounds` that is no setting of any arm."""
     known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
@@ -115,7 +115,7 @@ def _among(path: str, parts: Iterable[str]) -> bool:
     return any(path == part or path.startswith(f"{part}.") for part in parts)
 
 
-def _differing(sweep: Sweep) -> dict[str, dict[str, str]]:
+def _differing(sweep: SweepFields) -> dict[str, dict[str, str]]:
     """Path -> arm -> value, where not all arms have the same."""
     arms = {}
     for arm in sweep.all_arms:

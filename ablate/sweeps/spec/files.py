@@ -9,10 +9,10 @@ from typing import Any
 from ablate.config.errors import AblateError, SweepError
 from ablate.config.formatting import join_words
 from ablate.config.yaml import read_yaml
+from ablate.sweeps.spec.references import earlier
 from ablate.sweeps.spec.scale import scaled, suffix_of
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.spec.trees import load_trees, overridden
-from ablate.sweeps.stages import earlier
 
 
 def load_sweeps(

@@ -12,8 +12,8 @@ from ablate.config.merging import Tree, leaves, merge
 from ablate.estimate.work import items_of, unit_of
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.parts import Arm, Scale
+from ablate.sweeps.spec.references import named, renamed
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.stages import named, renamed
 
 Changes = Callable[[Experiment], Mapping[str, Any]]
 """From the experiment of an arm, dotted path -> its new value."""

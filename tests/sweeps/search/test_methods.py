@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from ablate.sweeps.search.fair_pruners import Alike
-from ablate.sweeps.search.methods import pruners, samplers
+from ablate.sweeps.search.pruners import pruners
+from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.spec.search_space import Range, distributions
 from ablate.sweeps.spec.sweep import Sweep
 

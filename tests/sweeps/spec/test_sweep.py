@@ -6,7 +6,8 @@ import yaml
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.search.methods import pruners, samplers
+from ablate.sweeps.search.pruners import pruners
+from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.search_space import Range, contains
 from ablate.sweeps.spec.sweep import Sweep

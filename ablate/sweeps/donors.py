@@ -1,0 +1,122 @@
+"""The models that experiments start from or are judged by: `sweep:NAME/ARM` looked up in the storage.
+
+A donor is looked up when the arm's first trial begins, and noted in the arm's study with the SHA-256 of its weights:
+all trials of an arm start from the same, and are judged by the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ablate.config.errors import SweepError, did_you_mean
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.references import PREFIX, REWARD, WEIGHTS, named, parsed
+from ablate.sweeps.storage import read_sweep
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import BaseStorage
+
+    from ablate.experiment.tree import Experiment
+
+
+_NOTE = "donors"  # of a study: what was named -> run and SHA-256, as fields of the part that names it
+
+
+def started(experiment: Experiment, study: Study) -> Experiment:
+    """`experiment` with the runs that it starts from and is judged by, in the place of `sweep:NAME/ARM`, and the hashes
+    of their weights: what is noted in the arm's `study`, or from now on is noted there. Their checkpoints are kept.
+
+    Raises SweepError where nothing can be started from yet.
+    """
+    from ablate.experiment.tree import Experiment
+
+    changes: dict[str, Any] = {}
+    for path, given in named(experiment).items():
+        if (found := parsed(given)) is None:
+            continue
+        noted: dict[str, Any] = dict(study.user_attrs.get(_NOTE, {}))
+        key = given if path == WEIGHTS else f"{path} {given}"
+        if key not in noted:
+            title = study.study_name.partition("/")[0]  # the sweep with its generation
+            ours = found[0] in ("", title.rpartition("@")[0])
+            noted[key] = _look_up(path, title if ours else found[0], found[1], study._storage)
+            study.set_user_attr(_NOTE, noted)
+        part = path.partition(".")[0]
+        changes |= {f"{part}.{field}": value for field, value in noted[key].items()}
+    return Experiment.from_mapping(experiment.to_tree(), changes) if changes else experiment
+
+
+def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
+    """The best trial of an arm, as what is written at `path` and beside it."""
+    from ablate.sweeps.storage import read_from
+    from ablate.training.runs import keep_checkpoint
+    from ablate.verdict.outcomes import FINISHED
+
+    given = f"{PREFIX}{title}/{arm}"
+    try:
+        sweep = read_from(storage, title)
+        run = best_run(given, sweep, arm)
+    except SweepError as error:
+        raise SweepError(f"Trials start from {given}, which is not there yet. {error}") from None
+    counts = sweep.counts(arm)
+    missing = sweep.target(arm) - sum(counts[status] for status in (*FINISHED, "failed"))
+    if missing > 0 or counts["running"]:
+        raise SweepError(f"Trials start from {given}, whose search is not done: run that sweep first.")
+    keep_checkpoint(run)
+    return {path.partition(".")[2]: run, **_FACTS[path](run)}
+
+
+def _weights(run: str) -> dict[str, Any]:
+    from ablate.post_training.warm_start import facts_of
+    from ablate.training.trained import find
+
+    return facts_of(find(run))
+
+
+def _reward(run: str) -> dict[str, Any]:
+    from ablate.post_training.alignment.reward import sha256_of
+
+    return {"reward_sha256": sha256_of(run)}
+
+
+_FACTS: dict[str, Callable[[str], dict[str, Any]]] = {WEIGHTS: _weights, REWARD: _reward}
+"""Where a model is named -> what is written down of it."""
+
+
+def inherit(study: Study, arm: Study) -> None:
+    """The confirmation `study` of an arm starts from what the arm's trials started from, and has their judge."""
+    if noted := arm.user_attrs.get(_NOTE):
+        study.set_user_attr(_NOTE, noted)
+
+
+def resolved(given: str, storage: str | None = None) -> str:
+    """The run that `sweep:NAME/ARM` names: that of the arm's best trial, which keeps its checkpoint. NAME@GENERATION
+    names an earlier generation. What does not begin with `sweep:` stays as it is.
+
+    Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
+    """
+    if (named := parsed(given)) is None:
+        return given
+    title, arm = named
+    return best_run(given, read_sweep(title, storage), arm)
+
+
+def best_run(given: str, sweep: SweepRecord, arm: str) -> str:
+    """The run of the best trial of an arm of `sweep`, as `given` names it. Raises SweepError."""
+    if arm not in sweep.trials:
+        arms = list(sweep.trials)
+        raise SweepError(f"{given}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
+    best = sweep.best(arm)
+    if best is None or best.run_id is None:
+        raise SweepError(f"{given}: no trial of the arm is completed. Run the sweep, then use its best trial.")
+    return best.run_id
+
+
+def with_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
+    """`experiment` with the runs in the place of each `sweep:NAME/ARM` that it starts from or is judged by, so that
+    what is written down of it says which weights those were. Raises SweepError."""
+    given = named(experiment)
+    runs = {path: run for path, one in given.items() if (run := resolved(one, storage)) != one}
+    return Experiment.from_mapping(experiment.to_tree(), runs) if runs else experiment

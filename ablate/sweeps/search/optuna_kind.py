@@ -1,0 +1,58 @@
+"""Classes of Optuna as kinds of the configuration."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import field_validator
+
+from ablate.config.base import Kind
+from ablate.config.errors import did_you_mean
+
+if TYPE_CHECKING:
+    pass
+
+
+class Method(Kind):
+    """A class of Optuna's with its arguments: those that are fields here, and further ones as `options`."""
+
+    package: ClassVar[str]
+    """Where in optuna the class is: samplers or pruners."""
+    optuna_class: ClassVar[str]
+    """Its name."""
+    ours: ClassVar[tuple[str, ...]] = ()
+    """Arguments that are not options, because the sweep sets them."""
+    aside: ClassVar[tuple[str, ...]] = ("kind", "options")
+    """The fields that are no arguments of Optuna's class under their own names; all others are."""
+
+    kind: str
+    options: dict[str, Any] = {}
+    """Further arguments of Optuna's class, under its names."""
+
+    @field_validator("options")
+    @classmethod
+    def _are_arguments(cls, options: dict[str, Any]) -> dict[str, Any]:
+        if not options:
+            return options  # without importing Optuna
+        known = [name for name in inspect.signature(cls._class()).parameters if name not in cls.ours]
+        fields = [name for name in known if name in cls.model_fields]
+        for name in options:
+            if name in fields:
+                raise ValueError(f"{name} stands beside options, not in them")
+            if name not in known:
+                rest = [other for other in known if other not in fields]
+                hint = did_you_mean(name, rest)
+                raise ValueError(f"{cls.optuna_class} takes no {name}. Accepted: {', '.join(rest) or 'nothing'}.{hint}")
+        return options
+
+    @classmethod
+    def _class(cls) -> Any:
+        from importlib import import_module
+
+        return getattr(import_module(f"optuna.{cls.package}"), cls.optuna_class)
+
+    def made(self, **arguments: Any) -> Any:
+        """An instance of Optuna's class, from the fields, the options and `arguments`."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name not in self.aside}
+        return self._class()(**fields, **self.options, **arguments)

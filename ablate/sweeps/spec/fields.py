@@ -1,0 +1,160 @@
+"""The fields of a sweep, and the experiments and numbers that follow from them. `Sweep` adds reading and checking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+from ablate.config import plugins
+from ablate.config.base import Config, Names
+from ablate.config.merging import Tree
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.search.pruners import PrunerConfig, pruners
+from ablate.sweeps.search.samplers import SamplerConfig, samplers
+from ablate.sweeps.spec.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
+from ablate.sweeps.spec.search_space import Choice, Entry, Range, Space, cells
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+DEFAULT_TRIALS = 10
+ONLY_ARM = "all"  # the arm of a sweep that names none
+
+
+class SweepFields(Config):
+    """The fields of `Sweep`, unchecked beyond themselves."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
+    """Names the studies and the MLflow experiment."""
+    plugins: Names = ()
+    """Python files of one's own, relative to the current directory, whose kinds can be used like any other."""
+    experiment: dict[str, Any] = {}
+    """The base experiment: what the arms share."""
+    arms: dict[str, Arm] = {}
+    """Name -> settings. Without arms the sweep is one study."""
+    search: dict[str, Entry] = {}
+    """Dotted path -> range or list of values, searched for every arm on its own."""
+    objective: Objective = Objective()
+    """What is compared."""
+    budget: Budget = Budget()
+    """What each arm may cost."""
+    sampler: Annotated[SamplerConfig, samplers] = Field("tpe", validate_default=True)
+    """Where the next trial is taken from."""
+    pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)
+    """When a trial is stopped early."""
+
+    fixed: list[Point] = []
+    """Points that the search of every arm starts from, such as published settings; what one leaves out is drawn."""
+    confirm: Confirm = Confirm()
+    """Fresh seeds for the best settings of each arm."""
+    baseline: str | None = None
+    """The arm that the others are compared with once they are confirmed. None: the first."""
+    factor: Names = ()
+    """What is compared: the paths, or the parts that they begin with, in which arms are meant to differ. None given:
+    the placement, the norm layer, the initialisation or the warm start: the first of these in which arms differ."""
+    confounds: Names = ()
+    """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
+    published: list[Published] = []
+    """Figures of papers to be shown beside ours."""
+    scale: Scale | None = None
+    """What the full setting is, where `--scale` made this a smaller one."""
+    sizes: dict[str, Size] = Field({}, exclude=True)
+    """Name -> size: each makes a sweep of its own, called NAME-SIZE. Loading a file gives those sweeps."""
+    stages: dict[str, Stage] = Field({}, exclude=True)
+    """Name -> stage: each makes a sweep of its own, called NAME-STAGE, and they run one after another; the arms of one
+    start from those of an earlier one by warm_start.from: sweep:NAME-STAGE/ARM."""
+    checkpoints: Literal["best", "all", "none"] = "best"
+    """Which finished trials keep their checkpoint: the best of each arm and of its confirmation, all, or none."""
+
+    @model_validator(mode="after")
+    def _has_baseline(self) -> Self:
+        if self.baseline is not None and self.baseline not in self.all_arms:
+            raise ValueError(f"baseline is not an arm, given {self.baseline!r}. Accepted: {', '.join(self.all_arms)}")
+        return self
+
+    @field_validator("arms")
+    @classmethod
+    def _named(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
+        if bad := [name for name in arms if not name or "/" in name or "@" in name]:
+            raise ValueError(f"the name of an arm is not empty and has no / or @, given {', '.join(map(repr, bad))}")
+        return arms
+
+    def to_tree(self) -> Tree:
+        """The sweep as plain nested mappings."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+    def to_yaml(self) -> str:
+        """The sweep as YAML."""
+        return yaml.safe_dump(self.to_tree(), sort_keys=False)
+
+    @property
+    def all_arms(self) -> dict[str, Arm]:
+        """The arms; one named "all" where the file names none."""
+        return self.arms or {ONLY_ARM: Arm()}
+
+    def space(self, arm: str) -> Space:
+        """What is searched for `arm`."""
+        return {**self.search, **self.all_arms[arm].search}
+
+    def base(self, arm: str) -> Experiment:
+        """The experiment of `arm` at the first values of its search space."""
+        if arm not in self._bases:
+            self._bases[arm] = self.at(arm, {path: values[0] for path, values in self.corners(arm).items()})
+        return self._bases[arm]
+
+    @cached_property
+    def _bases(self) -> dict[str, Experiment]:
+        """Those that have been asked for: building one takes milliseconds, and each trial asks for all."""
+        return {}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """As of every configuration; the copy has experiments of its own."""
+        copied = super().model_copy(update=update, deep=deep)
+        copied.__dict__.pop("_bases", None)
+        return copied
+
+    def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
+        """The experiment of `arm` at the point `params` of its search space."""
+        return Experiment.from_mapping(*self.layers(arm), params)
+
+    @property
+    def compared_with(self) -> str:
+        """The arm that the others are compared with."""
+        return self.baseline or next(iter(self.all_arms))
+
+    def fresh_seeds(self) -> list[int]:
+        """The seeds of the confirmation: the first above all that any arm is tuned on."""
+        tuned = [self.base(arm).seed for arm in self.all_arms]
+        tuned += [int(v) for arm in self.all_arms for v in self.corners(arm).get("seed", []) if isinstance(v, int)]
+        return [max(tuned) + 1 + i for i in range(self.confirm.seeds)]
+
+    @property
+    def plugin_files(self) -> tuple[str, ...]:
+        """The plugins of the sweep, of its base experiment and of all arms."""
+        layers = [layer for arm in self.all_arms for layer in self.layers(arm)]
+        return tuple(plugins.merge_plugins(*(layer.get("plugins") for layer in layers)))
+
+    def layers(self, arm: str) -> tuple[Mapping[str, Any], ...]:
+        """What the experiments of `arm` have in common, later over earlier."""
+        return {"plugins": self.plugins}, self.experiment, self.all_arms[arm].settings
+
+    def trials(self, arm: str) -> int | None:
+        """How many finished trials `arm` may have: the budget, or every cell of a smaller grid. None where tokens or
+        hours alone limit it."""
+        wanted = self.budget.trials
+        if self.sampler.kind == "grid":
+            count = len(cells(self.space(arm)))
+            return min(wanted or count, count)
+        return wanted or (None if self.budget.tokens or self.budget.hours else DEFAULT_TRIALS)
+
+    def starts(self, arm: str) -> list[Point]:
+        """The points that the search of `arm` begins with."""
+        return [*self.all_arms[arm].fixed, *self.fixed]
+
+    def corners(self, arm: str) -> dict[str, list[Choice]]:
+        """Dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""
+        return {path: e.ends() if isinstance(e, Range) else list(e) for path, e in self.space(arm).items()}

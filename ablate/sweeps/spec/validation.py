@@ -1,0 +1,170 @@
+"""Checks of a sweep: the experiments that it leads to, the sweeps it refers to, and what its arms differ in."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.merging import leaves
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.fields import SweepFields
+from ablate.sweeps.spec.references import REWARD, named, own_donor, parsed
+from ablate.sweeps.spec.search_space import contains, shown
+
+COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
+UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a reward model
+
+
+def validate(sweep: SweepFields) -> list[Problem]:
+    """Return what is wrong with the experiments of the arms; where nothing is, with their references and their
+    differences."""
+    return list(_check_experiments(sweep)) or [*_check_references(sweep), *audit.problems(sweep)]
+
+
+def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
+    """Return what is wrong with the experiments of `tree` besides `problems` of the file itself, as far as the parts
+    without any tell."""
+    broken = {problem.path.partition(".")[0] for problem in problems}
+    if broken.isdisjoint(("experiment", "plugins", "arms", "search", "fixed", "sampler")):
+        with contextlib.suppress(ValidationError):
+            rest = {key: value for key, value in tree.items() if key not in broken}
+            return list(_check_experiments(cls.model_validate({"name": "unnamed", **rest})))
+    return []
+
+
+def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """What is wrong with an experiment of `mappings`; empty where nothing is."""
+    try:
+        Experiment.from_mapping(*mappings)
+    except ConfigError as error:
+        return error.problems
+    return ()
+
+
+def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
+    """What is wrong with the experiments of each arm, at the ends of everything that is searched."""
+    for arm in sweep.all_arms:
+        where = f"arms.{arm}." if sweep.arms else ""
+        settings = sweep.all_arms[arm].settings
+        base = build_problems(*sweep.layers(arm))
+        yield from (Problem(_locate(sweep, arm, p.path), p.message, p.given) for p in base)
+        if base:
+            continue
+        for path in sweep.space(arm):
+            if any(path == key for key, _ in leaves(settings)):
+                yield Problem(f"arms.{arm}.{path}", "is set here and searched too; leave one of them out")
+        alone = list(_check_each_path(sweep, arm, where))
+        yield from alone or _check_combinations(sweep, arm, where)
+        for text in sweep.sampler.problems(sweep.space(arm)):
+            yield Problem(f"{where}search", text)
+        yield from _check_starts(sweep, arm, where)
+        if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
+            trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
+            yield Problem(f"{where}search", f"nothing is searched, so {trials} would be the same")
+        if not alone:
+            yield from _check_pruner(sweep, sweep.base(arm))
+    for published in sweep.published:
+        for arm in published.values:
+            if arm not in sweep.all_arms:
+                text = f"{arm} is not an arm. Accepted: {', '.join(sweep.all_arms)}."
+                yield Problem("published", text + did_you_mean(arm, sweep.all_arms))
+
+
+def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
+    """The first rung, where it is given: early comparisons favour high learning rates."""
+    steps, given = base.trainer.max_steps, sweep.pruner.first_step
+    if given is None:
+        return
+    earliest = sweep.pruner.earliest(steps, base.schedule.warmup(steps))
+    if not earliest <= given <= steps:
+        text = (
+            f"must be from {earliest} (a third of trainer.max_steps, after the warm-up: earlier comparisons favour "
+            f"high learning rates) to trainer.max_steps ({steps})"
+        )
+        yield Problem("pruner.first_step", text, given)
+
+
+def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
+    """Fixed points that cannot be tried."""
+    space = sweep.space(arm)
+    for i, point in enumerate(sweep.starts(arm)):
+        own = i < len(sweep.all_arms[arm].fixed)
+        place = f"{where}fixed.{i}" if own else f"fixed.{i - len(sweep.all_arms[arm].fixed)}"
+        if sweep.sampler.kind == "grid":
+            yield Problem(place, "a grid tries every cell anyway; leave the fixed points out, or take tpe")
+            return
+        for path, value in point.items():
+            if path not in space:
+                text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}."
+                yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)
+            elif not contains(space[path], value):
+                yield Problem(f"{place}.{path}", f"is not among what is searched ({shown(space[path])})", value)
+
+
+def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
+    """What is wrong with each searched path on its own."""
+    for path, values in sweep.corners(arm).items():
+        place = f"{where}search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
+        told = set()
+        for value in values:
+            for p in build_problems(*sweep.layers(arm), {path: value}):
+                text = p.message if p.path == path else f"{p.path}: {p.message}"
+                if text not in told:
+                    told.add(text)
+                    yield Problem(place, text, value if p.given is None else p.given)
+
+
+def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
+    """The first combination of searched values, each fine on its own, that makes no experiment."""
+    corners = sweep.corners(arm)
+    if math.prod(len(values) for values in corners.values()) > COMBINATIONS:
+        corners = {path: list(dict.fromkeys([values[0], values[-1]])) for path, values in corners.items()}
+    for values in itertools.islice(itertools.product(*corners.values()), COMBINATIONS):
+        point = dict(zip(corners, values, strict=True))
+        if problems := build_problems(*sweep.layers(arm), point):
+            at = ", ".join(f"{path}={value}" for path, value in point.items())
+            hint = "What is searched for one kind only belongs into an arm of its own."
+            yield Problem(f"{where}search", f"at {at}: {problems[0]} {hint}")
+            return
+
+
+def _locate(sweep: SweepFields, arm: str, path: str) -> str:
+    """Where in the file a path of an arm's experiment was written."""
+    settings = sweep.all_arms[arm].settings
+    given = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
+    return f"arms.{arm}.{path}" if given else f"experiment.{path}"
+
+
+def _check_references(sweep: SweepFields) -> Iterator[Problem]:
+    """Arms of the same sweep that there are not, that wait for each other, or that judge; and judges of each arm's own,
+    by whose rewards arms cannot be compared."""
+    judges = {named(sweep.base(arm)).get(REWARD) for arm in sweep.all_arms}
+    if len(judges) > 1 and sweep.objective.metric in UNSCALED:
+        text = "rewards of two reward models have no common scale: give all arms one align.reward, or compare the "
+        yield Problem("objective.metric", f"{text}align/win_rate against each one's own start", sweep.objective.metric)
+    for arm in sweep.all_arms:
+        found = parsed(named(sweep.base(arm)).get(REWARD))
+        if found and found[0] in ("", sweep.name):
+            text = "a reward model comes from an earlier sweep: arms of one sweep are compared by the same metric"
+            yield Problem(f"arms.{arm}.{REWARD}", text)
+    own = {arm: donor for arm in sweep.all_arms if (donor := own_donor(sweep, arm)) is not None}
+    for arm, donor in own.items():
+        place = f"arms.{arm}.warm_start.from"
+        if donor not in sweep.all_arms:
+            accepted = ", ".join(other for other in sweep.all_arms if other != arm)
+            text = f"the sweep has no arm {donor}. Accepted: {accepted}.{did_you_mean(donor, sweep.all_arms)}"
+            yield Problem(place, text)
+            continue
+        before, seen = donor, {arm}
+        while before in own and before not in seen:
+            seen.add(before)
+            before = own[before]
+        if before in seen:
+            yield Problem(place, f"the arms {', '.join(sorted(seen))} would wait for each other")
