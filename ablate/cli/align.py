@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError
-from ablate.data.text.tokenizers import HuggingFace, kept, tokenizer_of
+from ablate.data.text.tokenizers import HuggingFace, keep_tokenizer, load_data_tokenizer
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.measures import Reward
@@ -112,6 +112,6 @@ def _tokenizer(source: Source) -> str:
     name = str(getattr(data, "tokenizer", "bytes"))
     if not name.startswith("bpe-"):
         return name
-    tokenizer = tokenizer_of(data, cache)
+    tokenizer = load_data_tokenizer(data, cache)
     assert isinstance(tokenizer, HuggingFace)
-    return str(kept(tokenizer.json, cache))
+    return str(keep_tokenizer(tokenizer.json, cache))

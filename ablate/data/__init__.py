@@ -4,7 +4,7 @@ from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, T
 from ablate.data.conversations.instructions import Instructions
 from ablate.data.conversations.preferences import PairCorpus, Pairs, Preferences
 from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder
-from ablate.data.order import PermutedBatches, SequentialBatches, loader, permutation
+from ablate.data.order import PermutedBatches, SequentialBatches, build_loader, draw_permutation
 from ablate.data.splits import split
 from ablate.data.text.config import Text, Topics
 from ablate.data.text.presets import PRESETS
@@ -32,9 +32,9 @@ __all__ = [
     "Topics",
     "TrainSet",
     "ValSet",
+    "build_loader",
     "data_kinds",
+    "draw_permutation",
     "load_tokenizer",
-    "loader",
-    "permutation",
     "split",
 ]

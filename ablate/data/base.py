@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ablate.config.base import Kind
 from ablate.config.registry import Registry
-from ablate.data.order import PermutedBatches, loader
+from ablate.data.order import PermutedBatches, build_loader
 
 Batch = tuple[Tensor, Tensor]
 
@@ -84,7 +84,7 @@ class BatchDataset(Dataset[Batch], ABC):
             world_size=world_size,
             with_epoch=data.with_epoch,
         )
-        return loader(data, order, workers)
+        return build_loader(data, order, workers)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class DataConfig(Kind):
 data_kinds: Registry[DataConfig] = Registry("data", DataConfig)
 
 
-def one_origin(files: Sequence[str], dataset: str | None) -> None:
+def check_one_origin(files: Sequence[str], dataset: str | None) -> None:
     """Raises ValueError unless either files or a dataset are given."""
     if bool(files) == (dataset is not None):
         both = "both are given" if files else "none is given"

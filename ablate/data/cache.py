@@ -13,10 +13,10 @@ from pathlib import Path
 from filelock import FileLock
 
 from ablate.config.errors import DataError
-from ablate.data.files import file_sha256, reason, stamps
+from ablate.data.files import explain, hash_file, read_stamps
 
 
-def content_fingerprint(paths: Sequence[Path], cache: Path) -> str:
+def fingerprint_files(paths: Sequence[Path], cache: Path) -> str:
     """SHA-256 over the contents of the files in order, not over their names.
 
     Raises DataError for a file that cannot be read.
@@ -26,42 +26,42 @@ def content_fingerprint(paths: Sequence[Path], cache: Path) -> str:
         digests = []
         for path in paths:
             try:
-                digests.append(file_sha256(path))
+                digests.append(hash_file(path))
             except OSError as error:
-                raise DataError(f"{path} cannot be read: {reason(error)}") from error
+                raise DataError(f"{path} cannot be read: {explain(error)}") from error
         return digests
 
     # Over the digests and not over the joined contents: where one file ends and the next begins matters too.
-    return hashlib.sha256("".join(remembered("contents", paths, cache, compute)).encode()).hexdigest()
+    return hashlib.sha256("".join(remember("contents", paths, cache, compute)).encode()).hexdigest()
 
 
-def combined(fingerprints: Sequence[str]) -> str:
+def combine_fingerprints(fingerprints: Sequence[str]) -> str:
     """One SHA-256 for several; of a single one, itself."""
     return fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
 
-def remembered(what: str, paths: Sequence[Path], cache: Path, compute: Callable[[], list[str]]) -> list[str]:
+def remember(what: str, paths: Sequence[Path], cache: Path, compute: Callable[[], list[str]]) -> list[str]:
     """`compute()`, or what it gave in an earlier run if none of the files has changed since; `what` names the result.
 
     Raises DataError where a file changes meanwhile or `cache` cannot be written.
     """
-    before = stamps(paths)
+    before = read_stamps(paths)
     key = hashlib.sha256(json.dumps([what, before]).encode()).hexdigest()
     note = cache / "fingerprints" / f"{key}.json"
-    known = _recall(note)
+    known = _read_note(note)
     if known is not None:
         return known
-    with locked(note):
-        known = _recall(note)
+    with hold_lock(note):
+        known = _read_note(note)
         if known is None:
             known = compute()
-            if stamps(paths) != before:
-                raise DataError(f"A file changed while it was read: one of {_listed(paths)}")
-            replace(note, json.dumps(known).encode())
+            if read_stamps(paths) != before:
+                raise DataError(f"A file changed while it was read: one of {_join_names(paths)}")
+            write_whole(note, json.dumps(known).encode())
     return known
 
 
-def _recall(note: Path) -> list[str] | None:
+def _read_note(note: Path) -> list[str] | None:
     try:
         known = json.loads(note.read_bytes())
     except (OSError, ValueError):
@@ -69,13 +69,13 @@ def _recall(note: Path) -> list[str] | None:
     return known if isinstance(known, list) and all(isinstance(entry, str) for entry in known) else None
 
 
-def _listed(paths: Sequence[Path], most: int = 3) -> str:
+def _join_names(paths: Sequence[Path], most: int = 3) -> str:
     more = f" and {len(paths) - most} more" if len(paths) > most else ""
     return ", ".join(map(str, paths[:most])) + more
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Holds the lock of a file in the cache, so that one process builds it and the others wait.
 
     Raises DataError where the cache cannot be written: an OSError from the body is taken to be about it too.
@@ -87,10 +87,10 @@ def locked(path: Path) -> Iterator[None]:
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = ". Make room, or move the store to another disk and set ABLATE_STORE to it" if full else ""
-        raise DataError(f"The cache {path.parent} cannot be written: {reason(error)}{advice}") from error
+        raise DataError(f"The cache {path.parent} cannot be written: {explain(error)}{advice}") from error
 
 
-def replace(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes) -> None:
     """Writes a file in one step: nobody ever sees a part of it. To be called under its lock."""
     temporary = path.with_suffix(path.suffix + ".tmp")
     temporary.write_bytes(content)

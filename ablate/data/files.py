@@ -13,18 +13,18 @@ from typing import Any
 from ablate.config.errors import DataError, did_you_mean
 
 
-def absolute(name: str | Path) -> Path:
+def expand_path(name: str | Path) -> Path:
     """`name` with `~` expanded, relative to the current directory."""
     return Path(os.path.abspath(os.path.expanduser(name)))
 
 
-def reason(error: BaseException) -> str:
+def explain(error: BaseException) -> str:
     """The message of an error, in one line: for an OSError what the system says, without the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
-def suggestion(path: Path) -> str:
+def suggest_name(path: Path) -> str:
     """' Did you mean X?' from the folder of a missing `path`, or that the folder is missing as well."""
     folder = path.parent
     if not os.path.isdir(folder):
@@ -34,7 +34,7 @@ def suggestion(path: Path) -> str:
     return ""
 
 
-def resolve(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: str) -> list[Path]:
+def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: str) -> list[Path]:
     """The files of all `patterns` in the order given, those of one glob sorted by name, each file once.
 
     Raises DataError for a pattern without a file, a folder, and a file that is not `readable` by its name; `accepted`
@@ -42,7 +42,7 @@ def resolve(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: 
     """
     found: dict[Path, None] = {}
     for pattern in patterns:
-        path = absolute(pattern)
+        path = expand_path(pattern)
         # os.path.isdir rather than Path.is_dir, which raises where a folder above may not be entered.
         if os.path.isdir(path):
             example = glob.escape(str(pattern)).rstrip("/") + "/**/*" + accepted.split(",")[0]
@@ -54,7 +54,7 @@ def resolve(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: 
         if not matches:
             if glob.has_magic(str(path)):
                 raise DataError(f"No file matches {path}")
-            raise DataError(f"There is no file {path}.{suggestion(path)}")
+            raise DataError(f"There is no file {path}.{suggest_name(path)}")
         found.update(dict.fromkeys(map(Path, matches)))
     for path in found:
         if not readable(path):
@@ -62,19 +62,19 @@ def resolve(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: 
     return list(found)
 
 
-def stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
+def read_stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
     """(path, size, mtime in ns) of each file: what tells without reading that a file is unchanged."""
     result = []
     for path in paths:
         try:
             stat = path.stat()
         except OSError as error:
-            raise DataError(f"{path} cannot be read: {reason(error)}") from error
+            raise DataError(f"{path} cannot be read: {explain(error)}") from error
         result.append((str(path), stat.st_size, stat.st_mtime_ns))
     return result
 
 
-def file_sha256(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """SHA-256 of a file's content, hexadecimal. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:

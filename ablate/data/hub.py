@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import DataError
-from ablate.data.cache import locked, replace
-from ablate.data.files import absolute, reason, suggestion
+from ablate.data.cache import hold_lock, write_whole
+from ablate.data.files import expand_path, explain, suggest_name
 
 TIMEOUT = 10.0
 """Seconds until the hub is said to be out of reach."""
@@ -23,45 +23,45 @@ RETRIES = 5
 INSTEAD = "A downloaded copy would do: its folder as data.dataset, or its files as data.files."
 
 
-def folder_of(name: str) -> Path | None:
+def find_folder(name: str) -> Path | None:
     """The folder that `name` means; None for the name of a dataset on the hub. Raises DataError for a missing one."""
-    path = absolute(name)
+    path = expand_path(name)
     if os.path.isdir(path):
         return path
     if os.path.isfile(path):
         raise DataError(f"{path} is a file, and `dataset` names a folder or a dataset on the hub. Name it in `files`.")
     if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
-        raise DataError(f"There is no folder {path}.{suggestion(path)}")
+        raise DataError(f"There is no folder {path}.{suggest_name(path)}")
     return None
 
 
-def folder_files(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     """All files in a folder and below, sorted, hidden ones left out."""
     found = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
-def commit(name: str, revision: str | None, cache: Path) -> str:
+def pin_commit(name: str, revision: str | None, cache: Path) -> str:
     """The commit that a dataset on the hub stands at. The first answer is kept in `cache`: later runs read the same
     data, and need no network where they find its tokens there too.
 
     Raises DataError where the dataset is missing, needs an agreement, or the hub cannot be reached.
     """
     key = hashlib.sha256(json.dumps([name, revision]).encode()).hexdigest()
-    note = absolute(cache) / "hub" / f"{key}.json"
-    with locked(note):
+    note = expand_path(cache) / "hub" / f"{key}.json"
+    with hold_lock(note):
         try:
             known = json.loads(note.read_bytes())
             if isinstance(known["commit"], str):
                 return str(known["commit"])
         except (OSError, ValueError, TypeError, KeyError):
             pass
-        found = _ask(name, revision)
-        replace(note, json.dumps({"dataset": name, "revision": revision, "commit": found}).encode())
+        found = _ask_hub(name, revision)
+        write_whole(note, json.dumps({"dataset": name, "revision": revision, "commit": found}).encode())
     return found
 
 
-def _ask(name: str, revision: str | None) -> str:
+def _ask_hub(name: str, revision: str | None) -> str:
     from huggingface_hub import HfApi
 
     try:
@@ -69,11 +69,11 @@ def _ask(name: str, revision: str | None) -> str:
         if info.gated:
             HfApi().auth_check(name, repo_type="dataset")
     except Exception as error:  # of the network, of the hub, and of the library
-        raise hub_error(name, error) from error
+        raise explain_hub_error(name, error) from error
     return str(info.sha)
 
 
-def hub_error(name: str, error: Exception) -> DataError:
+def explain_hub_error(name: str, error: Exception) -> DataError:
     """What to tell of an error that asking the hub for the dataset `name` raised."""
     from datasets.exceptions import DatasetNotFoundError
     from huggingface_hub.errors import (
@@ -83,7 +83,7 @@ def hub_error(name: str, error: Exception) -> DataError:
         RevisionNotFoundError,
     )
 
-    chain = _chain(error)
+    chain = _list_causes(error)
     if any(isinstance(link, GatedRepoError) or "gated dataset" in str(link) for link in chain):
         return DataError(
             f"The dataset {name!r} is gated: its owner asks for an agreement. Agree to it on "
@@ -97,21 +97,25 @@ def hub_error(name: str, error: Exception) -> DataError:
             f"Names look like allenai/c4; for a private one log in with: hf auth login. {INSTEAD}"
         )
     if any(isinstance(link, ImportError) for link in chain):
-        return DataError(f"The dataset {name!r} needs a library that is not installed: {reason(error)}")
-    if full := disk_full(error):
+        return DataError(f"The dataset {name!r} needs a library that is not installed: {explain(error)}")
+    if full := explain_full_disk(error):
         return DataError(f"There is no room for the dataset {name!r}: {full}. HF_HOME names another disk.")
     if isinstance(error, ValueError):  # a subset or a split that is not there; the message lists those that are
-        return DataError(f"The dataset {name!r} cannot be read: {reason(error)}")
-    return DataError(f"The Hugging Face hub could not be reached for the dataset {name!r} ({reason(error)}). {INSTEAD}")
+        return DataError(f"The dataset {name!r} cannot be read: {explain(error)}")
+    return DataError(
+        f"The Hugging Face hub could not be reached for the dataset {name!r} ({explain(error)}). {INSTEAD}"
+    )
 
 
-def disk_full(error: BaseException) -> str | None:
+def explain_full_disk(error: BaseException) -> str | None:
     """What the system says where an error comes from a disk that is full; else None."""
     full = (errno.ENOSPC, errno.EDQUOT)
-    return next((reason(link) for link in _chain(error) if isinstance(link, OSError) and link.errno in full), None)
+    return next(
+        (explain(link) for link in _list_causes(error) if isinstance(link, OSError) and link.errno in full), None
+    )
 
 
-def _chain(error: BaseException) -> list[BaseException]:
+def _list_causes(error: BaseException) -> list[BaseException]:
     found: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in found:
@@ -122,16 +126,16 @@ def _chain(error: BaseException) -> list[BaseException]:
 
 def open_hub(name: str, revision: str, subset: str | None, split: str) -> Any:
     """A split of a dataset on the hub as a stream of rows (`datasets.IterableDataset`). Raises DataError."""
-    datasets = library()
+    datasets = import_datasets()
     try:
         return datasets.load_dataset(name, subset, split=split, revision=revision, streaming=True)
     except Exception as error:
-        raise hub_error(name, error) from error
+        raise explain_hub_error(name, error) from error
 
 
 def open_folder(folder: Path, subset: str | None, split: str) -> Any:
     """The same of a folder: files that `datasets` understands, or what its `save_to_disk` wrote. Raises DataError."""
-    datasets = library()
+    datasets = import_datasets()
     below = folder / subset if subset and os.path.isdir(folder / subset) else folder
     try:
         for saved in (below / split, below):
@@ -147,10 +151,10 @@ def open_folder(folder: Path, subset: str | None, split: str) -> Any:
     except DataError:
         raise
     except Exception as error:
-        raise DataError(f"The dataset in {folder} cannot be read: {reason(error)}") from error
+        raise DataError(f"The dataset in {folder} cannot be read: {explain(error)}") from error
 
 
-def library() -> Any:
+def import_datasets() -> Any:
     """`datasets`, quiet, and no more patient with the hub than it need be."""
     import datasets
 

@@ -1,6 +1,6 @@
 """The order in which items are read: a function of (seed, epoch) alone, so that training resumes at any batch exactly.
 
-A batch here is a list of indices. `loader` turns the indices into tensors.
+A batch here is a list of indices. `build_loader` turns the indices into tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 T = TypeVar("T")
 
 
-def permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
+def draw_permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
     """A permutation of `range(items)` for each (seed, stream), the same on every platform and numpy version.
 
     Raises ValueError for a negative seed.
@@ -26,7 +26,7 @@ def permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
     return np.argsort(bits.random_raw(items), kind="stable").astype(np.int64)
 
 
-def share(batch_size: int, rank: int, world_size: int) -> int:
+def share_batch(batch_size: int, rank: int, world_size: int) -> int:
     """Items of a batch for each rank. Raises ValueError where the ranks do not fit the batch."""
     if batch_size < 1 or world_size < 1 or batch_size % world_size:
         raise ValueError(f"a batch of {batch_size} cannot be shared equally by {world_size} ranks")
@@ -68,7 +68,7 @@ class PermutedBatches(Sampler[list[int]]):
                 f"items must be positive ({items}), start_batch and seed not negative ({start_batch}, {seed})"
             )
         self.items, self.batch_size, self.seed, self.start_batch = items, batch_size, seed, start_batch
-        self.size = share(batch_size, rank, world_size)
+        self.size = share_batch(batch_size, rank, world_size)
         self.rank, self.world_size, self.with_epoch = rank, world_size, with_epoch
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -79,7 +79,7 @@ class PermutedBatches(Sampler[list[int]]):
             while len(batch) < self.size:
                 wanted, offset = divmod(first + len(batch), self.items)
                 if wanted != epoch:
-                    epoch, order = wanted, permutation(self.items, self.seed, 1, wanted)
+                    epoch, order = wanted, draw_permutation(self.items, self.seed, 1, wanted)
                     order += epoch * self.items if self.with_epoch else 0
                 batch += order[offset : offset + self.size - len(batch)].tolist()
             yield batch
@@ -100,7 +100,7 @@ class SequentialBatches(Sampler[list[int]]):
     """
 
     def __init__(self, items: int, batch_size: int, *, rank: int = 0, world_size: int = 1) -> None:
-        self.size = share(batch_size, rank, world_size)
+        self.size = share_batch(batch_size, rank, world_size)
         self.first, self.last = items * rank // world_size, items * (rank + 1) // world_size
         largest = -(-items // world_size)
         self.batches = -(-largest // self.size)
@@ -116,12 +116,12 @@ class SequentialBatches(Sampler[list[int]]):
             yield list(range(self.first + start, self.first + end))
 
 
-def _as_it_is(batch: T) -> T:
+def _pass_through(batch: T) -> T:
     """`__getitems__` has collated already."""
     return batch
 
 
-def loader(dataset: Dataset[Any], batches: Sampler[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
+def build_loader(dataset: Dataset[Any], batches: Sampler[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
     """Gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0: by this one).
 
     Without `batches` it gives what `dataset` iterates over: whole batches.
@@ -129,7 +129,7 @@ def loader(dataset: Dataset[Any], batches: Sampler[list[int]] | None, workers: i
     return DataLoader(
         dataset,
         **({"batch_size": None} if batches is None else {"batch_sampler": batches}),
-        collate_fn=_as_it_is,
+        collate_fn=_pass_through,
         num_workers=workers,
         persistent_workers=workers > 0,
         pin_memory=torch.cuda.is_available(),

@@ -12,7 +12,7 @@ AFTER, EVERY = 2.0, 15.0
 
 
 @contextlib.contextmanager
-def progress(what: str, total: int | None, unit: str = "tokens") -> Iterator[Callable[[int], None]]:
+def show_progress(what: str, total: int | None, unit: str = "tokens") -> Iterator[Callable[[int], None]]:
     """Gives a function that is told how many have been done, of `total` where that is known. Writes to stderr."""
     begin = time.monotonic()
     shown = begin + AFTER - EVERY
@@ -26,7 +26,7 @@ def progress(what: str, total: int | None, unit: str = "tokens") -> Iterator[Cal
             if bar is not None:
                 bar(done)
             elif now - begin >= AFTER and sys.stderr.isatty():
-                bar = stack.enter_context(_bar(what, total, unit))
+                bar = stack.enter_context(_show_bar(what, total, unit))
             elif now - shown >= EVERY:
                 shown = now
                 print(f"{what}: {done:,}{of} {unit}", file=sys.stderr, flush=True)
@@ -35,7 +35,7 @@ def progress(what: str, total: int | None, unit: str = "tokens") -> Iterator[Cal
 
 
 @contextlib.contextmanager
-def _bar(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
+def _show_bar(what: str, total: int | None, unit: str) -> Iterator[Callable[[int], None]]:
     from rich.console import Console
     from rich.markup import escape
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.data.order import permutation
+from ablate.data.order import draw_permutation
 
 
 def split(
@@ -19,7 +19,7 @@ def split(
     if n < 2:
         raise DataError(f"Too little data: {n} {what}. At least 2 are needed, one to train on and one to validate on.")
     held_out = min(max(1, round(n * val_fraction)), n - 1)
-    order = permutation(n, split_seed, 0)
+    order = draw_permutation(n, split_seed, 0)
     return np.sort(order[held_out:]), np.sort(order[:held_out])
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ablate.data.progress import progress
+from ablate.data.progress import show_progress
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result
 from ablate.diagnostics.measures.subject import Subject
 
@@ -40,7 +40,7 @@ def measure(
     state = folder / f".state-{key}.pt" if folder else None
     done = _resume(state, active)
     saved = time.monotonic()
-    with progress(subject.label, items * subject.per_item, subject.unit) as advance:
+    with show_progress(subject.label, items * subject.per_item, subject.unit) as advance:
         for number in range(done, -(-items // size)):
             batch = subject.load_batch(number * size, min(items, (number + 1) * size))
             for one in active:

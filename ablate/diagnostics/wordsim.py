@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
-from ablate.data.text.tokenizers import Tokenizer, tokenizer_of
+from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.training.trained import Source, find
 
 LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
@@ -185,7 +185,7 @@ def _of_model(name: str, source: Source, tables: dict[str, list[Pair]]) -> list[
     if any(weight not in source.state for weight in LAYERS.values()):
         raise AblateError(f"{name} is a {source.experiment.model.kind}: word vectors are those of a language model.")
     data: Any = source.experiment.data
-    tokenizer = tokenizer_of(data, tracking.cache_folder())
+    tokenizer = load_data_tokenizer(data, tracking.cache_folder())
     known: dict[str, int | None] = {}
 
     def tokens(word: str) -> int | None:

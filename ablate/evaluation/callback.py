@@ -7,7 +7,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate import tracking
-from ablate.data.text.tokenizers import tokenizer_of
+from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.tasks import Task
@@ -28,7 +28,7 @@ class Downstream(Callback):
         self.last = -1  # updates before the last evaluation
         with quiet():
             self.tasks = load(self.config.tasks, self.config.task_data, self.config.shots)
-        self.tokenizer = tokenizer_of(experiment.data, tracking.cache_folder())
+        self.tokenizer = load_data_tokenizer(experiment.data, tracking.cache_folder())
 
     def state_dict(self) -> dict[str, Any]:
         return {"last": self.last}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
-from ablate.data.text.tokenizers import END_OF_TEXT, Bytes, HuggingFace, SentencePiece, Tokenizer, tokenizer_of
+from ablate.data.text.tokenizers import END_OF_TEXT, Bytes, HuggingFace, SentencePiece, Tokenizer, load_data_tokenizer
 from ablate.experiment.tree import Experiment
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ PROBES = (
 
 def of(experiment: Experiment) -> Tokenizer:
     """The tokenizer that a run was trained with. Raises DataError where it is not there any more."""
-    return tokenizer_of(experiment.data, tracking.cache_folder())
+    return load_data_tokenizer(experiment.data, tracking.cache_folder())
 
 
 def end_of_text(experiment: Experiment) -> int | None:

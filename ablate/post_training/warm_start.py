@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
-from ablate.data.text.tokenizers import Tokenizer, tokenizer_of
+from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.experiment.warm_start import WarmStart
 from ablate.models.base import ALL, Model, filled, matching, tensors_of
 from ablate.post_training import lora
@@ -190,7 +190,7 @@ def _other_tokens(experiment: Experiment, source: Source) -> Iterable[Problem]:
         return
     cache = tracking.cache_folder()
     try:
-        given, own = tokenizer_of(theirs, cache), tokenizer_of(experiment.data, cache)
+        given, own = load_data_tokenizer(theirs, cache), load_data_tokenizer(experiment.data, cache)
     except AblateError:
         return
     if given.identity != own.identity and not _alike(given, own):

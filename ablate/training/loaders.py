@@ -8,7 +8,7 @@ from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from ablate.config.errors import DataError
-from ablate.data import BatchDataset, Corpus, SequentialBatches, loader
+from ablate.data import BatchDataset, Corpus, SequentialBatches, build_loader
 from ablate.experiment.tree import Experiment
 
 
@@ -42,7 +42,7 @@ class Loaders(LightningDataModule):
 
     def _in_order(self, data: BatchDataset) -> DataLoader[Any]:
         batches = SequentialBatches(len(data), self.batch_size, **self._part())
-        return loader(data, batches, self.config.num_workers)
+        return build_loader(data, batches, self.config.num_workers)
 
     def _part(self) -> dict[str, int]:
         """The part of a batch that this rank reads; ranks that share matrices read the same."""

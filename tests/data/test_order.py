@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from ablate.data.order import PermutedBatches, SequentialBatches, loader, permutation
+from ablate.data.order import PermutedBatches, SequentialBatches, build_loader, draw_permutation
 
 
 def take(count, *args, **kwargs):
@@ -15,9 +15,13 @@ def take(count, *args, **kwargs):
 
 
 def test_permutation_is_fixed_for_good():
-    assert permutation(10, 0).tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
-    assert sorted(permutation(1000, 3, 1).tolist()) == list(range(1000))
-    assert permutation(50, 0, 1).tolist() != permutation(50, 0, 2).tolist() != permutation(50, 1, 2).tolist()
+    assert draw_permutation(10, 0).tolist() == [3, 2, 1, 8, 6, 0, 7, 4, 5, 9]
+    assert sorted(draw_permutation(1000, 3, 1).tolist()) == list(range(1000))
+    assert (
+        draw_permutation(50, 0, 1).tolist()
+        != draw_permutation(50, 0, 2).tolist()
+        != draw_permutation(50, 1, 2).tolist()
+    )
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -53,7 +57,9 @@ def test_start_batch_equals_skipping(start, ranks):
 
 def test_start_batch_does_not_go_through_the_batches_before(monkeypatch):
     calls = []
-    monkeypatch.setattr("ablate.data.order.permutation", lambda *args: calls.append(args) or permutation(*args))
+    monkeypatch.setattr(
+        "ablate.data.order.draw_permutation", lambda *args: calls.append(args) or draw_permutation(*args)
+    )
     take(1, 10, 10, 0, start_batch=10**9)
     assert calls == [(10, 0, 1, 10**9)]
 
@@ -111,7 +117,7 @@ class Squares(TensorDataset):
 @pytest.mark.parametrize("workers", [0, 1])
 def test_loader_gives_what_getitems_collated(workers):
     before = torch.random.get_rng_state()
-    got = list(loader(Squares(), SequentialBatches(10, 4), workers))
+    got = list(build_loader(Squares(), SequentialBatches(10, 4), workers))
     assert [inputs.tolist() for inputs, _ in got] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
     assert torch.equal(torch.cat([targets for _, targets in got]), torch.arange(10) ** 2)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -119,7 +125,7 @@ def test_loader_gives_what_getitems_collated(workers):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_loader_without_end(workers):
-    endless = loader(Squares(), PermutedBatches(10, 4, 0), workers)
+    endless = build_loader(Squares(), PermutedBatches(10, 4, 0), workers)
     for _ in range(2):
         got = [inputs.tolist() for inputs, _ in islice(endless, 5)]
         assert got == take(5, 10, 4, 0)

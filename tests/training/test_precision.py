@@ -5,7 +5,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.config.errors import ConfigError
-from ablate.data import loader
+from ablate.data import build_loader
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
@@ -128,9 +128,11 @@ def test_nothing_waits_for_the_gpu_between_two_points_of_the_curves(store, famil
 
 
 def test_batches_for_a_gpu_are_pinned(monkeypatch):
-    assert not loader(torch.utils.data.TensorDataset(torch.zeros(4)), None).pin_memory or torch.cuda.is_available()
+    assert (
+        not build_loader(torch.utils.data.TensorDataset(torch.zeros(4)), None).pin_memory or torch.cuda.is_available()
+    )
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert loader(torch.utils.data.TensorDataset(torch.zeros(4)), None).pin_memory
+    assert build_loader(torch.utils.data.TensorDataset(torch.zeros(4)), None).pin_memory
 
 
 def test_cuda_graphs_are_for_one_gpu(cpu, tmp_path, monkeypatch):

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.data.cache import locked, replace
+from ablate.data.cache import hold_lock, write_whole
 from ablate.data.conversations.packing import Examples
-from ablate.data.conversations.sources import Objects, Row
+from ablate.data.conversations.sources import Row, RowSource
 from ablate.data.conversations.templates import Turn
-from ablate.data.files import absolute
-from ablate.data.progress import progress
-from ablate.data.text.token_cache import dtype_for
+from ablate.data.files import expand_path
+from ablate.data.progress import show_progress
+from ablate.data.text.token_cache import choose_dtype
 from ablate.data.text.tokenizers import Tokenizer
 
 LAYOUT = 1
@@ -35,23 +35,23 @@ Read = Callable[[str, dict[str, Any]], list[Turn]]
 """Where a row is and its values by column -> the parts of an example. Raises DataError."""
 
 
-def cached_examples(cache: Path, source: Objects, tokenizer: Tokenizer, read: Read, how: Sequence[Any]) -> Examples:
+def load_examples(cache: Path, source: RowSource, tokenizer: Tokenizer, read: Read, how: Sequence[Any]) -> Examples:
     """The tokens of a source, encoded only where `cache` does not hold them already. `how` is all that `read` depends
     on, for JSON. Raises DataError for rows that are not as expected, and where there is none."""
     asked = [LAYOUT, source.fingerprint, tokenizer.identity, *how]
-    path = absolute(cache) / "instructions" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.npz"
-    if (found := _open(path)) is not None:
+    path = expand_path(cache) / "instructions" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.npz"
+    if (found := _open_examples(path)) is not None:
         return found
-    with locked(path):
-        if (found := _open(path)) is None:
+    with hold_lock(path):
+        if (found := _open_examples(path)) is None:
             found = _encode(source, tokenizer, read)
             content = io.BytesIO()
             np.savez(content, **vars(found))
-            replace(path, hashlib.sha256(content.getbuffer()).digest() + content.getbuffer())
+            write_whole(path, hashlib.sha256(content.getbuffer()).digest() + content.getbuffer())
     return found
 
 
-def _open(path: Path) -> Examples | None:
+def _open_examples(path: Path) -> Examples | None:
     """What is kept at `path`; None where that is missing or damaged."""
     try:
         content = path.read_bytes()
@@ -63,16 +63,16 @@ def _open(path: Path) -> Examples | None:
         return Examples(**arrays)
 
 
-def _encode(source: Objects, tokenizer: Tokenizer, read: Read) -> Examples:
+def _encode(source: RowSource, tokenizer: Tokenizer, read: Read) -> Examples:
     tokens: list[NDArray[Any]] = []
     answers: list[NDArray[np.bool_]] = []
     lengths: list[int] = []
     sizes: list[int] = []
     end = np.array([] if tokenizer.end_of_text is None else [tokenizer.end_of_text], np.int64)
     rows = iter(source)
-    with progress(f"tokenising {source.name}", None, "examples") as advance:
+    with show_progress(f"tokenising {source.name}", None, "examples") as advance:
         while batch := list(islice(rows, BATCH)):
-            for parts in _encoded(batch, tokenizer, read):
+            for parts in _encode_batch(batch, tokenizer, read):
                 ids = [np.append(ids, end) if turn.answer else ids for turn, ids in parts]
                 tokens += ids
                 answers += [np.full(len(i), turn.answer) for (turn, _), i in zip(parts, ids, strict=True)]
@@ -81,11 +81,11 @@ def _encode(source: Objects, tokenizer: Tokenizer, read: Read) -> Examples:
             advance(len(lengths))
     if not lengths:
         raise DataError(f"There is no example in {source.name}")
-    dtype = dtype_for(tokenizer.vocab_size)
+    dtype = choose_dtype(tokenizer.vocab_size)
     return Examples(np.concatenate(tokens).astype(dtype), np.concatenate(answers), np.array(lengths), np.array(sizes))
 
 
-def _encoded(batch: list[Row], tokenizer: Tokenizer, read: Read) -> Iterator[list[tuple[Turn, NDArray[Any]]]]:
+def _encode_batch(batch: list[Row], tokenizer: Tokenizer, read: Read) -> Iterator[list[tuple[Turn, NDArray[Any]]]]:
     """The parts of each row with their ids. What is asked and what is answered are encoded apart, so that the tokens of
     the one do not depend on the other, as where an answer is generated."""
     rows = []

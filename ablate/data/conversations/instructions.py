@@ -9,15 +9,15 @@ from pydantic import Field, model_validator
 
 from ablate.config.base import Names
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, data_kinds, one_origin
-from ablate.data.cache import combined
-from ablate.data.conversations.example_cache import cached_examples
+from ablate.data.base import Corpus, DataConfig, check_one_origin, data_kinds
+from ablate.data.cache import combine_fingerprints
+from ablate.data.conversations.example_cache import load_examples
 from ablate.data.conversations.packing import AnswerRows, Examples
-from ablate.data.conversations.sources import Objects, objects
-from ablate.data.conversations.templates import TEMPLATES, Columns, Turn, turns_of
-from ablate.data.order import permutation
+from ablate.data.conversations.sources import RowSource, open_rows
+from ablate.data.conversations.templates import TEMPLATES, Columns, Turn, read_turns
+from ablate.data.order import draw_permutation
 from ablate.data.splits import split
-from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, of_a_run
+from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, refuse_bpe
 
 
 @data_kinds.register
@@ -60,13 +60,13 @@ class Instructions(DataConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Instructions:
-        one_origin(self.files, self.dataset)
+        check_one_origin(self.files, self.dataset)
         given = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
         if given and self.dataset is None:
             raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
         if self.val_split is not None and self.val_files:
             raise ValueError("both val_split and val_files are given; leave one out")
-        of_a_run(self.tokenizer, "instructions")
+        refuse_bpe(self.tokenizer, "instructions")
         return self
 
     def load(self, cache: Path) -> Corpus:
@@ -86,7 +86,7 @@ class Instructions(DataConfig):
         return Corpus(
             train=rows,
             val=held,
-            fingerprint=combined([whole.fingerprint, *([more.fingerprint] if more else [])]),
+            fingerprint=combine_fingerprints([whole.fingerprint, *([more.fingerprint] if more else [])]),
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
             bytes_per_token=held.bytes_per_token(),
@@ -100,20 +100,20 @@ class Instructions(DataConfig):
         """The tokenizer. Raises DataError where there is none."""
         return load_tokenizer(self.tokenizer)
 
-    def _examples(self, cache: Path, source: Objects, tokenizer: Tokenizer) -> Examples:
+    def _examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer) -> Examples:
         def read(where: str, row: dict[str, Any]) -> list[Turn]:
-            return turns_of(where, row, self.columns, TEMPLATES[self.template])
+            return read_turns(where, row, self.columns, TEMPLATES[self.template])
 
-        return cached_examples(cache, source, tokenizer, read, [self.columns.model_dump(), self.template])
+        return load_examples(cache, source, tokenizer, read, [self.columns.model_dump(), self.template])
 
-    def _sources(self, cache: Path) -> tuple[Objects, Objects | None]:
+    def _sources(self, cache: Path) -> tuple[RowSource, RowSource | None]:
         """What is trained on, and what is validated on where that is named."""
-        whole = objects(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
+        whole = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
         more = None
         if self.val_files:
-            more = objects(self.val_files, None, None, "", None, cache)
+            more = open_rows(self.val_files, None, None, "", None, cache)
         elif self.val_split is not None:
-            more = objects((), self.dataset, self.subset, self.val_split, self.revision, cache)
+            more = open_rows((), self.dataset, self.subset, self.val_split, self.revision, cache)
         if more and more.fingerprint == whole.fingerprint:
             raise DataError(f"What is validated on is what is trained on: {more.name}. Name something else.")
         return whole, more
@@ -132,7 +132,7 @@ class Instructions(DataConfig):
     def _rows(self, examples: Examples) -> AnswerRows:
         if self.layout == "documents":
             return AnswerRows(examples, self.seq_len, examples.lengths)
-        mixed = examples.taken(permutation(len(examples), self.split_seed, 1))
+        mixed = examples.taken(draw_permutation(len(examples), self.split_seed, 1))
         return AnswerRows(mixed, self.seq_len, mixed.packed(self.seq_len + 1))
 
 

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ablate.data.base import IGNORED, Batch, BatchDataset
-from ablate.data.text.layouts import padded
+from ablate.data.text.layouts import pad_rows
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Examples:
     def taken(self, numbers: NDArray[np.int64]) -> Examples:
         """Those of `numbers`, in that order."""
         starts = np.cumsum(self.lengths) - self.lengths
-        places = _places(starts[numbers], self.lengths[numbers])
+        places = _expand_ranges(starts[numbers], self.lengths[numbers])
         return Examples(self.tokens[places], self.answers[places], self.lengths[numbers], self.sizes[numbers])
 
     def cut(self, size: int) -> tuple[Examples, int, int]:
@@ -46,7 +46,7 @@ class Examples:
         # The first token of a row is no target, so that it does not count as one that is left.
         left = before[starts + kept] - before[np.minimum(starts + 1, starts + kept)]
         there = left > 0
-        places = _places(starts[there], kept[there])
+        places = _expand_ranges(starts[there], kept[there])
         share = (before[starts + kept] - before[starts])[there] / whole[there]
         sizes = np.rint(self.sizes[there] * share).astype(np.int64)
         shorter = int(np.sum((self.lengths > size) & there))
@@ -63,7 +63,7 @@ class Examples:
         return np.array(rows, np.int64)
 
 
-def _places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def _expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     """`starts[i] + range(lengths[i])` for all i, one after the other."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
@@ -94,7 +94,7 @@ class AnswerRows(BatchDataset):
         places = self._starts[rows, None] + np.arange(self.seq_len + 1)
         inside = torch.from_numpy(places < self._ends[rows, None])
         places = np.minimum(places, len(self.examples.tokens) - 1)
-        inputs, targets = padded(torch.from_numpy(self.examples.tokens[places].astype(np.int64)), inside)
+        inputs, targets = pad_rows(torch.from_numpy(self.examples.tokens[places].astype(np.int64)), inside)
         return inputs, targets.where(torch.from_numpy(self.examples.answers[places[:, 1:]]), IGNORED)
 
     def bytes_per_token(self) -> float:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from ablate.config.errors import DataError, did_you_mean
 from ablate.data.conversations.sources import Row
-from ablate.data.conversations.templates import Template, messages_of
-from ablate.data.text.documents import json_type
+from ablate.data.conversations.templates import Template, read_messages
+from ablate.data.text.documents import name_json_type
 
 FORMAT = (
     "A pair has chosen and rejected, each a text, a message or a chat, and the question in prompt, in conversations or "
@@ -26,24 +26,24 @@ class Pair(NamedTuple):
     rejected: str
 
 
-def pairs(rows: Iterable[Row], template: Template, name: str) -> list[Pair]:
+def read_pairs(rows: Iterable[Row], template: Template, name: str) -> list[Pair]:
     """The pairs in `rows`. Raises DataError where there are fewer than two, one to learn from and one to measure."""
-    found = [pair_of(where, row, template) for where, row in rows]
+    found = [read_pair(where, row, template) for where, row in rows]
     if len(found) < 2:
         raise DataError(f"{name} has {len(found)} preference pairs; at least 2 are needed.")
     return found
 
 
-def pair_of(where: str, row: dict[str, Any], template: Template) -> Pair:
+def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
     """The pair in a row. Raises DataError that says where, and what is missing."""
     for column in ("chosen", "rejected"):
         if column not in row:
             there = ", ".join(map(repr, row)) or "none"
             raise DataError(f"{where}: no column {column!r}. Columns: {there}. {FORMAT}.{did_you_mean(column, row)}")
-    (before, chosen), (_, rejected) = (_answer(where, row[column], column) for column in ("chosen", "rejected"))
+    (before, chosen), (_, rejected) = (_read_answer(where, row[column], column) for column in ("chosen", "rejected"))
     context = next((row[name] for name in _CONTEXTS if name in row), None)
     if context is not None:
-        asked = messages_of(where, context)
+        asked = read_messages(where, context)
     elif before:
         asked = before
     elif isinstance(row.get("prompt"), str):
@@ -53,22 +53,22 @@ def pair_of(where: str, row: dict[str, Any], template: Template) -> Pair:
         raise DataError(f"{where}: no question. Columns: {there}. {FORMAT}.{did_you_mean('prompt', row)}")
     if not asked or asked[-1][0] != "user":
         raise DataError(f"{where}: what is answered does not end with a message of the user")
-    return Pair(_text(asked, template), chosen, rejected)
+    return Pair(_format_chat(asked, template), chosen, rejected)
 
 
-def _answer(where: str, value: Any, column: str) -> tuple[list[tuple[str, str]], str]:
+def _read_answer(where: str, value: Any, column: str) -> tuple[list[tuple[str, str]], str]:
     """(the messages before an answer, the answer)."""
     if isinstance(value, str):
         return [], value
     if not isinstance(value, (dict, list)) or not value:
-        raise DataError(f"{where}: {column!r} is neither a text nor a message nor a chat but {json_type(value)}")
-    *before, (role, text) = messages_of(f"{where}, {column!r}", value if isinstance(value, list) else [value])
+        raise DataError(f"{where}: {column!r} is neither a text nor a message nor a chat but {name_json_type(value)}")
+    *before, (role, text) = read_messages(f"{where}, {column!r}", value if isinstance(value, list) else [value])
     if role != "assistant":
         raise DataError(f"{where}: {column!r} does not end with an answer of the assistant")
     return before, text
 
 
-def _text(messages: list[tuple[str, str]], template: Template) -> str:
+def _format_chat(messages: list[tuple[str, str]], template: Template) -> str:
     """A chat up to the answer to its last message."""
     text, first = "", True
     for role, said in messages:

@@ -13,14 +13,14 @@ from pydantic import Field, model_validator
 
 from ablate.config.base import Names
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, data_kinds, one_origin
-from ablate.data.conversations.example_cache import cached_examples
+from ablate.data.base import Corpus, DataConfig, check_one_origin, data_kinds
+from ablate.data.conversations.example_cache import load_examples
 from ablate.data.conversations.packing import AnswerRows, Examples
-from ablate.data.conversations.pairs import Pair, pair_of, pairs
-from ablate.data.conversations.sources import Objects, objects
+from ablate.data.conversations.pairs import Pair, read_pair, read_pairs
+from ablate.data.conversations.sources import RowSource, open_rows
 from ablate.data.conversations.templates import TEMPLATES, Turn
 from ablate.data.splits import split
-from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, of_a_run
+from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, refuse_bpe
 
 
 @dataclass(frozen=True)
@@ -90,19 +90,19 @@ class Preferences(DataConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
-        one_origin(self.files, self.dataset)
+        check_one_origin(self.files, self.dataset)
         given = [name for name in ("subset", "revision") if getattr(self, name) is not None]
         if given and self.dataset is None:
             raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
-        of_a_run(self.tokenizer, "pairs")
+        refuse_bpe(self.tokenizer, "pairs")
         return self
 
     def load(self, cache: Path) -> PairCorpus:
         tokenizer = load_tokenizer(self.tokenizer)
-        source = objects(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
-        found = pairs(source, TEMPLATES[self.template], source.name)
+        source = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
+        found = read_pairs(source, TEMPLATES[self.template], source.name)
         chosen, rejected = (self._examples(cache, source, tokenizer, answer) for answer in ("chosen", "rejected"))
-        prompts = chosen.lengths - _answered(chosen)
+        prompts = chosen.lengths - _count_answers(chosen)
         everything = Pairs(found, prompts, np.maximum(chosen.lengths, rejected.lengths))
         learnt, held = split(len(found), self.val_fraction, self.split_seed, "pairs")
         rows, held_rows = (self._rows(chosen.taken(numbers), source.name) for numbers in (learnt, held))
@@ -119,25 +119,25 @@ class Preferences(DataConfig):
             held=everything.taken(held),
         )
 
-    def _examples(self, cache: Path, source: Objects, tokenizer: Tokenizer, answer: str) -> Examples:
+    def _examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer, answer: str) -> Examples:
         def read(where: str, row: dict[str, Any]) -> list[Turn]:
-            pair = pair_of(where, row, TEMPLATES[self.template])
+            pair = read_pair(where, row, TEMPLATES[self.template])
             return [Turn(pair.prompt, False), Turn(getattr(pair, answer), True)]
 
-        return cached_examples(cache, source, tokenizer, read, ["preferences", answer, self.template])
+        return load_examples(cache, source, tokenizer, read, ["preferences", answer, self.template])
 
     def _rows(self, examples: Examples, name: str) -> AnswerRows:
         kept, _, _ = examples.cut(self.seq_len + 1)
         if not len(kept):
             raise DataError(
                 f"No prompt of {name} leaves room for an answer within seq_len={self.seq_len}: they take "
-                f"{(examples.lengths - _answered(examples)).min():,} tokens or more. Set data.seq_len higher, or "
+                f"{(examples.lengths - _count_answers(examples)).min():,} tokens or more. Set data.seq_len higher, or "
                 "data.template=plain."
             )
         return AnswerRows(kept, self.seq_len, kept.lengths)
 
 
-def _answered(examples: Examples) -> NDArray[np.int64]:
+def _count_answers(examples: Examples) -> NDArray[np.int64]:
     """The tokens of the answers of each example, with their ends of text [examples]."""
     before = np.append(0, np.cumsum(examples.answers))
     ends = np.cumsum(examples.lengths)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ablate.config.base import Config
 from ablate.config.errors import DataError, did_you_mean
-from ablate.data.text.documents import json_type
+from ablate.data.text.documents import name_json_type
 
 
 class Turn(NamedTuple):
@@ -69,23 +69,23 @@ _CHATS = ("messages", "conversations")
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 
 
-def turns_of(where: str, row: dict[str, Any], columns: Columns, template: Template) -> list[Turn]:
+def read_turns(where: str, row: dict[str, Any], columns: Columns, template: Template) -> list[Turn]:
     """The parts of an example: of a row with a chat, or with an instruction and its answer. Raises DataError that says
     where, and what is missing."""
     chat = columns.messages or next((name for name in _CHATS if name in row), None)
     if chat is not None:
-        return chat_turns(f"{where}, {chat!r}", _value(where, row, chat), template)
-    instruction, output = (_text(where, row, name) for name in (columns.instruction, columns.output))
-    given = "" if row.get(columns.input) is None else _text(where, row, columns.input)
+        return read_chat(f"{where}, {chat!r}", _get_value(where, row, chat), template)
+    instruction, output = (_get_text(where, row, name) for name in (columns.instruction, columns.output))
+    given = "" if row.get(columns.input) is None else _get_text(where, row, columns.input)
     return [Turn(template.asked(instruction, given), False), Turn(output, True)]
 
 
-def chat_turns(where: str, messages: Any, template: Template) -> list[Turn]:
+def read_chat(where: str, messages: Any, template: Template) -> list[Turn]:
     """The parts of a chat; what is asked behind the last answer is left out. Raises DataError for one without an
     answer, and for what is no chat."""
     turns: list[Turn] = []
     asked = ""
-    for number, (role, text) in enumerate(messages_of(where, messages), 1):
+    for number, (role, text) in enumerate(read_messages(where, messages), 1):
         if role == "assistant":
             if not asked:
                 raise DataError(f"{where}: message {number} is an answer to nothing")
@@ -100,29 +100,29 @@ def chat_turns(where: str, messages: Any, template: Template) -> list[Turn]:
     return turns
 
 
-def messages_of(where: str, messages: Any) -> list[tuple[str, str]]:
+def read_messages(where: str, messages: Any) -> list[tuple[str, str]]:
     """(role, text) of each message of a chat: system, user or assistant. Raises DataError."""
     if not isinstance(messages, Sequence) or isinstance(messages, str):
-        raise DataError(f"{where}: expected a list of messages, got {json_type(messages)}")
+        raise DataError(f"{where}: expected a list of messages, got {name_json_type(messages)}")
     found = []
     for number, message in enumerate(messages, 1):
         at = f"{where}: message {number}"
-        if not isinstance(message, dict) or not (keys := _keys(message)):
+        if not isinstance(message, dict) or not (keys := _find_keys(message)):
             raise DataError(f'{at}: expected {{"role": ..., "content": ...}} or {{"from": ..., "value": ...}}')
         role, text = (message[key] for key in keys)
         if role not in _ROLES:
             raise DataError(f"{at}: unknown role {role!r}. Accepted: {', '.join(_ROLES)}.")
         if not isinstance(text, str):
-            raise DataError(f"{at}: {keys[1]!r} is not a string but {json_type(text)}")
+            raise DataError(f"{at}: {keys[1]!r} is not a string but {name_json_type(text)}")
         found.append((_ROLES[role], text))
     return found
 
 
-def _keys(message: dict[str, Any]) -> tuple[str, str] | None:
+def _find_keys(message: dict[str, Any]) -> tuple[str, str] | None:
     return next((keys for keys in (("role", "content"), ("from", "value")) if set(keys) <= set(message)), None)
 
 
-def _value(where: str, row: dict[str, Any], column: str) -> Any:
+def _get_value(where: str, row: dict[str, Any], column: str) -> Any:
     if column not in row:
         there = ", ".join(map(repr, row)) or "none"
         raise DataError(
@@ -132,8 +132,8 @@ def _value(where: str, row: dict[str, Any], column: str) -> Any:
     return row[column]
 
 
-def _text(where: str, row: dict[str, Any], column: str) -> str:
-    value = _value(where, row, column)
+def _get_text(where: str, row: dict[str, Any], column: str) -> str:
+    value = _get_value(where, row, column)
     if not isinstance(value, str):
-        raise DataError(f"{where}: {column!r} is not a string but {json_type(value)}")
+        raise DataError(f"{where}: {column!r} is not a string but {name_json_type(value)}")
     return value

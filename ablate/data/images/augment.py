@@ -147,7 +147,7 @@ class Timm(Augmentation):
             re_prob=self.random_erasing,
             re_mode="pixel",
         )
-        return _keeping_no_bits(transform)
+        return _allow_no_bits(transform)
 
     def mix(self, classes: int) -> Mix | None:
         if not self.mixes:
@@ -172,7 +172,7 @@ class Timm(Augmentation):
         return targets.scatter_(1, labels[:, None], 1 - self.label_smoothing + rest)
 
 
-def _keeping_no_bits(transform: Any) -> Transform:
+def _allow_no_bits(transform: Any) -> Transform:
     """`transform` with a posterize that takes all of timm's magnitudes. At the strongest it keeps 0 bits of each pixel,
     which makes the image black; Pillow 13 refuses that."""
     from timm.data.auto_augment import RandAugment, posterize
@@ -213,7 +213,7 @@ def seed_generators(seed: int, *stream: int) -> None:
 
 
 @contextlib.contextmanager
-def generators_kept() -> Iterator[None]:
+def keep_generators() -> Iterator[None]:
     """Puts the three generators back to where they were."""
     python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablate.data.base import Batch, BatchDataset
-from ablate.data.images.augment import IMAGE, PAIR, Augmentation, generators_kept, seed_generators
+from ablate.data.images.augment import IMAGE, PAIR, Augmentation, keep_generators, seed_generators
 from ablate.data.images.pixels import Pixels, Transform
 from ablate.data.images.sources import ImageSource
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def _use_one_thread() -> Iterator[None]:
     """PyTorch computes on one thread, as in a worker process: on single images several lose more than they gain, most
     of all on busy cores."""
     threads = torch.get_num_threads()
@@ -59,7 +59,7 @@ class EncodedImages(BatchDataset):
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         images = self.blank(len(indices))
-        with _one_thread():
+        with _use_one_thread():
             for place, index in enumerate(indices):
                 images[place] = self.transform(self.source.image(int(self.rows[index])))
         return images, self.labels[torch.as_tensor(indices, dtype=torch.int64)]
@@ -91,7 +91,7 @@ class AugmentedImages(BatchDataset):
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         plain, images = self.plain, self.plain.blank(len(indices))
         positions = [divmod(int(number), len(plain)) for number in indices]
-        with generators_kept(), _one_thread():
+        with keep_generators(), _use_one_thread():
             for place, (epoch, index) in enumerate(positions):
                 image = plain.source.image(int(plain.rows[index]))
                 seed_generators(self.seed, IMAGE, epoch, index)

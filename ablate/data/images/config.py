@@ -16,13 +16,13 @@ from pydantic import Field
 from ablate.config.base import Names
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, data_kinds
-from ablate.data.files import absolute, resolve
+from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
 from ablate.data.images.batches import EncodedImages, MemoryImages
 from ablate.data.images.folders import TEST_FOLDER, find_images, find_layout
 from ablate.data.images.pixels import Pixels
-from ablate.data.images.sources import ImageSource, fingerprint, same_classes
-from ablate.data.images.tables import SUFFIXES, TableImages, split_named, splits_of, splits_of_files
+from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
+from ablate.data.images.tables import SUFFIXES, TableImages, get_split, load_files, load_splits
 from ablate.data.splits import split
 from ablate.tracking.remote_files import local
 
@@ -94,7 +94,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
         return Corpus(
             train=EncodedImages(source, train, self, self.augment),
             val=EncodedImages(val_source or source, val, self),
-            fingerprint=fingerprint(sources, key, cache, self.check),
+            fingerprint=fingerprint_images(sources, key, cache, self.check),
             classes=len(source.classes),
             shape=(3, size, size),
             bytes_per_token=None,
@@ -116,12 +116,12 @@ class ImageFolder(EncodedImagesConfig):
     """The folder, relative to the current directory."""
 
     def load(self, cache: Path) -> Corpus:
-        root = absolute(self.root)
+        root = expand_path(self.root)
         folder, val_folder = find_layout(root)
         images, val_images = find_images(folder, root), None
         if val_folder is not None:
             val_images = find_images(val_folder, root)
-            same_classes(images.classes, val_images.classes, str(folder), str(val_folder))
+            check_same_classes(images.classes, val_images.classes, str(folder), str(val_folder))
         alone = f"; {TEST_FOLDER}/ is left alone" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
         return self.corpus(images, val_images, f"images below {root}", cache, alone)
 
@@ -140,10 +140,10 @@ class ImageTableConfig(EncodedImagesConfig):
         """The corpus of two splits, or of one where `val_split` is None; `what` is what messages call the dataset."""
         columns = (self.image_column, self.label_column)
         train_what = f"{what}, split {train_split}"
-        images = TableImages(split_named(splits, train_split, what), "train", train_what, *columns)
+        images = TableImages(get_split(splits, train_split, what), "train", train_what, *columns)
         val_images = None
         if val_split is not None:
-            val_data, val_what = split_named(splits, val_split, what), f"{what}, split {val_split}"
+            val_data, val_what = get_split(splits, val_split, what), f"{what}, split {val_split}"
             val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
         others = ", ".join(name for name in splits if name not in (train_split, val_split))
         key = f"images in {images.image_column} with {images.label_column}"
@@ -170,7 +170,7 @@ class ImageDataset(ImageTableConfig):
     training split is held out. A split called test is only read if it is named here."""
 
     def load(self, cache: Path) -> Corpus:
-        splits = splits_of(self.dataset, self.subset, cache)
+        splits = load_splits(self.dataset, self.subset, cache)
         val_split = self.val_split or next((name for name in VALIDATION_SPLITS if name in splits), None)
         return self.of_splits(splits, self.train_split, val_split, f"the dataset {self.dataset}", cache)
 
@@ -188,12 +188,12 @@ class ImageFiles(ImageTableConfig):
     def load(self, cache: Path) -> Corpus:
         given = {"train": self.files, "validation": self.val_files}
         files = {
-            name: resolve(local(patterns, cache), lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES))
+            name: find_files(local(patterns, cache), lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES))
             for name, patterns in given.items()
             if patterns
         }
         val_split = "validation" if self.val_files else None
-        return self.of_splits(splits_of_files(files, cache), "train", val_split, "the table of data.files", cache)
+        return self.of_splits(load_files(files, cache), "train", val_split, "the table of data.files", cache)
 
 
 data_kinds.preset("imagenet", "image_dataset", dataset="ILSVRC/imagenet-1k", crop_pct=0.875, check=False)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.data.files import reason
+from ablate.data.files import explain
 from ablate.data.images.sources import ImageSource
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
@@ -29,7 +29,7 @@ class FolderImages(ImageSource):
             with open(self.paths[row], "rb") as file:
                 return file.read()
         except OSError as error:
-            raise DataError(reason(error)) from error
+            raise DataError(explain(error)) from error
 
     def name(self, row: int) -> str:
         return self.paths[row]
@@ -50,7 +50,7 @@ def find_layout(root: Path) -> tuple[Path, Path | None]:
         raise DataError(f"There is no folder {root}" + (", only a file" if os.path.exists(root) else ""))
     train = root / "train"
     # A class may be called "train" too, and then has images rather than folders.
-    if train.is_dir() and _folders(train):
+    if train.is_dir() and _list_folders(train):
         return train, next((root / name for name in VALIDATION_FOLDERS if (root / name).is_dir()), None)
     return root, None
 
@@ -61,7 +61,7 @@ def find_images(folder: Path, root: Path) -> FolderImages:
 
     Raises DataError for fewer than two classes and for a class without images.
     """
-    names = _folders(folder)
+    names = _list_folders(folder)
     if not names:
         raise DataError(f"{folder} has no folders. Expected one for each class: {folder}/CLASS/*.jpg")
     if len(names) == 1:
@@ -70,7 +70,7 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     labels: list[int] = []
     empty = []
     for label, name in enumerate(names):
-        found = sorted(_images(folder / name))
+        found = sorted(_walk_images(folder / name))
         empty += [] if found else [name]
         paths += map(str, found)
         labels += [label] * len(found)
@@ -79,16 +79,16 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
 
 
-def _folders(folder: Path) -> list[str]:
+def _list_folders(folder: Path) -> list[str]:
     try:
         return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     except OSError as error:
-        raise DataError(f"{folder} cannot be read: {reason(error)}") from error
+        raise DataError(f"{folder} cannot be read: {explain(error)}") from error
 
 
-def _images(folder: Path) -> Iterator[Path]:
+def _walk_images(folder: Path) -> Iterator[Path]:
     def complain(error: OSError) -> None:
-        raise DataError(f"{error.filename} cannot be read: {reason(error)}") from error
+        raise DataError(f"{error.filename} cannot be read: {explain(error)}") from error
 
     for parent, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]

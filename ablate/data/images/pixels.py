@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ablate.config.base import Config
 from ablate.config.errors import DataError
-from ablate.data.files import reason
+from ablate.data.files import explain
 
 Transform = Callable[[Image.Image], Tensor]
 """From a decoded RGB image to float32 [3, size, size]."""
@@ -63,11 +63,11 @@ class CentreSquare:
         self.std = torch.tensor(pixels.std)[:, None, None]
 
     def __call__(self, image: Image.Image) -> Tensor:
-        square = torch.from_numpy(np.array(centre_square(image, self.size, self.resampling)))
+        square = torch.from_numpy(np.array(crop_centre(image, self.size, self.resampling)))
         return square.permute(2, 0, 1).float().div_(255).sub_(self.mean).div_(self.std)
 
 
-def centre_square(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
+def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
     """The shorter side resized to `size`, and the centre cut out."""
     width, height = image.size
     side = min(width, height)
@@ -86,4 +86,4 @@ def decode(encoded: bytes) -> Image.Image:
     except UnidentifiedImageError as error:
         raise DataError("not an image") from error
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others
-        raise DataError(reason(error)) from error
+        raise DataError(explain(error)) from error

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ablate.config.errors import DataError, did_you_mean
-from ablate.data.cache import remembered
+from ablate.data.cache import remember
 from ablate.data.images.pixels import decode
-from ablate.data.progress import progress
+from ablate.data.progress import show_progress
 
 BLOCK = 4096
 """Images that wait for the pool of threads at a time."""
@@ -58,7 +58,7 @@ class ImageSource(ABC):
             raise DataError(f"The image {self.name(row)} cannot be decoded: {error}") from error
 
 
-def fingerprint(sources: Sequence[ImageSource], what: str, cache: Path, check: bool) -> str:
+def fingerprint_images(sources: Sequence[ImageSource], what: str, cache: Path, check: bool) -> str:
     """SHA-256 over the bytes and the identities of all images; if `check`, every image is decoded on the way.
 
     What was found is kept in `cache` and holds until one of the files changes; `what` names it there. A long pass says
@@ -66,19 +66,22 @@ def fingerprint(sources: Sequence[ImageSource], what: str, cache: Path, check: b
     """
     files = [file for source in sources for file in source.files()]
     if not files:
-        return _pass_over(sources, check)
+        return _hash_images(sources, check)
     key = f"{what}, checked" if check else what
-    return remembered(key, files, cache, lambda: [_pass_over(sources, check)])[0]
+    return remember(key, files, cache, lambda: [_hash_images(sources, check)])[0]
 
 
-def _pass_over(sources: Sequence[ImageSource], check: bool) -> str:
+def _hash_images(sources: Sequence[ImageSource], check: bool) -> str:
     digest = hashlib.sha256()
     broken: list[str] = []
     total, done = sum(map(len, sources)), 0
     verb = "checking" if check else "hashing"
-    with ThreadPoolExecutor(os.cpu_count()) as pool, progress(f"{verb}, once for all runs", total, "images") as advance:
-        for source, rows in _blocks(sources):
-            for row, (content, fault) in zip(rows, pool.map(partial(_look, source, check), rows), strict=True):
+    with (
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+        show_progress(f"{verb}, once for all runs", total, "images") as advance,
+    ):
+        for source, rows in _cut_blocks(sources):
+            for row, (content, fault) in zip(rows, pool.map(partial(_check_image, source, check), rows), strict=True):
                 digest.update(f"{source.identity(row)}\0{content}".encode())
                 broken += [f"  {source.name(row)}: {fault}"] if fault else []
             done += len(rows)
@@ -90,13 +93,13 @@ def _pass_over(sources: Sequence[ImageSource], check: bool) -> str:
     return digest.hexdigest()
 
 
-def _blocks(sources: Sequence[ImageSource]) -> Iterator[tuple[ImageSource, range]]:
+def _cut_blocks(sources: Sequence[ImageSource]) -> Iterator[tuple[ImageSource, range]]:
     for source in sources:
         for start in range(0, len(source), BLOCK):
             yield source, range(start, min(start + BLOCK, len(source)))
 
 
-def _look(source: ImageSource, check: bool, row: int) -> tuple[str, str | None]:
+def _check_image(source: ImageSource, check: bool, row: int) -> tuple[str, str | None]:
     """(SHA-256 of the encoded image, what is wrong with it or None)."""
     try:
         content = source.read(row)
@@ -107,19 +110,19 @@ def _look(source: ImageSource, check: bool, row: int) -> tuple[str, str | None]:
     return hashlib.sha256(content).hexdigest(), None
 
 
-def same_classes(train: Sequence[str], val: Sequence[str], where: str, val_where: str) -> None:
+def check_same_classes(train: Sequence[str], val: Sequence[str], where: str, val_where: str) -> None:
     """Raises DataError where training and validation have different classes."""
     missing, extra = sorted(set(train) - set(val)), sorted(set(val) - set(train))
     faults = []
     if missing:
-        faults.append(f"{val_where} lacks {_some(missing)}.")
+        faults.append(f"{val_where} lacks {_join_names(missing)}.")
     if extra:
         hint = did_you_mean(extra[0], missing)
-        faults.append(f"{where} lacks {_some(extra)}.{hint}")
+        faults.append(f"{where} lacks {_join_names(extra)}.{hint}")
     if faults:
         raise DataError(" ".join(["Training and validation have different classes.", *faults]))
 
 
-def _some(names: Sequence[str], most: int = 10) -> str:
+def _join_names(names: Sequence[str], most: int = 10) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ablate.config.errors import DataError, did_you_mean
 from ablate.data import hub
-from ablate.data.files import reason
-from ablate.data.images.sources import ImageSource, same_classes
+from ablate.data.files import explain
+from ablate.data.images.sources import ImageSource, check_same_classes
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -22,15 +22,15 @@ IMAGE_FIELD, LABEL_FIELD = "data.image_column", "data.label_column"
 SUFFIXES = (".parquet", ".arrow")
 
 
-def splits_of(dataset: str, subset: str | None, cache: Path) -> dict[str, Dataset]:
+def load_splits(dataset: str, subset: str | None, cache: Path) -> dict[str, Dataset]:
     """All splits of a dataset, by name. `dataset` is a folder, as `datasets` saves one or the hub holds one, or a name
     on the hub; what is downloaded or unpacked stays in the cache of `datasets`, or in `cache` for a folder.
 
     Raises DataError for one that is missing or gated, without a network, and for a full disk.
     """
-    folder = hub.folder_of(dataset)
-    revision = hub.commit(dataset, None, cache) if folder is None else None
-    datasets = hub.library()
+    folder = hub.find_folder(dataset)
+    revision = hub.pin_commit(dataset, None, cache) if folder is None else None
+    datasets = hub.import_datasets()
     try:
         if folder is None:
             found = datasets.load_dataset(dataset, subset, revision=revision)
@@ -39,11 +39,13 @@ def splits_of(dataset: str, subset: str | None, cache: Path) -> dict[str, Datase
         else:
             found = datasets.load_dataset(str(folder), subset, cache_dir=str(cache / "datasets"))
     except Exception as error:
-        raise (hub.hub_error(dataset, error) if folder is None else _unreadable(dataset, error)) from error
+        raise (
+            hub.explain_hub_error(dataset, error) if folder is None else _explain_unreadable(dataset, error)
+        ) from error
     return dict(found) if isinstance(found, Mapping) else {"train": found}
 
 
-def splits_of_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Dataset]:
+def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Dataset]:
     """The files of each split, by its name, as one table. Parquet is unpacked into `cache` once; arrow is read in
     place.
 
@@ -64,22 +66,22 @@ def splits_of_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[st
                         datasets.load_dataset("parquet", data_files=str(path), split="train", cache_dir=cached)
                     )
             except Exception as error:
-                raise _unreadable(str(path), error) from error
+                raise _explain_unreadable(str(path), error) from error
         try:
             found[split] = datasets.concatenate_datasets(parts)
         except Exception as error:
-            raise DataError(f"{paths[0]} and {len(paths) - 1} more have different columns: {reason(error)}") from error
+            raise DataError(f"{paths[0]} and {len(paths) - 1} more have different columns: {explain(error)}") from error
     return found
 
 
-def split_named(splits: Mapping[str, Dataset], name: str, what: str) -> Dataset:
+def get_split(splits: Mapping[str, Dataset], name: str, what: str) -> Dataset:
     """One split. Raises DataError that lists what there is."""
     if name not in splits:
         raise DataError(f"{what} has no split {name!r}, only {', '.join(splits)}.{did_you_mean(name, splits)}")
     return splits[name]
 
 
-def column_named(data: Dataset, name: str, what: str, field: str) -> str:
+def check_column(data: Dataset, name: str, what: str, field: str) -> str:
     """`name`, if there is a column of that name. Raises DataError that lists the columns; `field` chooses
     one."""
     if name not in data.column_names:
@@ -88,13 +90,13 @@ def column_named(data: Dataset, name: str, what: str, field: str) -> str:
     return name
 
 
-def _unreadable(name: str, error: Exception) -> DataError:
+def _explain_unreadable(name: str, error: Exception) -> DataError:
     """What to tell of an error that reading local files as tables raised."""
-    if full := hub.disk_full(error):
+    if full := hub.explain_full_disk(error):
         return DataError(
             f"There is no room to unpack {name}: {full}. Make room, or let ABLATE_STORE name another disk."
         )
-    return DataError(f"{name} cannot be read as a table: {reason(error.__cause__ or error)}")
+    return DataError(f"{name} cannot be read as a table: {explain(error.__cause__ or error)}")
 
 
 class TableImages(ImageSource):
@@ -119,9 +121,9 @@ class TableImages(ImageSource):
         import datasets
 
         self.role, self.what = role, what
-        self.image_column = _image_column(data, image_column, what)
-        self.label_column = _label_column(data, label_column, what)
-        self.labels, self.classes = _labels(data, self.label_column, what, classes)
+        self.image_column = _find_image_column(data, image_column, what)
+        self.label_column = _find_label_column(data, label_column, what)
+        self.labels, self.classes = _read_labels(data, self.label_column, what, classes)
         if isinstance(data.features[self.image_column], datasets.Image):  # the bytes, not a decoded image
             data = data.cast_column(self.image_column, datasets.Image(decode=False))
         self.data = data.select_columns([self.image_column])
@@ -138,7 +140,7 @@ class TableImages(ImageSource):
         try:
             return Path(path).read_bytes()
         except OSError as error:
-            raise DataError(f"{path}: {reason(error)}") from error
+            raise DataError(f"{path}: {explain(error)}") from error
 
     def name(self, row: int) -> str:
         return f"in row {row} of {self.what}"
@@ -150,14 +152,14 @@ class TableImages(ImageSource):
         return [Path(file["filename"]) for file in self.data.cache_files]
 
 
-def _image_column(data: Dataset, name: str | None, what: str) -> str:
+def _find_image_column(data: Dataset, name: str | None, what: str) -> str:
     """The column of images: the one that is named, the only one of that type, or the one called image."""
     import datasets
 
     images = [column for column, feature in data.features.items() if isinstance(feature, datasets.Image)]
     if name is None:
-        return images[0] if len(images) == 1 else column_named(data, "image", what, IMAGE_FIELD)
-    feature = data.features[column_named(data, name, what, IMAGE_FIELD)]
+        return images[0] if len(images) == 1 else check_column(data, "image", what, IMAGE_FIELD)
+    feature = data.features[check_column(data, name, what, IMAGE_FIELD)]
     if isinstance(feature, datasets.Image):
         return name
     kinds = ("binary", "large_binary", "string", "large_string")
@@ -169,17 +171,17 @@ def _image_column(data: Dataset, name: str | None, what: str) -> str:
     return name
 
 
-def _label_column(data: Dataset, name: str | None, what: str) -> str:
+def _find_label_column(data: Dataset, name: str | None, what: str) -> str:
     """The column of labels: the one that is named, the only one of class labels, or the one called label."""
     import datasets
 
     if name is not None:
-        return column_named(data, name, what, LABEL_FIELD)
+        return check_column(data, name, what, LABEL_FIELD)
     labels = [column for column, feature in data.features.items() if isinstance(feature, datasets.ClassLabel)]
-    return labels[0] if len(labels) == 1 else column_named(data, "label", what, LABEL_FIELD)
+    return labels[0] if len(labels) == 1 else check_column(data, "label", what, LABEL_FIELD)
 
 
-def _labels(
+def _read_labels(
     data: Dataset, column: str, what: str, known: tuple[str, ...] | None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """(index of each row's class, the names of the classes)."""
@@ -201,19 +203,19 @@ def _labels(
             text = "is not labelled" if given[outside[0]] == -1 else f"has the label {given[outside[0]]}"
             raise DataError(f"Row {outside[0]} of {what} {text}; its {len(names)} classes are 0 to {len(names) - 1}.")
         if known is not None:
-            same_classes(known, names, "training", what)
+            check_same_classes(known, names, "training", what)
             return np.array([known.index(name) for name in names])[given], known
-        return given.astype(np.int64), _two(names, what)
+        return given.astype(np.int64), _check_two_classes(names, what)
     distinct, codes = np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)
     names = tuple(map(str, distinct))
     if known is None:
-        return codes.astype(np.int64), _two(names, what)
+        return codes.astype(np.int64), _check_two_classes(names, what)
     if unknown := [name for name in names if name not in known]:
         raise DataError(f"{what} has labels that the training split lacks: {', '.join(unknown[:10])}.")
     return np.array([known.index(name) for name in names])[codes].astype(np.int64), known
 
 
-def _two(names: Sequence[str], what: str) -> tuple[str, ...]:
+def _check_two_classes(names: Sequence[str], what: str) -> tuple[str, ...]:
     if len(names) < 2:
         only = f"only the class {names[0]!r}" if names else "no classes"
         raise DataError(f"{what} has {only}. A classifier needs at least two.")

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ablate.config.errors import DataError
-from ablate.data.cache import locked, replace
-from ablate.data.files import absolute
-from ablate.data.progress import progress
+from ablate.data.cache import hold_lock, write_whole
+from ablate.data.files import expand_path
+from ablate.data.progress import show_progress
 from ablate.data.text.sources import Source
-from ablate.data.text.tokenizers import HuggingFace, used_threads
+from ablate.data.text.tokenizers import HuggingFace, prepare_threads
 
 TRAINED_ON = 100_000_000
 """UTF-8 bytes of the training text, from its start, that a tokenizer is trained on at most."""
@@ -26,21 +26,21 @@ RECIPE = 1
 """Raised whenever the same text would give another tokenizer."""
 
 
-def bpe_size(name: str) -> int | None:
+def parse_bpe_size(name: str) -> int | None:
     """N of "bpe-N", the number of tokens; None for any other name."""
     match = re.fullmatch(r"bpe-(\d+)", name)
     return int(match[1]) if match else None
 
 
-def trained_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
+def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
     """A byte-level BPE of `size` tokens, GPT-2's rules for words and its end of text, trained on `source`, which is the
     training text alone. It is trained once and kept in `cache`; the same text gives the same tokenizer.
 
     Raises DataError where the text cannot be read or has too few words for so many tokens.
     """
     asked = [RECIPE, size, TRAINED_ON, source.identity]
-    path = absolute(cache) / "tokenizers" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.json"
-    with locked(path):
+    path = expand_path(cache) / "tokenizers" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.json"
+    with hold_lock(path):
         try:
             content = json.loads(path.read_bytes())
             if hashlib.sha256(content["tokenizer"].encode()).hexdigest() == content["sha256"]:
@@ -55,7 +55,7 @@ def trained_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
                 f"Set data.tokenizer=bpe-{found.vocab_size} or less."
             )
         sha256 = hashlib.sha256(trained.encode()).hexdigest()
-        replace(path, json.dumps({"tokenizer": trained, "sha256": sha256}).encode())
+        write_whole(path, json.dumps({"tokenizer": trained, "sha256": sha256}).encode())
     return found
 
 
@@ -71,14 +71,14 @@ def _train(size: int, source: Source) -> str:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    used_threads()
-    tokenizer.train_from_iterator(_texts(source, size), trainer)
+    prepare_threads()
+    tokenizer.train_from_iterator(_read_texts(source, size), trainer)
     return str(tokenizer.to_str())
 
 
-def _texts(source: Source, size: int) -> Iterator[str]:
+def _read_texts(source: Source, size: int) -> Iterator[str]:
     read = 0
-    with progress(f"training bpe-{size} on {source.name}", TRAINED_ON, "bytes") as advance:
+    with show_progress(f"training bpe-{size} on {source.name}", TRAINED_ON, "bytes") as advance:
         for piece in source.open():
             yield piece.text
             read += piece.size

@@ -11,13 +11,13 @@ from ablate.config.errors import DataError
 from ablate.data.base import BatchDataset, TrainSet
 from ablate.data.splits import split, split_windows
 from ablate.data.text.layouts import Rows, Windows
-from ablate.data.text.sources import Part, Source
-from ablate.data.text.token_cache import Tokens, cached_tokens
+from ablate.data.text.sources import HashSplit, Source
+from ablate.data.text.token_cache import Tokens, load_tokens
 from ablate.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
-class Maker:
+class DatasetBuilder:
     """Makes datasets of one tokenizer, length and layout."""
 
     tokenizer: Tokenizer
@@ -28,10 +28,10 @@ class Maker:
 
     def tokens(self, source: Source, limit: int | None) -> Tokens:
         """The tokens of a source, at most about `limit`. Raises DataError where there are none."""
-        tokens = cached_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
+        tokens = load_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
         if tokens.count:
             return tokens
-        if isinstance(source, Part):
+        if isinstance(source, HashSplit):
             side = "held out for validation" if source.held_out else "left to train on"
             raise DataError(
                 f"Too little data: no document of {source.whole.name} is {side} (val_fraction={source.fraction}). "

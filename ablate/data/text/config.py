@@ -14,13 +14,13 @@ from pydantic import Field, model_validator
 
 from ablate.config.base import Config, Names
 from ablate.config.errors import DataError
-from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, data_kinds, one_origin
-from ablate.data.cache import combined
+from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
+from ablate.data.cache import combine_fingerprints
 from ablate.data.splits import split_windows
-from ablate.data.text.bpe import SMALLEST, bpe_size, trained_bpe
-from ablate.data.text.builder import Maker
+from ablate.data.text.bpe import SMALLEST, parse_bpe_size, train_bpe
+from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.layouts import Windows
-from ablate.data.text.sources import Files, Part, Source, origin
+from ablate.data.text.sources import FileSource, HashSplit, Source, open_source
 from ablate.data.text.stream import Stream
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -81,13 +81,13 @@ class ExtraText(Config):
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> ExtraText:
-        one_origin(self.files, self.dataset)
+        check_one_origin(self.files, self.dataset)
         return self
 
     def source(self, column: str, cache: Path) -> Source:
         """Its documents; `column` is where they are unless it has its own. Raises DataError."""
         column = self.column or column
-        return origin(self.files, self.dataset, self.subset, self.split, self.revision, column, cache)
+        return open_source(self.files, self.dataset, self.subset, self.split, self.revision, column, cache)
 
 
 @data_kinds.register
@@ -150,7 +150,7 @@ class Text(DataConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Text:
-        one_origin(self.files, self.dataset)
+        check_one_origin(self.files, self.dataset)
         if odd := [name for name in self.val_sets if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)]:
             text = "must consist of letters from A to Z, digits, hyphens and underscores"
             raise ValueError(f"the name of a validation set {text}, which {', '.join(map(repr, odd))} does not")
@@ -163,7 +163,7 @@ class Text(DataConfig):
             raise ValueError(f"train_split and val_split are both {self.val_split!r}; name another one for validation")
         if "ema" in self.val_sets:
             raise ValueError("a validation set cannot be called ema: val/ema/ is that of averaged weights")
-        if self.tokenizer.startswith("bpe-") and (bpe_size(self.tokenizer) or 0) < SMALLEST:
+        if self.tokenizer.startswith("bpe-") and (parse_bpe_size(self.tokenizer) or 0) < SMALLEST:
             raise ValueError(
                 f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, at least {SMALLEST}, as bpe-4096"
             )
@@ -173,7 +173,7 @@ class Text(DataConfig):
         whole = self._whole(cache)
         train, val = self._sides(whole, cache)
         tokenizer = self.load_tokenizer(cache, train)
-        maker = Maker(tokenizer, self.seq_len, self.layout == "documents", cache)
+        maker = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache)
         limit = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
         fingerprints = [whole.fingerprint]
         train_set: TrainSet
@@ -204,7 +204,7 @@ class Text(DataConfig):
         return Corpus(
             train=train_set,
             val=held,
-            fingerprint=combined(fingerprints),
+            fingerprint=combine_fingerprints(fingerprints),
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
             bytes_per_token=maker.bytes_per_token(val_tokens, held),
@@ -216,34 +216,34 @@ class Text(DataConfig):
 
     def _whole(self, cache: Path) -> Source:
         """What is trained on, and where nothing else is named, validated on."""
-        return origin(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
+        return open_source(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
 
     def _sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
         """What is trained on and what is validated on; None where a part of the windows or rows is held out."""
         if self.val_files:
-            val: Source = origin(self.val_files, None, None, "", None, self.column, cache)
+            val: Source = open_source(self.val_files, None, None, "", None, self.column, cache)
             self._check_apart(whole, val, "val_files")
             return whole, val
         if self.val_split is not None:
-            return whole, origin((), self.dataset, self.subset, self.val_split, self.revision, self.column, cache)
+            return whole, open_source((), self.dataset, self.subset, self.val_split, self.revision, self.column, cache)
         by_document = self.dataset is not None or self.streaming or self.train_tokens or self.val_tokens
-        if by_document or bpe_size(self.tokenizer):
-            train, val = (Part(whole, held_out, self.val_fraction, self.split_seed) for held_out in (False, True))
+        if by_document or parse_bpe_size(self.tokenizer):
+            train, val = (HashSplit(whole, held_out, self.val_fraction, self.split_seed) for held_out in (False, True))
             return train, val
         return whole, None
 
     def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
         """The tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""
-        size = bpe_size(self.tokenizer)
+        size = parse_bpe_size(self.tokenizer)
         if size is None:
             return load_tokenizer(self.tokenizer)
         if train is None:
             train, _ = self._sides(self._whole(cache), cache)
-        return trained_bpe(size, train, cache)
+        return train_bpe(size, train, cache)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:
         """Raises DataError where `val`, from the field `where`, is also trained on."""
-        if isinstance(train, Files) and isinstance(val, Files):
+        if isinstance(train, FileSource) and isinstance(val, FileSource):
             both = {os.path.realpath(path) for path in train.paths} & {os.path.realpath(path) for path in val.paths}
             if both:
                 raise DataError(f"Both in files and in {where}: {', '.join(sorted(both))}")

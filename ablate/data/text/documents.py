@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablate.config.errors import DataError, did_you_mean
-from ablate.data.files import reason
+from ablate.data.files import explain
 
 PIECE = 1 << 20
 """Bytes after which a long text file is cut, at a line end, so that a file of any size can be encoded."""
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
     """Whether the document ends here."""
 
 
-def format_of(path: Path) -> str:
+def find_format(path: Path) -> str:
     """What `READERS` calls the format of a file: its suffix, without that of a compression; "" for an unknown one."""
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     suffix = inner.suffix.lower()
@@ -44,20 +44,20 @@ def read_file(path: Path, column: str) -> Iterator[Piece]:
     Raises DataError, naming the file and the line, for what cannot be read.
     """
     try:
-        yield from READERS[format_of(path)](path, column)
+        yield from READERS[find_format(path)](path, column)
     except OSError as error:
-        raise DataError(f"{path} cannot be read: {reason(error)}") from error
+        raise DataError(f"{path} cannot be read: {explain(error)}") from error
 
 
-def _open(path: Path) -> BinaryIO:
+def _open_file(path: Path) -> BinaryIO:
     if path.suffix.lower() not in COMPRESSED:
         return path.open("rb")
     return cast(BinaryIO, io.BufferedReader(pa.input_stream(str(path), compression="detect")))
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
+def _read_lines(path: Path) -> Iterator[tuple[int, str, int]]:
     """(line number from 1, line with its end, bytes) of a UTF-8 file."""
-    with _open(path) as file:
+    with _open_file(path) as file:
         for number, line in enumerate(file, 1):
             if number == 1:
                 line = line.removeprefix(codecs.BOM_UTF8)
@@ -73,10 +73,10 @@ def _lines(path: Path) -> Iterator[tuple[int, str, int]]:
                 ) from None
 
 
-def _text(path: Path, column: str) -> Iterator[Piece]:
+def _read_text(path: Path, column: str) -> Iterator[Piece]:
     parts: list[str] = []
     size = 0
-    for _, line, length in _lines(path):
+    for _, line, length in _read_lines(path):
         if size >= PIECE:
             yield Piece("".join(parts), size, last=False)
             parts, size = [], 0
@@ -86,10 +86,10 @@ def _text(path: Path, column: str) -> Iterator[Piece]:
         yield Piece("".join(parts), size)
 
 
-def json_rows(path: Path, example: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_json_lines(path: Path, example: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where it is, object) of each line of a file of JSON lines; `example` is what a message shows as one. Raises
     DataError."""
-    for number, line, _ in _lines(path):
+    for number, line, _ in _read_lines(path):
         if not line.strip():
             continue
         where = f"{path}:{number}"
@@ -98,22 +98,22 @@ def json_rows(path: Path, example: str) -> Iterator[tuple[str, dict[str, Any]]]:
         except json.JSONDecodeError as error:
             raise DataError(f"{where}: not a line of JSON: {error.msg} at column {error.colno}") from None
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not a line of JSON that can be read: {reason(error)}") from None
+            raise DataError(f"{where}: not a line of JSON that can be read: {explain(error)}") from None
         if not isinstance(row, dict):
-            raise DataError(f"{where}: expected an object such as {example}, got {json_type(row)}")
+            raise DataError(f"{where}: expected an object such as {example}, got {name_json_type(row)}")
         yield where, row
 
 
-def _json_lines(path: Path, column: str) -> Iterator[Piece]:
-    for where, row in json_rows(path, f"{{{json.dumps(column)}: ...}}"):
+def _read_json_documents(path: Path, column: str) -> Iterator[Piece]:
+    for where, row in read_json_lines(path, f"{{{json.dumps(column)}: ...}}"):
         if column not in row:
-            raise no_column(where, column, list(row))
+            raise explain_missing_column(where, column, list(row))
         if not isinstance(row[column], str):
-            raise DataError(f"{where}: {column!r} is not a string but {json_type(row[column])}")
-        yield from row_pieces(where, row[column])
+            raise DataError(f"{where}: {column!r} is not a string but {name_json_type(row[column])}")
+        yield from yield_piece(where, row[column])
 
 
-def row_pieces(where: str, text: str) -> Iterator[Piece]:
+def yield_piece(where: str, text: str) -> Iterator[Piece]:
     """The document in a row, none where it is empty. Raises DataError for what is not Unicode."""
     try:
         size = len(text.encode())
@@ -123,35 +123,35 @@ def row_pieces(where: str, text: str) -> Iterator[Piece]:
         yield Piece(text, size)
 
 
-def json_type(value: object) -> str:
+def name_json_type(value: object) -> str:
     """What JSON calls the type of a value."""
     names = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null", str: "a string"}
     return names.get(type(value), "a number")
 
 
-def no_column(where: str, column: str, columns: list[str]) -> DataError:
+def explain_missing_column(where: str, column: str, columns: list[str]) -> DataError:
     """The error of a missing column, with those that there are."""
     there = ", ".join(map(repr, columns)) or "none"
     return DataError(f"{where}: no column {column!r}. Columns: {there}.{did_you_mean(column, columns)}")
 
 
-def _parquet(path: Path, column: str) -> Iterator[Piece]:
+def _read_parquet(path: Path, column: str) -> Iterator[Piece]:
     try:
         with pq.ParquetFile(path) as file:
             _check_column(path, column, file.schema_arrow)
-            yield from _rows(path, column, file.iter_batches(batch_size=1024, columns=[column]))
+            yield from _read_rows(path, column, file.iter_batches(batch_size=1024, columns=[column]))
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not a readable parquet file: {reason(error)}") from error
+        raise DataError(f"{path} is not a readable parquet file: {explain(error)}") from error
 
 
-def _arrow(path: Path, column: str) -> Iterator[Piece]:
-    with arrow_batches(path) as (schema, batches):
+def _read_arrow(path: Path, column: str) -> Iterator[Piece]:
+    with open_arrow(path) as (schema, batches):
         _check_column(path, column, schema)
-        yield from _rows(path, column, (batch.select([column]) for batch in batches))
+        yield from _read_rows(path, column, (batch.select([column]) for batch in batches))
 
 
 @contextlib.contextmanager
-def arrow_batches(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
+def open_arrow(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
     """The schema and the batches of an arrow file: of the stream format, which `datasets` writes, or the file format,
     which is also called Feather. Raises DataError."""
     try:
@@ -164,19 +164,19 @@ def arrow_batches(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
                 stream = pa.ipc.open_stream(source)
                 yield stream.schema, stream
     except pa.ArrowException as error:
-        raise DataError(f"{path} is not a readable arrow file: {reason(error)}") from error
+        raise DataError(f"{path} is not a readable arrow file: {explain(error)}") from error
 
 
 def _check_column(path: Path, column: str, schema: Any) -> None:
     if column not in schema.names:
-        raise no_column(str(path), column, schema.names)
+        raise explain_missing_column(str(path), column, schema.names)
     kind = schema.field(column).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(value) or pa.types.is_large_string(value)):
         raise DataError(f"{path}: the column {column!r} does not hold strings but {kind}")
 
 
-def _rows(path: Path, column: str, batches: Iterable[Any]) -> Iterator[Piece]:
+def _read_rows(path: Path, column: str, batches: Iterable[Any]) -> Iterator[Piece]:
     number = 0
     for batch in batches:
         for scalar in batch.column(0):
@@ -189,17 +189,17 @@ def _rows(path: Path, column: str, batches: Iterable[Any]) -> Iterator[Piece]:
                 raise DataError(f"{where}: byte 0x{byte:02x} of {column!r} is not UTF-8, which is expected") from None
             if text is None:
                 raise DataError(f"{where}: {column!r} is not a string but null")
-            yield from row_pieces(where, text)
+            yield from yield_piece(where, text)
 
 
 READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
-    ".txt": _text,
-    ".md": _text,
-    ".jsonl": _json_lines,
-    ".ndjson": _json_lines,
-    ".json-lines": _json_lines,
-    ".parquet": _parquet,
-    ".arrow": _arrow,
+    ".txt": _read_text,
+    ".md": _read_text,
+    ".jsonl": _read_json_documents,
+    ".ndjson": _read_json_documents,
+    ".json-lines": _read_json_documents,
+    ".parquet": _read_parquet,
+    ".arrow": _read_arrow,
 }
 """What reads a file, by its suffix."""
 

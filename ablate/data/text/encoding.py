@@ -12,7 +12,7 @@ from ablate.data.text.documents import Piece
 from ablate.data.text.tokenizers import Tokenizer
 
 
-def encoded(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> Iterator[list[tuple[Piece, Any]]]:
+def encode_pieces(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> Iterator[list[tuple[Piece, Any]]]:
     """(piece, its ids, as an array [tokens]) in batches of about so many bytes."""
     group: list[Piece] = []
     size = 0
@@ -26,7 +26,7 @@ def encoded(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> Iterat
         yield list(zip(group, tokenizer.encode([piece.text for piece in group]), strict=True))
 
 
-def beginnings(pieces: Iterator[Piece], inside: bool = False) -> Iterator[Piece]:
+def keep_first_pieces(pieces: Iterator[Piece], inside: bool = False) -> Iterator[Piece]:
     """The first piece of each document, which holds more tokens than a row; `inside`: the first one has been given."""
     for piece in pieces:
         if not inside:
@@ -34,7 +34,7 @@ def beginnings(pieces: Iterator[Piece], inside: bool = False) -> Iterator[Piece]
         inside = not piece.last
 
 
-def row_of(piece: Piece, ids: NDArray[Any], end: int | None, row: int) -> tuple[NDArray[Any], int] | None:
+def cut_row(piece: Piece, ids: NDArray[Any], end: int | None, row: int) -> tuple[NDArray[Any], int] | None:
     """At most `row` tokens of a document, its end of text among them where it is not cut, and the bytes that they stand
     for, in proportion where it is; None for a document without a token to predict."""
     kept, size = ids[:row], piece.size

@@ -42,7 +42,7 @@ class Rows(BatchDataset):
         places = first[:, None] + np.arange(self.seq_len + 1)
         inside = places < ends[rows, 0][:, None]
         tokens = torch.from_numpy(stream[np.minimum(places, len(stream) - 1)].astype(np.int64))
-        return padded(tokens, torch.from_numpy(inside))
+        return pad_rows(tokens, torch.from_numpy(inside))
 
     def bytes_per_token(self) -> float:
         """Mean UTF-8 bytes of a target."""
@@ -61,7 +61,7 @@ class Rows(BatchDataset):
         return {**self.__dict__, "_files": None}
 
 
-def padded(tokens: torch.Tensor, inside: torch.Tensor) -> Batch:
+def pad_rows(tokens: torch.Tensor, inside: torch.Tensor) -> Batch:
     """Inputs and targets, [batch, seq_len] each, of rows [batch, seq_len + 1] with tokens where `inside` is true."""
     inputs = tokens.where(inside, 0)[:, :-1].contiguous()
     targets = tokens.where(inside, IGNORED)[:, 1:].contiguous()

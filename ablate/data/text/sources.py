@@ -13,9 +13,17 @@ from typing import Any
 
 from ablate.config.errors import DataError
 from ablate.data import hub
-from ablate.data.cache import content_fingerprint
-from ablate.data.files import reason, resolve, stamps
-from ablate.data.text.documents import ACCEPTED, Piece, format_of, json_type, no_column, read_file, row_pieces
+from ablate.data.cache import fingerprint_files
+from ablate.data.files import explain, find_files, read_stamps
+from ablate.data.text.documents import (
+    ACCEPTED,
+    Piece,
+    explain_missing_column,
+    find_format,
+    name_json_type,
+    read_file,
+    yield_piece,
+)
 from ablate.tracking.remote_files import local
 
 
@@ -45,7 +53,7 @@ class Source(ABC):
 
 
 @dataclass(frozen=True)
-class Files(Source):
+class FileSource(Source):
     """Local files, one after the other; see `ablate.data.text.documents` for the formats."""
 
     paths: tuple[Path, ...]
@@ -59,13 +67,13 @@ class Files(Source):
     @property
     def identity(self) -> str:  # type: ignore[override]
         # The same bytes give other documents when they are read as another format or from another column.
-        return " ".join([self.fingerprint, *map(format_of, self.paths), self.column])
+        return " ".join([self.fingerprint, *map(find_format, self.paths), self.column])
 
     def open(self, position: Any = None) -> Reader:
         at = list(position or (0, 0))  # the number of the file, and of its pieces that have been read
 
         def pieces() -> Iterator[Piece]:
-            before = stamps(self.paths)
+            before = read_stamps(self.paths)
             first, skipped = at
             for number, path in enumerate(self.paths[first:], first):
                 at[:] = number, skipped
@@ -73,14 +81,14 @@ class Files(Source):
                     at[1] += 1
                     yield piece
                 skipped = 0
-            if stamps(self.paths) != before:
+            if read_stamps(self.paths) != before:
                 raise DataError(f"A file changed while it was read: one of {self.name}")
 
         return Reader(pieces(), lambda: list(at))
 
 
 @dataclass(frozen=True)
-class Dataset(Source):
+class DatasetSource(Source):
     """A split of a dataset on the hub or, without a commit, of one in a folder; a row is a document."""
 
     dataset: str
@@ -116,10 +124,10 @@ class Dataset(Source):
                 number += 1
                 where = f"{self.name}, row {number}"
                 if self.column not in row:
-                    raise no_column(where, self.column, list(row))
+                    raise explain_missing_column(where, self.column, list(row))
                 if not isinstance(row[self.column], str):
-                    raise DataError(f"{where}: {self.column!r} is not a string but {json_type(row[self.column])}")
-                yield from row_pieces(where, row[self.column])
+                    raise DataError(f"{where}: {self.column!r} is not a string but {name_json_type(row[self.column])}")
+                yield from yield_piece(where, row[self.column])
 
         return Reader(pieces(), lambda: {"row": number, "state": rows.state_dict()} if rows is not None else position)
 
@@ -138,12 +146,12 @@ class Dataset(Source):
             yield from rows
         except Exception as error:  # of the network, the format and the library
             if self.commit is not None:
-                raise hub.hub_error(self.dataset, error) from error
-            raise DataError(f"{self.name} cannot be read: {reason(error)}") from error
+                raise hub.explain_hub_error(self.dataset, error) from error
+            raise DataError(f"{self.name} cannot be read: {explain(error)}") from error
 
 
 @dataclass(frozen=True)
-class Part(Source):
+class HashSplit(Source):
     """One side of a source that comes without a validation set.
 
     The SHA-256 of its text puts a document on its side, so that the validation set is the same however much is trained
@@ -187,35 +195,35 @@ class Part(Source):
         return (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
 
 
-def files_source(paths: Sequence[Path], column: str, cache: Path) -> Files:
+def open_files(paths: Sequence[Path], column: str, cache: Path) -> FileSource:
     """Local files as a source. Raises DataError for one that cannot be read."""
-    return Files(tuple(paths), column, content_fingerprint(paths, cache))
+    return FileSource(tuple(paths), column, fingerprint_files(paths, cache))
 
 
-def dataset_source(
+def open_dataset(
     name: str, subset: str | None, split: str, revision: str | None, column: str, cache: Path
-) -> Dataset:
+) -> DatasetSource:
     """A split of a dataset on the hub, or in a folder, as a source.
 
     Raises DataError where there is no such dataset, or the hub does not say at which commit it stands.
     """
-    folder = hub.folder_of(name)
+    folder = hub.find_folder(name)
     if folder is None:
-        commit = hub.commit(name, revision, cache)
+        commit = hub.pin_commit(name, revision, cache)
         parts: list[Any] = [name, commit, subset, split]
-        return Dataset(name, commit, subset, split, column, _digest(parts))
-    files = hub.folder_files(folder)
+        return DatasetSource(name, commit, subset, split, column, _hash_json(parts))
+    files = hub.list_files(folder)
     if not files:
         raise DataError(f"The folder {folder} has no files.")
-    parts = [content_fingerprint(files, cache), [str(file.relative_to(folder)) for file in files], subset, split]
-    return Dataset(str(folder), None, subset, split, column, _digest(parts))
+    parts = [fingerprint_files(files, cache), [str(file.relative_to(folder)) for file in files], subset, split]
+    return DatasetSource(str(folder), None, subset, split, column, _hash_json(parts))
 
 
-def _digest(parts: list[Any]) -> str:
+def _hash_json(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def origin(
+def open_source(
     files: Sequence[str],
     dataset: str | None,
     subset: str | None,
@@ -226,5 +234,5 @@ def origin(
 ) -> Source:
     """The documents of `files` or, where a dataset is named, of its split. Raises DataError where they are missing."""
     if dataset is not None:
-        return dataset_source(dataset, subset, split, revision, column, cache)
-    return files_source(resolve(local(files, cache), format_of, ACCEPTED), column, cache)
+        return open_dataset(dataset, subset, split, revision, column, cache)
+    return open_files(find_files(local(files, cache), find_format, ACCEPTED), column, cache)

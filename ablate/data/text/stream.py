@@ -19,10 +19,10 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ablate.config.errors import DataError
 from ablate.data.base import Batch
-from ablate.data.files import absolute
-from ablate.data.order import loader, share
-from ablate.data.text.encoding import beginnings, encoded, row_of
-from ablate.data.text.layouts import padded
+from ablate.data.files import expand_path
+from ablate.data.order import build_loader, share_batch
+from ablate.data.text.encoding import cut_row, encode_pieces, keep_first_pieces
+from ablate.data.text.layouts import pad_rows
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import Tokenizer
 
@@ -75,7 +75,7 @@ class Stream:
         self.documents, self.limit = documents, limit
         asked = [source.identity, tokenizer.identity, seq_len, documents, limit, version("datasets")]
         key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-        self._notes = absolute(cache) / "streams" / f"{key}.jsonl"
+        self._notes = expand_path(cache) / "streams" / f"{key}.jsonl"
 
     def batches(
         self,
@@ -88,8 +88,8 @@ class Stream:
         workers: int = 0,
     ) -> DataLoader[Any]:
         """See `TrainSet`; the seed has no part in it."""
-        size = share(batch_size, rank, world_size)
-        return loader(_Batches(self, batch_size, start_batch, rank * size, size), None, min(workers, 1))
+        size = share_batch(batch_size, rank, world_size)
+        return build_loader(_Batches(self, batch_size, start_batch, rank * size, size), None, min(workers, 1))
 
     def rows(self, first: int = 0, remember: bool = False) -> Iterator[NDArray[Any]]:
         """The rows from number `first` on, without end; [seq_len + 1] each, or fewer tokens where it is a document.
@@ -117,19 +117,19 @@ class Stream:
         tokens = torch.zeros(inside.shape, dtype=torch.int64)
         if rows:
             tokens[inside] = torch.from_numpy(np.concatenate(rows).astype(np.int64))
-        return padded(tokens, inside)
+        return pad_rows(tokens, inside)
 
     def _epoch(self, place: _Place, places: list[_Place] | None) -> Iterator[NDArray[Any]]:
         """The rows behind `place`; what is left behind the last window is dropped. New places are added to `places`."""
         reader = self.source.open(place.position)
-        pieces = beginnings(reader, place.inside) if self.documents else reader
+        pieces = keep_first_pieces(reader, place.inside) if self.documents else reader
         size, end = self.seq_len + 1, self.tokenizer.end_of_text
         rest = np.array(place.rest, np.uint32)
         row, count, remembered = place.row, place.tokens, place.row
-        for batch in encoded(pieces, self.tokenizer, BATCH):
+        for batch in encode_pieces(pieces, self.tokenizer, BATCH):
             for piece, ids in batch:
                 if self.documents:
-                    kept = row_of(piece, ids, end, size)
+                    kept = cut_row(piece, ids, end, size)
                     found = [] if kept is None else [kept[0]]
                 else:
                     tail = [end] if piece.last and end is not None else []

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.data.cache import locked, replace
-from ablate.data.files import absolute, file_sha256
+from ablate.data.cache import hold_lock, write_whole
+from ablate.data.files import expand_path, hash_file
 from ablate.data.text.sources import Source
 from ablate.data.text.token_writer import Counts, tokenize
 from ablate.data.text.tokenizers import Tokenizer
@@ -34,7 +34,7 @@ class Tokens:
 
     def ends(self) -> NDArray[np.int64]:
         """What `ends_path` holds, memory-mapped."""
-        return _mapped(self.ends_path, self.count)
+        return _map_array(self.ends_path, self.count)
 
     def bytes_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """UTF-8 bytes in front of the tokens at `positions`, linear within a document; an end of text counts as one."""
@@ -42,12 +42,12 @@ class Tokens:
         return np.interp(positions, np.append(0, ends[:, 0]), np.append(0, ends[:, 1]))
 
 
-def dtype_for(vocab_size: int) -> np.dtype[Any]:
+def choose_dtype(vocab_size: int) -> np.dtype[Any]:
     """The narrowest unsigned integer that holds every id, in little-endian order."""
     return np.dtype("u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
-def cached_tokens(
+def load_tokens(
     cache: Path, source: Source, tokenizer: Tokenizer, row: int | None = None, limit: int | None = None
 ) -> Tokens:
     """The tokens of a source, read only where `cache` does not hold them already.
@@ -61,32 +61,32 @@ def cached_tokens(
     """
     asked = [LAYOUT, source.identity, tokenizer.identity, row, limit]
     key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-    path = absolute(cache) / "tokens" / f"{key}.npy"
-    dtype = dtype_for(tokenizer.vocab_size)
-    tokens = _open(path, dtype)
+    path = expand_path(cache) / "tokens" / f"{key}.npy"
+    dtype = choose_dtype(tokenizer.vocab_size)
+    tokens = _open_tokens(path, dtype)
     if tokens is not None:
         return tokens
-    with locked(path):
-        tokens = _open(path, dtype, thorough=True)
+    with hold_lock(path):
+        tokens = _open_tokens(path, dtype, thorough=True)
         if tokens is None:
-            _build(path, tokenize(path, dtype, source, tokenizer, row, limit))
-            tokens = _open(path, dtype)
+            _write_note(path, tokenize(path, dtype, source, tokenizer, row, limit))
+            tokens = _open_tokens(path, dtype)
     if tokens is None:
         raise RuntimeError(f"{path} does not hold what has just been written to it")
     return tokens
 
 
-def _build(path: Path, counts: Counts) -> None:
+def _write_note(path: Path, counts: Counts) -> None:
     """Writes the note of what has just been tokenised, without which nobody uses it."""
     files = {
-        file.suffix: {"sha256": file_sha256(file), "mtime_ns": file.stat().st_mtime_ns}
+        file.suffix: {"sha256": hash_file(file), "mtime_ns": file.stat().st_mtime_ns}
         for file in (path, path.with_suffix(".ends"))
     }
     facts = {"count": counts.tokens, "documents": counts.documents, "ends": counts.ends, "files": files}
-    replace(path.with_suffix(".json"), json.dumps(facts).encode())
+    write_whole(path.with_suffix(".json"), json.dumps(facts).encode())
 
 
-def _open(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> Tokens | None:
+def _open_tokens(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> Tokens | None:
     """The tokens at `path`, or None for missing or damaged files.
 
     The content is compared only where a file was touched since it was last compared, and then only if `thorough`.
@@ -95,22 +95,22 @@ def _open(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> Tokens | 
     try:
         facts = json.loads(note.read_bytes())
         tokens = Tokens(path, int(facts["count"]), int(facts["documents"]), path.with_suffix(".ends"))
-        stream, ends = _mapped(path, tokens.count), tokens.ends()
+        stream, ends = _map_array(path, tokens.count), tokens.ends()
         if (stream.shape, stream.dtype, ends.shape) != ((tokens.count,), dtype, (facts["ends"], 2)):
             return None
         touched = False
         for file in (path, tokens.ends_path):
             known = facts["files"][file.suffix]
             if (mtime := file.stat().st_mtime_ns) != known["mtime_ns"]:
-                if not thorough or file_sha256(file) != known["sha256"]:
+                if not thorough or hash_file(file) != known["sha256"]:
                     return None
                 known["mtime_ns"], touched = mtime, True
         if touched:
-            replace(note, json.dumps(facts).encode())
+            write_whole(note, json.dumps(facts).encode())
     except (OSError, ValueError, TypeError, KeyError, IndexError, EOFError):
         return None
     return tokens
 
 
-def _mapped(path: Path, count: int) -> NDArray[Any]:
+def _map_array(path: Path, count: int) -> NDArray[Any]:
     return np.asarray(np.load(path, mmap_mode="r" if count else None))  # an empty file cannot be mapped

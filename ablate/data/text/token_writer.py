@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.data.cache import replace
-from ablate.data.progress import progress
+from ablate.data.cache import write_whole
+from ablate.data.progress import show_progress
 from ablate.data.text.documents import Piece
-from ablate.data.text.encoding import beginnings, encoded, row_of
+from ablate.data.text.encoding import cut_row, encode_pieces, keep_first_pieces
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import Tokenizer
 
@@ -52,16 +52,18 @@ def tokenize(
     """
     parts = path.with_suffix(".npy.part"), path.with_suffix(".ends.part")
     journal = path.with_suffix(".journal")
-    counts, position = _recall(journal, parts, dtype)
+    counts, position = _read_journal(journal, parts, dtype)
     try:
         with contextlib.ExitStack() as stack:
             tokens, ends = (stack.enter_context(part.open("r+b" if counts.ends else "wb")) for part in parts)
             writer = _Writer(tokens, ends, dtype, counts, tokenizer.end_of_text, row)
             earlier = f", going on at {counts.tokens:,}" if counts.tokens else ""
-            advance = stack.enter_context(progress(f"tokenising {source.name}{earlier}", limit))
+            advance = stack.enter_context(show_progress(f"tokenising {source.name}{earlier}", limit))
             reader = source.open(position)
             committed = time.monotonic()
-            for batch in encoded(reader if row is None else beginnings(reader, counts.inside), tokenizer, BATCH):
+            for batch in encode_pieces(
+                reader if row is None else keep_first_pieces(reader, counts.inside), tokenizer, BATCH
+            ):
                 for piece, ids in batch:
                     writer.write(piece, ids)
                     if limit is not None and counts.tokens >= limit:
@@ -72,7 +74,7 @@ def tokenize(
                 if counts.ends and time.monotonic() - committed >= COMMIT_SECONDS:
                     writer.sync()
                     note = {"counts": asdict(counts), "position": reader.position()}
-                    replace(journal, json.dumps(note).encode())
+                    write_whole(journal, json.dumps(note).encode())
                     committed = time.monotonic()
             writer.sync()
     except BaseException:
@@ -88,12 +90,12 @@ def tokenize(
     return counts
 
 
-def _recall(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any]) -> tuple[Counts, Any]:
+def _read_journal(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any]) -> tuple[Counts, Any]:
     """How far an earlier process came, and from which position of the source to go on."""
     try:
         note = json.loads(journal.read_bytes())
         counts = Counts(**note["counts"])
-        whole = (_at(dtype, counts.tokens), _at(np.dtype("<i8"), 2 * counts.ends))
+        whole = (_find_offset(dtype, counts.tokens), _find_offset(np.dtype("<i8"), 2 * counts.ends))
         if all(part.stat().st_size >= size for part, size in zip(parts, whole, strict=True)):
             return counts, note["position"]
     except (OSError, ValueError, TypeError, KeyError):
@@ -102,7 +104,7 @@ def _recall(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any]) -> tu
     return Counts(), None
 
 
-def _at(dtype: np.dtype[Any], number: int) -> int:
+def _find_offset(dtype: np.dtype[Any], number: int) -> int:
     """Where in a .npy file the item of that number begins."""
     return HEADER + number * dtype.itemsize
 
@@ -125,8 +127,8 @@ class _Writer:
     ) -> None:
         self.tokens, self.ends, self.dtype, self.counts, self.row = tokens, ends, dtype, counts, row
         self.end = end_of_text
-        tokens.truncate(_at(dtype, counts.tokens))
-        ends.truncate(_at(np.dtype("<i8"), 2 * counts.ends))
+        tokens.truncate(_find_offset(dtype, counts.tokens))
+        ends.truncate(_find_offset(np.dtype("<i8"), 2 * counts.ends))
         self._headers()
         tokens.seek(0, os.SEEK_END)
         ends.seek(0, os.SEEK_END)
@@ -134,7 +136,7 @@ class _Writer:
     def write(self, piece: Piece, ids: NDArray[Any]) -> None:
         if self.row is None:
             self._stream(piece, ids)
-        elif kept := row_of(piece, ids, self.end, self.row):
+        elif kept := cut_row(piece, ids, self.end, self.row):
             self._add(*kept)
             self.counts.documents += 1
         self.counts.inside = not piece.last

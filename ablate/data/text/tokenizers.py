@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 
 from ablate.config.errors import DataError
-from ablate.data.cache import locked, replace
-from ablate.data.files import absolute, reason, suggestion
+from ablate.data.cache import hold_lock, write_whole
+from ablate.data.files import expand_path, explain, suggest_name
 
 ACCEPTED = (
     'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '
@@ -72,7 +72,7 @@ class Bytes:
 _computed = False
 
 
-def used_threads() -> None:
+def prepare_threads() -> None:
     """To be called before `tokenizers` computes: its threads do not survive a fork, and a child would wait for them for
     ever."""
     global _computed
@@ -94,7 +94,7 @@ class HuggingFace:
     """
 
     def __init__(self, tokenizer_json: str) -> None:
-        tokenizer = _library("tokenizers").Tokenizer.from_str(_without_sentinels(tokenizer_json))
+        tokenizer = _import_library("tokenizers").Tokenizer.from_str(_drop_sentinels(tokenizer_json))
         # Some files carry the limits of the model that they were made for.
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -102,7 +102,7 @@ class HuggingFace:
         self._tokenizer = tokenizer
         self.vocab_size = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
         self.identity = "tokenizer.json " + hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
-        self.end_of_text: int | None = _end_of_text(tokenizer.get_vocab(with_added_tokens=True))
+        self.end_of_text: int | None = _find_end_of_text(tokenizer.get_vocab(with_added_tokens=True))
 
     @property
     def json(self) -> str:
@@ -110,7 +110,7 @@ class HuggingFace:
         return str(self._tokenizer.to_str())
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
-        used_threads()
+        prepare_threads()
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(encoding.ids, np.uint32) for encoding in encodings]
 
@@ -118,16 +118,16 @@ class HuggingFace:
         return {**self.__dict__, "_tokenizer": self._tokenizer.to_str()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        tokenizer = _library("tokenizers").Tokenizer.from_str(state["_tokenizer"])
+        tokenizer = _import_library("tokenizers").Tokenizer.from_str(state["_tokenizer"])
         tokenizer.encode_special_tokens = True  # which is not in the file
         self.__dict__.update({**state, "_tokenizer": tokenizer})
 
 
-def _end_of_text(vocabulary: dict[str, int]) -> int | None:
+def _find_end_of_text(vocabulary: dict[str, int]) -> int | None:
     return next((vocabulary[token] for token in END_OF_TEXT if token in vocabulary), None)
 
 
-def _without_sentinels(tokenizer_json: str) -> str:
+def _drop_sentinels(tokenizer_json: str) -> str:
     """A tokenizer.json without the special tokens at the end of its vocabulary that no text contains."""
     content = json.loads(tokenizer_json)
     model, added = content["model"], content.get("added_tokens", [])
@@ -135,7 +135,7 @@ def _without_sentinels(tokenizer_json: str) -> str:
     unigram = isinstance(vocabulary, list)  # pairs of a piece and its score; a mapping in all other models
     ids = {piece: number for number, (piece, _) in enumerate(vocabulary)} if unigram else dict(vocabulary)
     ids |= {token["content"]: token["id"] for token in added}
-    special = {token["id"] for token in added if token["special"]} - {_end_of_text(ids)}
+    special = {token["id"] for token in added if token["special"]} - {_find_end_of_text(ids)}
     size = max(ids.values(), default=-1) + 1
     while size - 1 in special:
         size -= 1
@@ -172,23 +172,23 @@ def load_tokenizer(name: str) -> Tokenizer:
     """
     if name == "bytes":
         return Bytes()
-    path = absolute(name)
+    path = expand_path(name)
     if os.path.isfile(path / "tokenizer.json"):
         path /= "tokenizer.json"
     if os.path.isfile(path):
         if path.suffix == ".json":
-            return _from_json(path)
+            return _load_json(path)
         if ".model" in path.suffixes:
-            return _from_model(path)
+            return _load_model(path)
         raise DataError(f"{path} is no tokenizer that can be read. {ACCEPTED}")
     if os.path.isdir(path):
         raise DataError(f"The folder {path} has no tokenizer.json. {ACCEPTED}")
     if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
-        raise DataError(f"There is no tokenizer {path}.{suggestion(path)} {ACCEPTED}")
-    return _from_hub(name)
+        raise DataError(f"There is no tokenizer {path}.{suggest_name(path)} {ACCEPTED}")
+    return _load_from_hub(name)
 
 
-def tokenizer_of(data: Any, cache: Path) -> Tokenizer:
+def load_data_tokenizer(data: Any, cache: Path) -> Tokenizer:
     """The tokenizer of a corpus, from its configuration: bytes where that has none. Raises DataError."""
     if hasattr(data, "load_tokenizer"):
         found: Tokenizer = data.load_tokenizer(cache)
@@ -196,16 +196,16 @@ def tokenizer_of(data: Any, cache: Path) -> Tokenizer:
     return load_tokenizer(getattr(data, "tokenizer", "bytes"))
 
 
-def kept(text: str, cache: Path) -> Path:
+def keep_tokenizer(text: str, cache: Path) -> Path:
     """The file in `cache` of the tokenizer.json with this `text`, which has no place of its own."""
     content = text.encode()
     file = cache / "tokenizers" / f"{hashlib.sha256(content).hexdigest()}.json"
-    with locked(file):
-        replace(file, content)
+    with hold_lock(file):
+        write_whole(file, content)
     return file
 
 
-def of_a_run(name: str, what: str) -> None:
+def refuse_bpe(name: str, what: str) -> None:
     """Raises ValueError for a tokenizer that would be trained on `what`, where a model comes with its own."""
     if name.startswith("bpe-"):
         raise ValueError(
@@ -214,25 +214,25 @@ def of_a_run(name: str, what: str) -> None:
         )
 
 
-def _from_json(path: Path) -> Tokenizer:
-    _library("tokenizers")
+def _load_json(path: Path) -> Tokenizer:
+    _import_library("tokenizers")
     try:
         # Read here and not by the library, whose errors do not tell a missing permission from a damaged file.
         return HuggingFace(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises plain Exception
-        raise DataError(f"The tokenizer {path} cannot be read: {reason(error)}") from error
+        raise DataError(f"The tokenizer {path} cannot be read: {explain(error)}") from error
 
 
-def _from_model(path: Path) -> Tokenizer:
-    library = _library("sentencepiece")
+def _load_model(path: Path) -> Tokenizer:
+    library = _import_library("sentencepiece")
     try:
         return SentencePiece(library.SentencePieceProcessor(model_proto=path.read_bytes()))
     except (OSError, RuntimeError, ValueError) as error:
-        raise DataError(f"The SentencePiece model {path} cannot be read: {reason(error)}") from error
+        raise DataError(f"The SentencePiece model {path} cannot be read: {explain(error)}") from error
 
 
-def _from_hub(name: str) -> Tokenizer:
-    _library("tokenizers")
+def _load_from_hub(name: str) -> Tokenizer:
+    _import_library("tokenizers")
     from huggingface_hub import HfApi, hf_hub_download
     from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError
 
@@ -250,12 +250,12 @@ def _from_hub(name: str) -> Tokenizer:
     except Exception as error:  # whatever the network, the hub and the library raise
         raise DataError(
             f"There is no local file {name!r}, and the Hugging Face hub could not be reached or has no "
-            f"tokenizer.json of that name ({reason(error)}). The path of a local tokenizer.json would do. {ACCEPTED}"
+            f"tokenizer.json of that name ({explain(error)}). The path of a local tokenizer.json would do. {ACCEPTED}"
         ) from error
-    return _from_json(Path(file))
+    return _load_json(Path(file))
 
 
-def _library(name: str) -> Any:
+def _import_library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:

@@ -8,7 +8,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import DataError
-from ablate.data.text.tokenizers import tokenizer_of
+from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening, identify_files
@@ -44,7 +44,9 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
         device=opening.device,
         identity=f"{initial} {files} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
-    own = partial(tokenizer_of, source.experiment.data, tracking.cache_folder()) if task.unit == "tokens" else None
+    own = (
+        partial(load_data_tokenizer, source.experiment.data, tracking.cache_folder()) if task.unit == "tokens" else None
+    )
     has_targets = corpus.classes == classes or task.unit == "tokens"
     return Opened(subject, corpus.description, None if initial else source.run_id, has_targets, own)
 

@@ -14,7 +14,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.config.extras import library
 from ablate.data import Corpus
-from ablate.data.text.tokenizers import kept, tokenizer_of
+from ablate.data.text.tokenizers import keep_tokenizer, load_data_tokenizer
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening, identify_files
@@ -68,7 +68,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
         device=opening.device,
         identity=f"{identify_files(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
-    own = partial(tokenizer_of, experiment.data, tracking.cache_folder())
+    own = partial(load_data_tokenizer, experiment.data, tracking.cache_folder())
     return Opened(subject, corpus.description, tokenizer=None if masked else own)
 
 
@@ -110,7 +110,7 @@ def _find_tokenizer(name: str) -> str | None:
         return None
     with _translate_errors(name):  # an older form, which transformers turns into a tokenizer.json
         text = _import_transformers().AutoTokenizer.from_pretrained(name).backend_tokenizer.to_str()
-    return str(kept(text, tracking.cache_folder()))
+    return str(keep_tokenizer(text, tracking.cache_folder()))
 
 
 def _check_data(

@@ -11,7 +11,7 @@ import torch
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.extras import library
-from ablate.data.files import file_sha256
+from ablate.data.files import hash_file
 from ablate.post_training.alignment import measures
 from ablate.training.trained import ALIGNED
 
@@ -31,7 +31,7 @@ def reward_folder(given: str) -> Path:
 def sha256_of(given: str) -> str:
     """Of the weights of the reward model `given`, as they are stored. Raises AblateError where there is none."""
     files = sorted(reward_folder(given).glob("*.safetensors"))
-    return hashlib.sha256("".join(map(file_sha256, files)).encode()).hexdigest()
+    return hashlib.sha256("".join(map(hash_file, files)).encode()).hexdigest()
 
 
 def pinned_sha256(given: str, expected: str | None) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import IGNORED, Preferences
-from ablate.data.conversations.pairs import Pair, pairs
-from ablate.data.conversations.sources import objects
+from ablate.data.conversations.pairs import Pair, read_pairs
+from ablate.data.conversations.sources import open_rows
 from ablate.data.conversations.templates import TEMPLATES
 
 
@@ -34,8 +34,8 @@ FORMATS = {
 def load(tmp_path):
     def build(*rows):
         (tmp_path / "pairs.json").write_text(json.dumps(rows))
-        source = objects([str(tmp_path / "pairs.json")], None, None, "", None, tmp_path)
-        return pairs(source, TEMPLATES["plain"], source.name)
+        source = open_rows([str(tmp_path / "pairs.json")], None, None, "", None, tmp_path)
+        return read_pairs(source, TEMPLATES["plain"], source.name)
 
     return build
 

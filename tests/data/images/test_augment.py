@@ -9,7 +9,7 @@ from PIL import Image
 from timm.data import create_transform
 
 from ablate.config.errors import ConfigError
-from ablate.data import ImageFolder, PermutedBatches, loader
+from ablate.data import ImageFolder, PermutedBatches, build_loader
 from ablate.data.images.augment import Timm, augmentations
 from ablate.data.images.pixels import Pixels
 from ablate.experiment.tree import Experiment
@@ -115,7 +115,7 @@ def test_ranks_and_accumulation_and_workers_give_the_same_mixed_images(plain, wo
 
 def take(data, size, count, workers=0, rank=0, ranks=1):
     batches = PermutedBatches(len(data), size, 4, rank=rank, world_size=ranks, with_epoch=True)
-    found = iter(loader(data, batches, workers))
+    found = iter(build_loader(data, batches, workers))
     return [next(found) for _ in range(count)]
 
 

@@ -180,8 +180,8 @@ def test_images_are_checked_once(root, cache, monkeypatch):
     config = ImageFolder(root=str(root), image_size=2)
     before = config.load(cache).fingerprint
     calls = []
-    look = sources._look
-    monkeypatch.setattr(sources, "_look", lambda *given: calls.append(given) or look(*given))
+    look = sources._check_image
+    monkeypatch.setattr(sources, "_check_image", lambda *given: calls.append(given) or look(*given))
     assert config.load(cache).fingerprint == before
     assert not calls
     os.utime(root / "red/0.png", ns=(1, 1))

@@ -231,7 +231,7 @@ def hub(monkeypatch):
             return what
 
         monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-        monkeypatch.setattr("ablate.data.hub.commit", lambda *_: "1")
+        monkeypatch.setattr("ablate.data.hub.pin_commit", lambda *_: "1")
 
     return answer
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from ablate.config.errors import DataError
 from ablate.data import Text
 from ablate.data.text import bpe as bpe_module
-from ablate.data.text.bpe import bpe_size, trained_bpe
-from ablate.data.text.sources import files_source
+from ablate.data.text.bpe import parse_bpe_size, train_bpe
+from ablate.data.text.sources import open_files
 
 WORDS = ["cat", "mouse", "elephant", "Grüße", "from", "here", "to", "there"]
 
@@ -19,15 +19,15 @@ WORDS = ["cat", "mouse", "elephant", "Grüße", "from", "here", "to", "there"]
 def source(tmp_path):
     texts = [" ".join(WORDS[(number * step) % 8] for step in range(1, 12)) for number in range(200)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    return files_source([tmp_path / "a.jsonl"], "text", tmp_path)
+    return open_files([tmp_path / "a.jsonl"], "text", tmp_path)
 
 
 def in_another_process(source, cache, results):
-    results.put(trained_bpe(280, source, cache).identity)
+    results.put(train_bpe(280, source, cache).identity)
 
 
 def test_of_so_many_tokens_reversible_and_the_same_everywhere(source, tmp_path):
-    trained = trained_bpe(280, source, tmp_path / "one")
+    trained = train_bpe(280, source, tmp_path / "one")
     assert (trained.vocab_size, trained.end_of_text) == (280, 0)
     text = "a mouse\n\tGrüße <|endoftext|> 日本"
     (ids,) = trained.encode([text])
@@ -43,20 +43,20 @@ def test_of_so_many_tokens_reversible_and_the_same_everywhere(source, tmp_path):
 
 
 def test_trained_once_and_again_where_it_is_damaged(source, tmp_path, monkeypatch):
-    first = trained_bpe(270, source, tmp_path)
+    first = train_bpe(270, source, tmp_path)
     (file,) = (tmp_path / "tokenizers").glob("*.json")
     train = bpe_module._train
     monkeypatch.setattr(bpe_module, "_train", None)
-    assert trained_bpe(270, source, tmp_path).identity == first.identity
+    assert train_bpe(270, source, tmp_path).identity == first.identity
     monkeypatch.setattr(bpe_module, "_train", train)
     file.write_text(file.read_text().replace("vocab", "vocub"))
-    assert trained_bpe(270, source, tmp_path).identity == first.identity
+    assert train_bpe(270, source, tmp_path).identity == first.identity
 
 
 def test_on_the_training_text_alone_up_to_a_limit(source, tmp_path, monkeypatch):
     read = []
-    texts = bpe_module._texts
-    monkeypatch.setattr(bpe_module, "_texts", lambda *args: (read.append(text) or text for text in texts(*args)))
+    texts = bpe_module._read_texts
+    monkeypatch.setattr(bpe_module, "_read_texts", lambda *args: (read.append(text) or text for text in texts(*args)))
     config = Text(files=str(tmp_path / "a.jsonl"), tokenizer="bpe-260", layout="documents", seq_len=64)
     corpus = config.load(tmp_path / "cache")
     val = {bytes_of(config, corpus, index, tmp_path) for index in range(len(corpus.val))}
@@ -69,17 +69,17 @@ def test_on_the_training_text_alone_up_to_a_limit(source, tmp_path, monkeypatch)
 
 
 def bytes_of(config, corpus, index, tmp_path):
-    train, _ = config._sides(files_source([tmp_path / "a.jsonl"], "text", tmp_path), tmp_path)
-    tokenizer = trained_bpe(260, train, tmp_path / "cache")
+    train, _ = config._sides(open_files([tmp_path / "a.jsonl"], "text", tmp_path), tmp_path)
+    tokenizer = train_bpe(260, train, tmp_path / "cache")
     inputs, targets = corpus.val[index]
     count = int((targets >= 0).sum())
     return tokenizer._tokenizer.decode([int(inputs[0]), *targets[: count - 1].tolist()])
 
 
 def test_names(source, tmp_path):
-    assert [bpe_size(name) for name in ("bpe-4096", "bpe-", "bytes", "bpe-x")] == [4096, None, None, None]
+    assert [parse_bpe_size(name) for name in ("bpe-4096", "bpe-", "bytes", "bpe-x")] == [4096, None, None, None]
     for name in ("bpe-256", "bpe-x"):
         with pytest.raises(ValidationError, match=f"tokenizer {name}: a BPE is named by .* at least 257, as bpe-4096"):
             Text(files="a.txt", tokenizer=name)
     with pytest.raises(DataError, match=r"a.jsonl has words for \d+ tokens only. Set data.tokenizer=bpe-\d+ or less"):
-        trained_bpe(5000, source, tmp_path)
+        train_bpe(5000, source, tmp_path)

@@ -19,8 +19,8 @@ from ablate.config.errors import DataError
 from ablate.data import Text, Topics, data_kinds
 from ablate.data.text import token_cache
 from ablate.data.text.documents import Piece, read_file
-from ablate.data.text.sources import files_source
-from ablate.data.text.token_cache import cached_tokens, dtype_for
+from ablate.data.text.sources import open_files
+from ablate.data.text.token_cache import choose_dtype, load_tokens
 from ablate.data.text.tokenizers import load_tokenizer
 
 
@@ -158,8 +158,8 @@ def test_fingerprint_is_of_the_contents(tmp_path, cache):
 def test_unchanged_files_are_not_read_again(tmp_path, cache, monkeypatch):
     config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
     first = config.load(cache)
-    monkeypatch.setattr("ablate.data.files.file_sha256", None)
-    monkeypatch.setattr("ablate.data.text.token_cache.file_sha256", None)
+    monkeypatch.setattr("ablate.data.files.hash_file", None)
+    monkeypatch.setattr("ablate.data.text.token_cache.hash_file", None)
     monkeypatch.setattr("ablate.data.text.sources.read_file", None)
     assert config.load(cache).fingerprint == first.fingerprint
     assert Text(files=config.files, seq_len=7).load(cache).train[0][0].shape == (7,)
@@ -210,7 +210,7 @@ def test_bytes_per_token_is_of_the_validation_windows(tmp_path, cache, words):
 def test_bytes_of_a_stream(tmp_path, cache, words):
     path = tmp_path / "a.jsonl"
     write(path, '{"text": "cat mouse"}\n' * 1000)
-    tokens = cached_tokens(cache, files_source([path], "text", cache), load_tokenizer(words))
+    tokens = load_tokens(cache, open_files([path], "text", cache), load_tokenizer(words))
     assert (tokens.count, tokens.documents) == (3000, 1000)
     assert tokens.ends()[[0, -1]].tolist() == [[3, 10], [3000, 10000]]
     assert np.allclose(tokens.bytes_at(np.array([0, 1.5, 6, 3000])), [0, 5, 20, 10000])
@@ -218,7 +218,7 @@ def test_bytes_of_a_stream(tmp_path, cache, words):
 
 @pytest.mark.parametrize(("size", "dtype"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")])
 def test_narrowest_type(size, dtype):
-    assert dtype_for(size) == dtype
+    assert choose_dtype(size) == dtype
 
 
 def damage_a_token(path):
@@ -262,9 +262,9 @@ def test_touched_cache_is_compared_once(tmp_path, cache, monkeypatch):
     config.load(cache)
     (path,) = (cache / "tokens").glob("*.npy")
     os.utime(path, ns=(1, 1))
-    monkeypatch.setattr(token_cache, "_build", None)
+    monkeypatch.setattr(token_cache, "_write_note", None)
     config.load(cache)
-    monkeypatch.setattr(token_cache, "file_sha256", None)
+    monkeypatch.setattr(token_cache, "hash_file", None)
     config.load(cache)
 
 
@@ -286,8 +286,8 @@ def test_nothing_is_left_where_building_fails(tmp_path, cache):
 
 def load_and_count(files, cache, barrier, results):
     built = []
-    build = token_cache._build
-    token_cache._build = lambda *args: built.append(1) or build(*args)
+    build = token_cache._write_note
+    token_cache._write_note = lambda *args: built.append(1) or build(*args)
     barrier.wait()
     corpus = Text(files=files, seq_len=16).load(cache)
     results.put((len(built), corpus.fingerprint, corpus.val[0][0].tolist()))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.config.errors import DataError
-from ablate.data import IGNORED, SequentialBatches, Text, loader
+from ablate.data import IGNORED, SequentialBatches, Text, build_loader
 
 TEXTS = [f"{number:03} " + "word " * (number % 9) for number in range(90)]
 
@@ -95,7 +95,7 @@ def test_each_token_once_per_epoch(config, tmp_path, layout, ranks, workers):
     val = [
         targets
         for rank in range(ranks)
-        for _, targets in loader(
+        for _, targets in build_loader(
             corpus.val, SequentialBatches(len(corpus.val), batch_size, rank=rank, world_size=ranks), workers
         )
     ]

@@ -12,7 +12,7 @@ import pytest
 
 from ablate.config.errors import DataError
 from ablate.data import Text, hub
-from ablate.data.text.sources import Part, dataset_source, origin
+from ablate.data.text.sources import HashSplit, open_dataset, open_source
 
 TEXTS = [f"{number} {'x' * (number % 7)} é" for number in range(60)]
 
@@ -51,7 +51,7 @@ FORMATS = ["jsonl", "jsonl.gz", "jsonl.zst", "parquet", "arrow", "feather.arrow"
 
 
 def source_of(files=(), dataset=None, cache=None, split="train", subset=None):
-    return origin((files,) if files else (), dataset, subset, split, None, "text", cache)
+    return open_source((files,) if files else (), dataset, subset, split, None, "text", cache)
 
 
 @pytest.fixture(params=[*FORMATS, "folder", "saved", "part"])
@@ -66,12 +66,12 @@ def source(request, tmp_path):
         return source_of(dataset=str(tmp_path / "saved"), cache=cache)
     write("jsonl", tmp_path / "folder" / "train")
     whole = source_of(dataset=str(tmp_path / "folder"), cache=cache)
-    return whole if request.param == "folder" else Part(whole, False, 0.3, 0)
+    return whole if request.param == "folder" else HashSplit(whole, False, 0.3, 0)
 
 
 def test_every_way_gives_the_same_documents_and_goes_on_from_anywhere(source):
     whole = [piece.text for piece in source.open()]
-    if not isinstance(source, Part):
+    if not isinstance(source, HashSplit):
         assert whole == TEXTS
     for stop in (0, 1, 13, 39, len(whole)):
         reader = source.open()
@@ -86,7 +86,7 @@ def test_a_position_within_a_long_document(tmp_path, monkeypatch):
     for number in range(8):
         (tmp_path / f"{number}.txt").write_text(f"{number}2345\n" * 7)
     whole = source_of(str(tmp_path / "*.txt"), cache=tmp_path)
-    sides = [Part(whole, held_out, 0.5, 1) for held_out in (True, False)]
+    sides = [HashSplit(whole, held_out, 0.5, 1) for held_out in (True, False)]
     pieces = [list(side.open()) for side in sides]
     assert sorted(piece.text[0] for part in pieces for piece in part if piece.last) == list("01234567")
     for side, expected in zip(sides, pieces, strict=True):
@@ -100,12 +100,12 @@ def test_a_position_within_a_long_document(tmp_path, monkeypatch):
 def test_both_sides_make_up_the_whole_and_share_no_text(tmp_path):
     texts = TEXTS * 3
     whole = source_of(write("jsonl", tmp_path / "f", texts), cache=tmp_path)
-    train, val = ([piece.text for piece in Part(whole, side, 0.3, 5).open()] for side in (False, True))
+    train, val = ([piece.text for piece in HashSplit(whole, side, 0.3, 5).open()] for side in (False, True))
     assert sorted(train + val) == sorted(texts)
     assert not set(train) & set(val)
     assert 5 < len(set(val)) < 32
-    other = [piece.text for piece in Part(whole, True, 0.3, 6).open()]
-    more = {piece.text for piece in Part(whole, True, 0.6, 5).open()}
+    other = [piece.text for piece in HashSplit(whole, True, 0.3, 6).open()]
+    more = {piece.text for piece in HashSplit(whole, True, 0.6, 5).open()}
     assert other != val
     assert set(val) < more
 
@@ -221,6 +221,6 @@ def test_a_hub_dataset_stays_at_the_commit_that_it_was_first_seen_at(tmp_path, m
     opened.clear()
     again = config.load(tmp_path / "cache")  # no question and no download
     assert (len(asked), opened, again.fingerprint) == (1, [], first.fingerprint)
-    other = dataset_source("x/y", "en", "train", "v2", "text", tmp_path / "cache")
+    other = open_dataset("x/y", "en", "train", "v2", "text", tmp_path / "cache")
     assert other.commit == "commit 2"
     assert other.fingerprint != first.fingerprint

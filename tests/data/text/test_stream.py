@@ -9,7 +9,7 @@ import pytest
 
 from ablate.data import Text
 from ablate.data.text import stream as stream_module
-from ablate.data.text.sources import Dataset, Files
+from ablate.data.text.sources import DatasetSource, FileSource
 
 TEXTS = [f"{number:03} " + "word " * (number % 9) for number in range(120)]
 
@@ -88,7 +88,7 @@ def test_going_on_reads_little_of_what_was_read(config, tmp_path, layout, monkey
     corpus = config(layout=layout).load(tmp_path)
     taken(corpus, 12)
     positions = []
-    for kind in (Files, Dataset):
+    for kind in (FileSource, DatasetSource):
         monkeypatch.setattr(kind, "open", noting(kind.open, positions))
     taken(corpus, 1, start_batch=9)
     assert len(positions) == 1

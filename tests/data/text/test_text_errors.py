@@ -108,9 +108,9 @@ def test_unreadable(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(type(tmp_path), "open", refuse)
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-        patch.setattr("ablate.data.text.sources.content_fingerprint", lambda *_: "known")
+        patch.setattr("ablate.data.text.sources.fingerprint_files", lambda *_: "known")
         fails(tmp_path, "a.txt cannot be read: Permission denied")
-    monkeypatch.setattr("ablate.data.text.sources.resolve", lambda names, *_: [tmp_path / "gone.txt" for _ in names])
+    monkeypatch.setattr("ablate.data.text.sources.find_files", lambda names, *_: [tmp_path / "gone.txt" for _ in names])
     with pytest.raises(DataError, match=r"gone.txt cannot be read: No such file"):
         Text(files="gone.txt").load(tmp_path)
 

@@ -12,8 +12,8 @@ import pytest
 from ablate.config.errors import DataError
 from ablate.data import Text
 from ablate.data.text import token_writer
-from ablate.data.text.sources import files_source
-from ablate.data.text.token_cache import cached_tokens
+from ablate.data.text.sources import open_files
+from ablate.data.text.token_cache import load_tokens
 from ablate.data.text.tokenizers import Bytes, load_tokenizer
 
 
@@ -34,7 +34,7 @@ def source(request, tmp_path, monkeypatch):
     else:
         for name in "ab":
             (tmp_path / f"{name}.txt").write_text("".join(f"{name} line {n}\n" for n in range(200)))
-    return files_source(sorted(tmp_path.glob(f"*.{request.param}")), "text", tmp_path / "cache")
+    return open_files(sorted(tmp_path.glob(f"*.{request.param}")), "text", tmp_path / "cache")
 
 
 def content(tokens):
@@ -55,7 +55,7 @@ class Counting(Bytes):
 
 
 def tokenize_and_die(cache, source, row, at):
-    cached_tokens(cache, source, Counting(at, lambda: os.kill(os.getpid(), signal.SIGKILL)), row)
+    load_tokens(cache, source, Counting(at, lambda: os.kill(os.getpid(), signal.SIGKILL)), row)
 
 
 @pytest.mark.parametrize("row", [None, 30])
@@ -64,7 +64,7 @@ def test_a_killed_process_loses_little_and_changes_nothing(tmp_path, often, sour
     if row is not None and source.name.endswith("b.txt"):
         at = 1  # two documents make one batch of beginnings
     whole_run = Counting()
-    whole = content(cached_tokens(tmp_path / "whole", source, whole_run, row))
+    whole = content(load_tokens(tmp_path / "whole", source, whole_run, row))
     cache = tmp_path / "killed"
     process = multiprocessing.get_context("fork").Process(target=tokenize_and_die, args=(cache, source, row, at))
     process.start()
@@ -72,36 +72,36 @@ def test_a_killed_process_loses_little_and_changes_nothing(tmp_path, often, sour
     assert process.exitcode == -signal.SIGKILL
     assert not list((cache / "tokens").glob("*.npy"))
     rest = Counting()
-    assert content(cached_tokens(cache, source, rest, row)) == whole
+    assert content(load_tokens(cache, source, rest, row)) == whole
     assert rest.batches == whole_run.batches - at + 1
     assert {path.suffix for path in (cache / "tokens").iterdir()} == {".lock", ".npy", ".ends", ".json"}
 
 
 def test_what_was_written_behind_the_last_safe_place_is_not_used(tmp_path, often, source):
-    whole = content(cached_tokens(tmp_path / "whole", source, Counting()))
+    whole = content(load_tokens(tmp_path / "whole", source, Counting()))
     cache = tmp_path / "stopped"
 
     def stop():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cached_tokens(cache, source, Counting(6, stop))
+        load_tokens(cache, source, Counting(6, stop))
     (part,) = (cache / "tokens").glob("*.npy.part")
     with part.open("ab") as file:
         file.write(b"rubbish")
-    assert content(cached_tokens(cache, source, Counting())) == whole
+    assert content(load_tokens(cache, source, Counting())) == whole
 
 
 @pytest.mark.parametrize("harm", ["shorter", "journal", "missing"])
 def test_a_damaged_part_is_begun_anew(tmp_path, often, source, harm):
-    whole = content(cached_tokens(tmp_path / "whole", source, Counting()))
+    whole = content(load_tokens(tmp_path / "whole", source, Counting()))
     cache = tmp_path / "stopped"
 
     def stop():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cached_tokens(cache, source, Counting(6, stop))
+        load_tokens(cache, source, Counting(6, stop))
     (part,), (journal,) = (cache / "tokens").glob("*.ends.part"), (cache / "tokens").glob("*.journal")
     if harm == "shorter":
         os.truncate(part, 140)
@@ -110,11 +110,11 @@ def test_a_damaged_part_is_begun_anew(tmp_path, often, source, harm):
     else:
         part.unlink()
     again = Counting()
-    assert content(cached_tokens(cache, source, again)) == whole
+    assert content(load_tokens(cache, source, again)) == whole
 
 
 def test_a_full_disk(tmp_path, often, source, monkeypatch):
-    whole = content(cached_tokens(tmp_path / "whole", source, Counting()))
+    whole = content(load_tokens(tmp_path / "whole", source, Counting()))
     cache = tmp_path / "full"
     syncs = []
     sync = token_writer._Writer.sync
@@ -131,17 +131,17 @@ def test_a_full_disk(tmp_path, often, source, monkeypatch):
             with pytest.raises(
                 DataError, match=r"cache .*/tokens cannot be written: No space left .* set ABLATE_STORE"
             ):
-                cached_tokens(cache, source, Counting())
+                load_tokens(cache, source, Counting())
     assert not list((cache / "tokens").glob("*.npy"))
     rest = Counting()
-    assert content(cached_tokens(cache, source, rest)) == whole
+    assert content(load_tokens(cache, source, rest)) == whole
     assert rest.batches > 1
 
 
 def test_no_room_for_the_journal(tmp_path, often, source, monkeypatch):
     """Whatever is written when the disk is full: what is there before stays good."""
-    whole = content(cached_tokens(tmp_path / "whole", source, Counting()))
-    cache, replace, notes = tmp_path / "full", token_writer.replace, []
+    whole = content(load_tokens(tmp_path / "whole", source, Counting()))
+    cache, replace, notes = tmp_path / "full", token_writer.write_whole, []
 
     def full(path, text):
         notes.append(path)
@@ -151,23 +151,23 @@ def test_no_room_for_the_journal(tmp_path, often, source, monkeypatch):
         replace(path, text)
 
     with monkeypatch.context() as patch:
-        patch.setattr(token_writer, "replace", full)
+        patch.setattr(token_writer, "write_whole", full)
         with pytest.raises(DataError, match="No space left"):
-            cached_tokens(cache, source, Counting())
-    assert content(cached_tokens(cache, source, Counting())) == whole
+            load_tokens(cache, source, Counting())
+    assert content(load_tokens(cache, source, Counting())) == whole
 
 
 def test_a_limit_stops_at_the_end_of_a_document(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "four"}\n' * 100)
-    source = files_source([tmp_path / "a.jsonl"], "text", tmp_path)
-    assert [cached_tokens(tmp_path, source, Bytes(), None, limit).count for limit in (1, 5, 6, 5000)] == [5, 5, 10, 500]
-    assert cached_tokens(tmp_path, source, Bytes(), 3, 4).count == 6
+    source = open_files([tmp_path / "a.jsonl"], "text", tmp_path)
+    assert [load_tokens(tmp_path, source, Bytes(), None, limit).count for limit in (1, 5, 6, 5000)] == [5, 5, 10, 500]
+    assert load_tokens(tmp_path, source, Bytes(), 3, 4).count == 6
 
 
 def test_rows_are_cut_documents(tmp_path):
     texts = ["ab", "abcdefgh", "a", "abcd"]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    tokens = cached_tokens(tmp_path, files_source([tmp_path / "a.jsonl"], "text", tmp_path), Bytes(), 5)
+    tokens = load_tokens(tmp_path, open_files([tmp_path / "a.jsonl"], "text", tmp_path), Bytes(), 5)
     rows = np.split(np.load(tokens.path), tokens.ends()[:-1, 0])
     assert [bytes(row.tolist()) for row in rows] == [b"ab\0", b"abcde", b"a\0", b"abcd\0"]
     assert tokens.ends()[:, 1].tolist() == [3, 8, 10, 15]
@@ -195,9 +195,9 @@ def test_loaded_tokenizers_can_be_pickled(tmp_path):
 
     corpus = tmp_path / "a.jsonl"
     corpus.write_text('{"text": "some words and more"}\n' * 30)
-    from ablate.data.text.bpe import trained_bpe
+    from ablate.data.text.bpe import train_bpe
 
-    trained = trained_bpe(270, files_source([corpus], "text", tmp_path), tmp_path)
+    trained = train_bpe(270, open_files([corpus], "text", tmp_path), tmp_path)
     copy = pickle.loads(pickle.dumps(trained))  # noqa: S301 - our own
     assert (
         copy.encode(["some <|endoftext|> more"])[0].tolist() == trained.encode(["some <|endoftext|> more"])[0].tolist()

@@ -11,7 +11,7 @@ import sentencepiece
 import tokenizers
 
 from ablate.config.errors import DataError
-from ablate.data.text.tokenizers import kept, load_tokenizer
+from ablate.data.text.tokenizers import keep_tokenizer, load_tokenizer
 
 SENTENCES = ["the cat sat on the mat", "a dog and a cat", "the end of the text", "so it goes on and on"] * 5
 
@@ -200,7 +200,7 @@ def test_gated(tmp_path, monkeypatch):
 
 def test_a_tokenizer_without_a_place_is_kept_once(tmp_path):
     text = word_tokenizer().to_str()
-    first, second = (kept(text, tmp_path) for _ in range(2))
+    first, second = (keep_tokenizer(text, tmp_path) for _ in range(2))
     assert first == second
     assert load_tokenizer(str(first)).vocab_size == 5
-    assert kept(text.replace("cat", "dog"), tmp_path) != first
+    assert keep_tokenizer(text.replace("cat", "dog"), tmp_path) != first
