@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ablate.reports.report import report as report
     from ablate.sweeps.run import sweep as sweep
     from ablate.sweeps.spec.sweep import Sweep as Sweep
-    from ablate.training.train import Result as Result
+    from ablate.training.procedures import Result as Result
     from ablate.training.train import train as train
 
 __version__ = "0.1.0"
@@ -33,7 +33,7 @@ _HOMES = {
     "Diagnosis": "ablate.diagnostics.run",
     "Experiment": "ablate.experiment.tree",
     "Report": "ablate.reports.report",
-    "Result": "ablate.training.train",
+    "Result": "ablate.training.procedures",
     "Sweep": "ablate.sweeps.spec.sweep",
     "diagnose": "ablate.diagnostics.run",
     "report": "ablate.reports.report",

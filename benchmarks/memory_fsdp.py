@@ -26,7 +26,7 @@ from ablate.estimate.memory import Meter
 from ablate.estimate.setup import Setup
 from ablate.estimate.skeleton import blocks, count, skeleton
 from ablate.estimate.tracing import checkpointed, loss
-from ablate.parallel.strategies import policies
+from ablate.parallel.strategies import precision_policies
 
 SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688, "layers": 8, "heads": 4}
 
@@ -45,7 +45,7 @@ def update(model: Any, optimizer: torch.optim.Optimizer, setup: Setup) -> None:
 def measured(experiment: Experiment, setup: Setup) -> float:
     """Bytes of this rank at its peak."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    of_block, of_rest = policies(setup.precision)
+    of_block, of_rest = precision_policies(setup.precision)
     model: Any = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
     for layer in blocks(model):
         fully_shard(layer, mesh=mesh, mp_policy=of_block)

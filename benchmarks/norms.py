@@ -49,7 +49,7 @@ def forward_backward(module: nn.Module, shape: tuple[int, ...], dtype: torch.dty
 
 def norm(kind: str) -> NormLayer:
     """The configuration of a norm layer, at its defaults."""
-    return norm_layers.validate(kind)
+    return norm_layers.parse(kind)
 
 
 def build(kind: str, dim: int, mode: str, device: str) -> nn.Module:
@@ -60,7 +60,7 @@ def build(kind: str, dim: int, mode: str, device: str) -> nn.Module:
 
 def unfit(kind: str, dim: int) -> str:
     """Why a norm layer cannot be timed on `dim` features; empty where it can."""
-    return "; ".join(f"{'.'.join(path)} {text}" for path, text, _ in norm(kind).problems(dim, causal=False))
+    return "; ".join(f"{problem.path} {problem.message}" for problem in norm(kind).validate(dim, causal=False))
 
 
 def measure(kind: str, given: argparse.Namespace, mode: str, dtype: str, device: str) -> tuple[Pairs, int]:

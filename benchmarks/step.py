@@ -115,7 +115,8 @@ def token_loss(model: nn.Module, mode: str) -> Callable[[Tensor, Tensor], Tensor
 
 def measure(case: str, mode: str, pairs: int, segment: int, norm: str) -> Pairs:
     """Runs one case and mode; see `CASES` and `MODES`."""
-    from ablate.training.train import Hooks, train
+    from ablate.training.procedures import Hooks
+    from ablate.training.train import train
 
     if case.startswith("wiring"):
         return wiring(case, mode, pairs, segment)

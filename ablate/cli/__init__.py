@@ -90,10 +90,9 @@ def _train(given: argparse.Namespace) -> int:
     if devices := to_launch(experiment.trainer):
         return launch(devices)
     from ablate.sweeps.donors import with_donors
-    from ablate.training.procedures import procedure_of
 
     console, experiment = _console(stderr=given.json), with_donors(experiment)
-    result = train_in_foreground(experiment, console, given.resume, procedure_of(experiment))
+    result = train_in_foreground(experiment, console, given.resume)
     if given.json:
         print(json.dumps(result.to_dict(), indent=2))
     return 130 if result.status == "interrupted" else 0
@@ -178,7 +177,7 @@ def _run_sweep(spec: Sweep, given: argparse.Namespace, fresh: bool) -> int:
     try:
         record = sweep(spec, workers=workers, storage=given.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
-        aligned = any(spec.base(arm).align for arm in spec.all_arms)  # which has no checkpoints
+        aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
         how = "begin again" if aligned else "go on from its last checkpoint"
         print(f"\nStopped. What was running will {how} with:\n  {command}", file=sys.stderr)
         if told := slurm.requeue(stop.args):

@@ -14,7 +14,8 @@ from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.measures import Reward
 from ablate.post_training.alignment.run import procedure
 from ablate.sweeps.donors import resolved
-from ablate.training.train import Place, train
+from ablate.training.procedures import Place
+from ablate.training.train import train
 from ablate.training.trained import Source, find
 
 

@@ -19,7 +19,7 @@ from ablate.evaluation.tasks import load, quiet
 from ablate.sweeps.donors import resolved
 from ablate.sweeps.spec.references import PREFIX
 from ablate.sweeps.storage import read_sweep
-from ablate.training.checkpoints import CHECKPOINT
+from ablate.training.runs import CHECKPOINT
 from ablate.training.trained import EXPORTED, Source, find
 
 if TYPE_CHECKING:

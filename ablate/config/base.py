@@ -17,7 +17,9 @@ from pydantic import (
 class Config(BaseModel):
     """A frozen part of the configuration. Unknown keys are errors; the docstring under a field describes it.
 
-    Types are strict: neither true nor "100" is a number.
+    Types are strict: neither true nor "100" is a number. A class whose fields have to fit each other, or the model or
+    batch that they are for, says so in `validate(...) -> list[Problem]`, with paths from the class down
+    (pydantic's own `validate`, which is deprecated, gives way).
     """
 
     model_config = ConfigDict(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -39,6 +39,10 @@ class Problem:
     path: str
     message: str
     given: Any = None
+
+    def within(self, part: str) -> Problem:
+        """The same problem where `part` holds what it was found in."""
+        return replace(self, path=f"{part}.{self.path}" if self.path else part)
 
     def __str__(self) -> str:
         given = "" if self.given is None else f" (given: {self.given!r})"

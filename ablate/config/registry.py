@@ -105,7 +105,7 @@ class Registry(Generic[T]):
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else self.default
         return self._kinds.get(kind) if isinstance(kind, str) else None
 
-    def validate(self, value: Any) -> T:
+    def parse(self, value: Any) -> T:
         """`value` as an instance of the class of its kind; pydantic reports what is wrong with its path."""
         if isinstance(value, self.base):
             return value
@@ -129,7 +129,7 @@ class Registry(Generic[T]):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            self.validate,
+            self.parse,
             serialization=core_schema.plain_serializer_function_ser_schema(lambda value: value.model_dump(mode="json")),
         )
 

@@ -7,10 +7,9 @@ from typing import Any
 from ablate.config import plugins
 from ablate.config.base import Config
 from ablate.config.registry import Registry
-from ablate.experiment.tree import Experiment
 
 
-def json_schema(cls: type[Config] = Experiment) -> dict[str, Any]:
+def json_schema(cls: type[Config]) -> dict[str, Any]:
     """The JSON schema of a configuration file, for editors."""
     plugins.load()
     schema = cls.model_json_schema()

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ablate.config.base import Kind
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, build_loader
 
@@ -126,6 +127,10 @@ class Corpus:
         return self.shape[0] if len(self.shape) == 1 else 1
 
 
+UNITS = {"language_modeling": "tokens", "image_classification": "images"}
+"""Task -> what it is trained on, counted."""
+
+
 class DataConfig(Kind):
     """What is trained and validated on."""
 
@@ -136,6 +141,16 @@ class DataConfig(Kind):
     """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""
     val_fraction: float = Field(0.05, gt=0, lt=1)
     """The part of the items that is held out for validation, where the data comes without a validation set."""
+
+    @property
+    def unit(self) -> str:
+        """What is trained on, counted."""
+        return UNITS.get(self.task, "items")
+
+    @property
+    def items_per_sample(self) -> int:
+        """Units in one sample: the tokens of a sequence, or 1 of an image."""
+        return int(getattr(self, "seq_len", 1))
 
     @property
     def val_names(self) -> tuple[str, ...]:
@@ -149,9 +164,8 @@ class DataConfig(Kind):
         """
         raise NotImplementedError
 
-    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong between these fields, or with `batch` items in a batch of one device: (path, message,
-        given)."""
+    def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong between these fields, or with `batch` items in a batch of one device."""
         return []
 
 

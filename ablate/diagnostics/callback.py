@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 from torch.optim import Optimizer
 
 from ablate.data import Corpus
@@ -19,11 +19,11 @@ from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.tasks import Task
 from ablate.tracking.tracker import Tracker
-from ablate.training.callbacks import Curves, seen
+from ablate.training.callbacks import Curves, RunCallback, seen
 from ablate.training.undisturbed import undisturbed
 
 
-class LayerDiagnostics(Callback):
+class LayerDiagnostics(RunCallback):
     """Measures what `trainer.diagnose` asks for: before the first update, every so many, and after the last; a
     gradient is that of the update which comes next.
 

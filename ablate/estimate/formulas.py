@@ -11,14 +11,12 @@ counts what is really computed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ablate.estimate.skeleton import skeleton
+from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import tensors_of
-
-if TYPE_CHECKING:
-    from ablate.experiment.tree import Experiment
-    from ablate.training.trained import Source
 
 
 @dataclass(frozen=True)
@@ -65,25 +63,23 @@ def _times(model: Model, part: str) -> int:
 
 def items_per_update(experiment: Experiment) -> int:
     """Tokens or images of one update; of an alignment pairs or answers."""
-    return experiment.trainer.batch_size * (1 if experiment.align else int(getattr(experiment.data, "seq_len", 1)))
+    return experiment.trainer.batch_size * experiment.items_per_sample
 
 
-def spent(source: Source) -> float:
-    """The FLOPs that a trained model has taken: its own, and those of the models that it started from."""
-    from ablate.post_training.warm_start import restrict
-
-    model, start = source.blank(), source.experiment.warm_start
-    restrict(model, source.experiment)
+def count_spent_flops(experiment: Experiment, inputs: tuple[int, tuple[int, ...]], updates: int) -> float:
+    """The FLOPs that a trained model has taken: its own `updates`, and those of the models that it started from.
+    `inputs` are (classes, shape of one input)."""
+    start = experiment.warm_start
     before = start.flops or 0.0 if start else 0.0
-    return before + cost_of(model).flops * items_per_update(source.experiment) * source.step
+    return before + cost_of(skeleton(experiment, *inputs)).flops * items_per_update(experiment) * updates
 
 
-def facts(model: Model, experiment: Experiment) -> dict[str, Any]:
+def facts_of(model: Model, experiment: Experiment) -> dict[str, Any]:
     """What is written down of a run: tags of its MLflow run."""
     cost, start = cost_of(model), experiment.warm_start
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "ablate.flops_per_update": cost.flops * items_per_update(experiment),
         "ablate.flops_before": start.flops or 0.0 if start else 0.0,
         "ablate.state_bytes": cost.bytes,
     }
-    return found | ({"ablate.parameters.frozen": cost.frozen} if cost.frozen else {})
+    return facts | ({"ablate.parameters.frozen": cost.frozen} if cost.frozen else {})

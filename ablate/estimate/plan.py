@@ -113,7 +113,7 @@ class Plan:
 def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     """The plan of one run. Raises ConfigError for an alignment and where the batch cannot be shared by the devices,
     DataError where the vocabulary is not known."""
-    if experiment.align:
+    if experiment.procedure != "training":
         text = "is not planned: what is traced is a step of training, and an alignment generates answers as well"
         raise ConfigError([Problem("align", text)])
     setup = setup_of(experiment, assumed.devices, assumed.nodes)

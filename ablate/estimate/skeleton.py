@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
+from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.post_training.warm_start import check_freeze, restrict
 
 EMBEDDING = ("embed_tokens.", "vit.patch_embed.", "vit.cls_token", "vit.pos_embed")
 HEAD = ("lm_head.", "vit.head.")
@@ -31,13 +31,17 @@ class _Uninitialized(TorchFunctionMode):
 _RANDOM = ("normal_", "uniform_", "trunc_normal_")
 
 
-def skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
-    """The model on the meta device, uninitialised, with what is frozen and adapted. Raises ConfigError for unknown
-    parts."""
+def build_blank(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
+    """Build the model on the meta device, uninitialised, all of it trained."""
     with torch.device("meta"), _Uninitialized():
-        model = check_freeze(experiment, classes, shape) or experiment.model.build(
-            experiment.norm, experiment.init, classes, shape
-        )
+        return experiment.model.build(experiment.norm, experiment.init, classes, shape)
+
+
+def skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
+    """Build the model on the meta device, uninitialised, with what is frozen and adapted. Raises ConfigError for
+    unknown parts."""
+    model = build_blank(experiment, classes, shape)
+    with torch.device("meta"), _Uninitialized():
         restrict(model, experiment)
     return model
 

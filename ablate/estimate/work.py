@@ -11,8 +11,6 @@ from ablate.estimate.skeleton import skeleton
 from ablate.estimate.utilisation import utilisation
 from ablate.experiment.tree import Experiment
 
-UNITS = {"language_modeling": "tokens", "image_classification": "images"}
-"""Task -> what it is trained on, counted."""
 H100_FLOPS = GPUS["h100-80gb"].bf16
 _PAPERS_VOCABULARY = KNOWN_SIZES["t5-base"]  # and LLaMA's
 
@@ -39,11 +37,6 @@ def items_of(experiment: Experiment) -> int:
     return experiment.trainer.max_steps * items_per_update(experiment)
 
 
-def unit_of(experiment: Experiment) -> str:
-    """What it is trained on, counted: tokens or images; pairs or answers."""
-    return experiment.align.unit if experiment.align else UNITS.get(experiment.data.task, "items")
-
-
 def vocabulary_of(experiment: Experiment) -> int:
     """The vocabulary, as far as it is known without loading the tokenizer; else 32,000, that of the papers."""
     tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
@@ -61,7 +54,7 @@ def work(experiment: Experiment) -> Work | None:
 
     An image is the tokens of its patches and one more; its patch embedding and head are left out.
     """
-    if experiment.align:
+    if experiment.procedure != "training":
         return None
     model, data = experiment.model, experiment.data
     weights, tokens = float(model.layer_parameters()), getattr(data, "seq_len", None)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
 
 from ablate import tracking
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.tasks import Task
-from ablate.training.callbacks import Curves
+from ablate.training.callbacks import Curves, RunCallback
 
 
-class Downstream(Callback):
+class Downstream(RunCallback):
     """Every `evaluation.every_n_steps` updates and after the last: the scores on `evaluation.tasks`, as metrics
     `eval/TASK/METRIC`. Training goes on as if nothing had happened; its clock stands still. Rank 0 evaluates.
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from ablate.config.base import Config
-
-if TYPE_CHECKING:
-    from ablate.experiment.tree import Experiment
+from ablate.config.errors import Problem
+from ablate.experiment.lora import Lora
+from ablate.experiment.trainer import TrainerConfig
+from ablate.experiment.warm_start import WarmStart
 
 METRICS = {"reward": ("accuracy", "margin"), "dpo": ("accuracy", "margin", "kl"), "rloo": ("kl",)}
 """Method -> what is measured on held-out pairs."""
 JUDGED = ("reward", "start_reward", "win_rate")
 """What is measured besides where there is a reward model."""
+
+
+_NOT_HERE = {
+    "compile", "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload",
+    "ema_decay", "copy_to", "diverge_factor", "num_workers",
+}  # fmt: skip
+"""Fields of the trainer that TRL's are not told of."""
 
 
 class AlignConfig(Config):
@@ -64,42 +73,34 @@ class AlignConfig(Config):
         judged = JUDGED if self.method == "rloo" or self.reward is not None else ()
         return [f"align/{name}" for name in (*METRICS[self.method], *judged)]
 
-
-Found = list[tuple[tuple[str, ...], str, Any]]
-
-
-def problems(experiment: Experiment) -> Found:
-    """What does not fit together in an experiment with, or without, `align`: (path, message, given)."""
-    align, start, trainer = experiment.align, experiment.warm_start, experiment.trainer
-    if align is None:
-        return []
-    found: Found = []
-    if experiment.data.kind != "preferences":
-        found.append((("data", "kind"), "align learns from data.kind=preferences", experiment.data.kind))
-    if start is None or start.copied != ("all",) or start.freeze:
-        text = "align starts from a whole model, and trains all of it: warm_start.from and warm_start.copy=all alone"
-        found.append((("warm_start",), text, None))
-    if align.method == "rloo" and trainer.batch_size % align.answers:
-        text = f"must be a multiple of align.answers ({align.answers})"
-        found.append((("trainer", "batch_size"), text, trainer.batch_size))
-    for name in sorted(_NOT_HERE):
-        if (given := getattr(trainer, name)) != (plain := type(trainer).model_fields[name].default):
-            found.append((("trainer", name), f"align knows no such thing: leave it at {plain}", given))
-    if experiment.lora is not None:
-        text = "goes without align, which trains all weights (in a file with stages: stages.NAME.lora)"
-        found.append((("lora",), text, None))
-    if trainer.precision == "bf16-true":
-        found.append((("trainer", "precision"), "of align: auto, 32-true or bf16-mixed", trainer.precision))
-    if trainer.diagnose.names:
-        found.append((("trainer", "diagnose"), "align measures no layers: leave it out", None))
-    if experiment.evaluation.tasks:
-        text = "not during align: ablate evaluate scores what comes of it"
-        found.append((("evaluation", "tasks"), text, list(experiment.evaluation.tasks)))
-    return found
-
-
-_NOT_HERE = {
-    "compile", "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload",
-    "ema_decay", "copy_to", "diverge_factor", "num_workers",
-}  # fmt: skip
-"""Fields of the trainer that TRL's are not told of."""
+    def validate(  # type: ignore[override]
+        self, data: str, start: WarmStart | None, lora: Lora | None, trainer: TrainerConfig, tasks: Sequence[str]
+    ) -> list[Problem]:
+        """Return what does not fit the rest of the experiment: the kind of its `data`, what it starts from, adapters,
+        the trainer, downstream tasks. Paths are those of the experiment."""
+        problems: list[Problem] = []
+        if data != "preferences":
+            problems.append(Problem("data.kind", "align learns from data.kind=preferences", data))
+        if start is None or start.copied != ("all",) or start.freeze:
+            text = (
+                "align starts from a whole model, and trains all of it: warm_start.from and warm_start.copy=all alone"
+            )
+            problems.append(Problem("warm_start", text))
+        if self.method == "rloo" and trainer.batch_size % self.answers:
+            text = f"must be a multiple of align.answers ({self.answers})"
+            problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
+        for name in sorted(_NOT_HERE):
+            if (value := getattr(trainer, name)) != (plain := type(trainer).model_fields[name].default):
+                problems.append(Problem(f"trainer.{name}", f"align knows no such thing: leave it at {plain}", value))
+        if lora is not None:
+            text = "goes without align, which trains all weights (in a file with stages: stages.NAME.lora)"
+            problems.append(Problem("lora", text))
+        if trainer.precision == "bf16-true":
+            text = "of align: auto, 32-true or bf16-mixed"
+            problems.append(Problem("trainer.precision", text, trainer.precision))
+        if trainer.diagnose.names:
+            problems.append(Problem("trainer.diagnose", "align measures no layers: leave it out"))
+        if tasks:
+            text = "not during align: ablate evaluate scores what comes of it"
+            problems.append(Problem("evaluation.tasks", text, list(tasks)))
+        return problems

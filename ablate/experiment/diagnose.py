@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from pydantic import Field
 
 from ablate.config.base import Config, Names
-from ablate.config.errors import did_you_mean
+from ablate.config.errors import Problem, did_you_mean
 from ablate.diagnostics.measures import measurements
 
 ALL = "all"
@@ -48,15 +47,16 @@ class DiagnoseConfig(Config):
         points = math.floor(self.share / len(self.names) * updates / cost)
         return updates + 1 if points < 2 else max(1, -(-updates // min(max(1, points - 2), POINTS)))
 
-    def problems(self, fsdp: bool) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong: (path, message, given). Where models are sharded, gradients cannot be asked for at will."""
+    def validate(self, fsdp: bool) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong. Where models are sharded, gradients cannot be asked for at will."""
         known = [ALL, *measurements]
-        found: list[tuple[tuple[str, ...], str, Any]] = [
-            (("what",), f"unknown measurement. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name)
+        problems = [
+            Problem("what", f"unknown measurement. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name)
             for name in self.what
             if name not in known
         ]
         if fsdp and "jacobian" in self.names:
             fitting = ", ".join(name for name in measurements if name != "jacobian")
-            found.append((("what",), f"jacobian needs whole weights: trainer.strategy=ddp, or {fitting}", self.what))
-        return found
+            text = f"jacobian needs whole weights: trainer.strategy=ddp, or {fitting}"
+            problems.append(Problem("what", text, self.what))
+        return problems

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ablate.config.base import Config, Names
+from ablate.config.errors import Problem
 
 
 class EvaluationConfig(Config):
@@ -30,12 +31,12 @@ class EvaluationConfig(Config):
     def _listed(cls, given: Any) -> Any:
         return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
 
-    def problems(self, task: str, strategy: str) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong in an experiment of such a task, trained by such a strategy: (path, message, given)."""
+    def validate(self, task: str, strategy: str) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong in an experiment of such a task, trained by such a strategy."""
         if not self.tasks:
             return []
         if task != "language_modeling":
-            return [(("tasks",), "are for language models; leave them out", list(self.tasks))]
+            return [Problem("tasks", "are for language models; leave them out", list(self.tasks))]
         if strategy == "fsdp":
-            return [(("tasks",), "need whole weights on each device: trainer.strategy=ddp", list(self.tasks))]
+            return [Problem("tasks", "need whole weights on each device: trainer.strategy=ddp", list(self.tasks))]
         return []

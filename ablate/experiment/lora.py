@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from pydantic import Field
 
 from ablate.config.base import Config, Names
+from ablate.config.errors import Problem
 from ablate.models.base import ALL
 
 
@@ -25,13 +25,13 @@ class Lora(Config):
     (qkv_proj, o_proj, gate_up_proj, down_proj; of a ViT qkv, proj, fc1, fc2), or parts (layers.0, layers.0.attn).
     What warm_start.freeze names has none."""
 
-    def problems(self, copied: Iterable[str], tensor_parallel: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong with an experiment that has it, which copies parts of a donor: (path, message, given)."""
-        found: list[tuple[tuple[str, ...], str, Any]] = []
+    def validate(self, copied: Iterable[str], tensor_parallel: int) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong with an experiment that has it and copies parts of a donor, by its own paths."""
+        problems: list[Problem] = []
         if ALL not in copied:
             text = "adapts a trained model, and this one begins with random weights, or with a part of another's"
-            found.append((("lora",), f"{text}: set warm_start.from=RUN_ID and warm_start.copy=all", None))
+            problems.append(Problem("lora", f"{text}: set warm_start.from=RUN_ID and warm_start.copy=all"))
         if tensor_parallel > 1:
             text = "must be 1 with lora: an adapter is beside a whole matrix"
-            found.append((("trainer", "tensor_parallel"), text, tensor_parallel))
-        return found
+            problems.append(Problem("trainer.tensor_parallel", text, tensor_parallel))
+        return problems

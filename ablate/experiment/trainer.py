@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ablate.config.base import Config
+from ablate.config.errors import Problem
 from ablate.experiment.diagnose import DiagnoseConfig
 
 
@@ -60,25 +61,27 @@ class TrainerConfig(Config):
     diagnose: DiagnoseConfig = DiagnoseConfig()
     """What is measured on the layers in training."""
 
-    def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong between these fields: (path, message, given)."""
-        found: list[tuple[tuple[str, ...], str, Any]] = []
+    def validate(self) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong between these fields."""
+        problems: list[Problem] = []
         if self.batch_size % self.accumulate:
             divisors = [n for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
             near = [n for n in divisors if n < self.accumulate][-1:] + [n for n in divisors if n > self.accumulate][:1]
             text = f"must divide trainer.batch_size ({self.batch_size}). Take {' or '.join(map(str, near))}"
-            found.append((("accumulate",), text, self.accumulate))
+            problems.append(Problem("accumulate", text, self.accumulate))
         if self.compile == "reduce-overhead" and self.accumulate > 1:  # a graph writes its gradients to one place
             text = "needs trainer.accumulate=1: a CUDA graph writes over the gradients that are being accumulated"
-            found.append((("compile",), text, self.compile))
+            problems.append(Problem("compile", text, self.compile))
         if self.strategy != "fsdp":
             alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False}
-            given = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
-            found += [((name,), "needs trainer.strategy=fsdp", value) for name, value in given.items()]
+            values = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
+            problems += [Problem(name, "needs trainer.strategy=fsdp", value) for name, value in values.items()]
         elif self.ema_decay is not None:
-            found.append((("ema_decay",), "needs whole weights on each device: trainer.strategy=ddp", self.ema_decay))
-        asked = self.diagnose.problems(fsdp=self.strategy == "fsdp")
-        return found + [(("diagnose", *path), text, given) for path, text, given in asked]
+            problems.append(
+                Problem("ema_decay", "needs whole weights on each device: trainer.strategy=ddp", self.ema_decay)
+            )
+        measured = self.diagnose.validate(fsdp=self.strategy == "fsdp")
+        return problems + [problem.within("diagnose") for problem in measured]
 
     @property
     def validation_interval(self) -> int:

@@ -12,11 +12,11 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ablate.config.base import Config, Names
 from ablate.config.building import build, load_plugins
+from ablate.config.errors import Problem
 from ablate.config.merging import Tree, leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
 from ablate.experiment.align import AlignConfig
-from ablate.experiment.align import problems as problems_of_alignment
 from ablate.experiment.evaluation import EvaluationConfig
 from ablate.experiment.lora import Lora
 from ablate.experiment.trainer import TrainerConfig
@@ -67,35 +67,58 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
-        found = [(("model", *path), text, given) for path, text, given in self.model.problems()]
+        problems = [problem.within("model") for problem in self.model.validate()]
         stack = self.model.stack()
-        found += [(("norm", *path), text, given) for path, text, given in self.norm.problems(stack)]
-        found += [(("init", *path), text, given) for path, text, given in self.init.problems(stack)]
+        placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
+        problems += [problem.within("norm") for problem in placed]
+        problems += [problem.within("init") for problem in self.init.validate(stack)]
         if self.data.task != self.model.task:
             data, model = (f"{part.kind} is for {part.task.replace('_', ' ')}" for part in (self.data, self.model))
             fitting = [kind for kind in data_kinds if data_kinds[kind].task == self.model.task]
-            found.append((("data", "kind"), f"{data}, model {model}. Accepted: {', '.join(fitting)}", self.data.kind))
+            text = f"{data}, model {model}. Accepted: {', '.join(fitting)}"
+            problems.append(Problem("data.kind", text, self.data.kind))
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
         if warmup >= trainer.max_steps:
             field = "warmup_fraction" if self.schedule.warmup_steps is None else "warmup_steps"
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
-            found.append((("schedule", field), text, getattr(self.schedule, field)))
-        found += [(("trainer", *path), text, given) for path, text, given in trainer.problems()]
+            problems.append(Problem(f"schedule.{field}", text, getattr(self.schedule, field)))
+        problems += [problem.within("trainer") for problem in trainer.validate()]
         if self.lora is not None:
             copied = self.warm_start.copied if self.warm_start else ()
-            found += self.lora.problems(copied, trainer.tensor_parallel)
-        problems = self.evaluation.problems(self.model.task, trainer.strategy)
-        found += [(("evaluation", *path), text, given) for path, text, given in problems]
-        found += problems_of_alignment(self)
+            problems += self.lora.validate(copied, trainer.tensor_parallel)
+        tasks = self.evaluation.validate(self.model.task, trainer.strategy)
+        problems += [problem.within("evaluation") for problem in tasks]
+        if self.align is not None:
+            parts = self.data.kind, self.warm_start, self.lora, trainer, self.evaluation.tasks
+            problems += self.align.validate(*parts)
         batch = trainer.batch_size // trainer.accumulate
-        found += [(("data", *path), text, given) for path, text, given in self.data.problems(batch)]
-        if found:
+        problems += [problem.within("data") for problem in self.data.validate(batch)]
+        if problems:
             details: list[InitErrorDetails] = [
-                {"type": PydanticCustomError("conflict", "{text}", {"text": text}), "loc": path, "input": given}
-                for path, text, given in found
+                {
+                    "type": PydanticCustomError("conflict", "{text}", {"text": problem.message}),
+                    "loc": tuple(problem.path.split(".")),
+                    "input": problem.given,
+                }
+                for problem in problems
             ]
             raise ValidationError.from_exception_data("Experiment", details)
         return self
+
+    @property
+    def procedure(self) -> str:
+        """How it is run: "training" on text or images, or "alignment" by preference pairs."""
+        return "training" if self.align is None else "alignment"
+
+    @property
+    def unit(self) -> str:
+        """What it is trained on, counted: tokens or images; of an alignment pairs or answers."""
+        return self.data.unit if self.align is None else self.align.unit
+
+    @property
+    def items_per_sample(self) -> int:
+        """Units in one sample of a batch: the tokens of a sequence; 1 of an image, a pair or an answer."""
+        return self.data.items_per_sample if self.align is None else 1
 
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:

@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.base import Kind
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
 
@@ -90,10 +91,10 @@ class ModelConfig(Kind):
         heads = max(1, round(hidden / (self.hidden // self.heads)))
         return {"hidden": heads * max(4, 4 * round(hidden / heads / 4)), "heads": heads}
 
-    def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong between these fields: (path, message, given)."""
+    def validate(self) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong between these fields."""
         if self.hidden % self.heads:
-            return [(("heads",), f"must divide hidden ({self.hidden})", self.heads)]
+            return [Problem("heads", f"must divide hidden ({self.hidden})", self.heads)]
         return []
 
 
@@ -157,3 +158,16 @@ class QKVNorm(nn.Module):
     def forward(self, qkv: Tensor) -> Tensor:
         q, k, v = qkv.split(self.heads, dim=-2)
         return torch.cat([self.q(q), self.k(k), self.v(v)], dim=-2)
+
+
+def freeze(model: Model, parts: Iterable[str]) -> None:
+    """Take the gradient from the parameters of `parts`."""
+    frozen = tensors_in(model, parts)
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        if name in frozen:
+            parameter.requires_grad_(False)
+
+
+def tensors_in(model: Model, parts: Iterable[str]) -> set[str]:
+    """The names of the tensors of `parts`."""
+    return {name for part in parts for name in tensors_of(model, part)}

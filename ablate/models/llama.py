@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from ablate.config.errors import Problem
 from ablate.models.base import Model, ModelConfig, QKVNorm, models, norm_factory, site_of, sublayer_parts
 from ablate.models.head import CrossEntropy
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
@@ -66,13 +67,14 @@ class Llama(ModelConfig):
             fields["kv_heads"] = min(fitting, key=lambda n: abs(n - wanted))
         return fields
 
-    def problems(self) -> list[tuple[tuple[str, ...], str, Any]]:
-        found = super().problems()
-        if not found and self.hidden // self.heads % 2:
-            found.append((("heads",), "hidden / heads must be even for the rotary embedding", self.heads))
+    def validate(self) -> list[Problem]:  # type: ignore[override]
+        problems = super().validate()
+        if not problems and self.hidden // self.heads % 2:
+            text = "hidden / heads must be even for the rotary embedding"
+            problems.append(Problem("heads", text, self.heads))
         if self.kv_heads and self.heads % self.kv_heads:
-            found.append((("kv_heads",), f"must divide heads ({self.heads})", self.kv_heads))
-        return found
+            problems.append(Problem("kv_heads", f"must divide heads ({self.heads})", self.kv_heads))
+        return problems
 
 
 class Rotary(nn.Module):

@@ -10,7 +10,8 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 from torch import Tensor, nn
 
 from ablate.config.base import Config
-from ablate.norms.placement import Placement, Problems, Site, Stack, placements
+from ablate.config.errors import Problem
+from ablate.norms.placement import Placement, Site, Stack, placements
 from ablate.norms.placements import Post, Pre
 
 _SHARED = ("layer", "final_norm")
@@ -53,12 +54,8 @@ class Depthwise(Placement):
         for _, _, part in self.parts(1):
             part.prepare(model, first_inputs)
 
-    def own_problems(self, stack: Stack) -> Problems:
-        return [
-            ((*name.split("."), *path), text, given)
-            for name, _, part in self.parts(stack.depth)
-            for path, text, given in part.own_problems(stack)
-        ]
+    def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
+        return [problem.within(name) for name, _, part in self.parts(stack.depth) for problem in part.validate(stack)]
 
 
 @placements.register
@@ -112,11 +109,11 @@ class Mix(Depthwise):
     def parts(self, depth: int) -> list[tuple[str, int, Placement]]:
         return [("first", self.switch(depth), self.first), ("second", depth, self.second)]
 
-    def own_problems(self, stack: Stack) -> Problems:
-        found = super().own_problems(stack)
+    def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
+        problems = super().validate(stack)
         if self.first_layers is not None and self.first_layers > stack.depth:
-            found.append((("first_layers",), f"the model has {stack.depth} layers", self.first_layers))
-        return found
+            problems.append(Problem("first_layers", f"the model has {stack.depth} layers", self.first_layers))
+        return problems
 
 
 class LayerRange(Config):

@@ -10,8 +10,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.base import Kind
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.norms.placement import Placement, Problems, Stack
+from ablate.norms.placement import Placement, Stack
 
 OUTPUTS = ("o", "down")  # the projections that write to the residual stream
 
@@ -46,8 +47,8 @@ class Initialization(Kind):
         """The standard deviation for one projection of a model."""
         raise NotImplementedError
 
-    def problems(self, stack: Stack) -> Problems:
-        """What makes no sense for a model: (path, message, given)."""
+    def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
+        """Return what makes no sense for a model."""
         return []
 
 
@@ -103,12 +104,9 @@ class ScaledEmbedding(Scaled):
     def std_of(self, projection: Projection, stack: Stack) -> float:
         return (2 / 5) ** 0.5 if projection.role == "embedding" else super().std_of(projection, stack)
 
-    def problems(self, stack: Stack) -> Problems:
-        return (
-            []
-            if stack.token_embedding
-            else [(("kind",), "the model has no token embedding of its own to scale", self.kind)]
-        )
+    def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
+        text = "the model has no token embedding of its own to scale"
+        return [] if stack.token_embedding else [Problem("kind", text, self.kind)]
 
 
 def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, stack: Stack) -> None:

@@ -6,7 +6,7 @@ Statistics are computed in float32 (float64 for float64 input), whatever the pre
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.base import Kind
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 
 
@@ -36,8 +37,8 @@ class NormLayer(Kind):
         """The module: [..., dim] -> [..., dim], same dtype out as in."""
         raise NotImplementedError
 
-    def problems(self, dim: int, causal: bool) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong with it on `dim` features of a model that is causal or not: (path, message, given)."""
+    def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong with it on `dim` features of a model that is causal or not."""
         return []
 
 
@@ -212,10 +213,9 @@ class GroupNorm(NormLayer):
     def build(self, dim: int) -> nn.Module:
         return GroupNormModule(dim, self.groups, self.eps)
 
-    def problems(self, dim: int, causal: bool) -> list[tuple[tuple[str, ...], str, Any]]:
-        return (
-            [(("groups",), f"must divide the {dim} features that are normed", self.groups)] if dim % self.groups else []
-        )
+    def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
+        text = f"must divide the {dim} features that are normed"
+        return [Problem("groups", text, self.groups)] if dim % self.groups else []
 
 
 @norm_layers.register
@@ -237,12 +237,9 @@ class BatchNorm(NormLayer):
     def build(self, dim: int) -> nn.Module:
         return BatchNormModule(dim, self.eps, self.momentum)
 
-    def problems(self, dim: int, causal: bool) -> list[tuple[tuple[str, ...], str, Any]]:
-        if not causal:
-            return []
-        return [
-            (("kind",), "statistics over batch and tokens see the future; a causal model cannot have it", self.kind)
-        ]
+    def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
+        text = "statistics over batch and tokens see the future; a causal model cannot have it"
+        return [Problem("kind", text, self.kind)] if causal else []
 
 
 @norm_layers.register

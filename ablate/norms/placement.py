@@ -14,16 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from torch import Tensor, nn
 
 from ablate.config.base import Kind
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.norms.layers import NormLayer, RMSNorm, norm_layers
-
-Problems = list[tuple[tuple[str, ...], str, Any]]
-"""What is wrong with a configuration: (path, message, given)."""
 
 
 @dataclass(frozen=True)
@@ -113,18 +111,18 @@ class Placement(Kind):
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
         """Sets what starts from the inputs of the first batch, before the first update; nothing, unless overridden."""
 
-    def problems(self, stack: Stack) -> Problems:
-        """What is wrong with the placement and its norm layer in a model."""
+    def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong, in a model, with the fields that the placement adds."""
+        return []
+
+    def validate_layer(self, stack: Stack) -> list[Problem]:
+        """Return what is wrong with the norm layer in a model with this placement."""
         layers = [self.at(index, stack.depth) for index in range(stack.depth)]
         widths = {stack.hidden}
         widths |= {stack.mlp for placed in layers if placed.inner_norm and stack.mlp}
         widths |= {stack.head_dim for placed in layers if placed.qkv_norm}
-        found = {item[:2]: item for width in sorted(widths) for item in self.layer.problems(width, stack.causal)}
-        return [(("layer", *path), text, given) for path, text, given in found.values()] + self.own_problems(stack)
-
-    def own_problems(self, stack: Stack) -> Problems:
-        """What is wrong with the fields that the placement adds."""
-        return []
+        problems = [problem for width in sorted(widths) for problem in self.layer.validate(width, stack.causal)]
+        return [problem.within("layer") for problem in {(p.path, p.message): p for p in problems}.values()]
 
 
 placements: Registry[Placement] = Registry("placement", Placement, default="pre")

@@ -9,17 +9,43 @@ beside the one, and its parts share A.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor, nn
 
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.extras import library
+from ablate.experiment.extensions import Extension
 from ablate.experiment.lora import Lora
-from ablate.models.base import Model
+from ablate.experiment.tree import Experiment
+from ablate.models.base import Model, freeze
 
 _LEARNED = ".lora_"  # in the names of what peft adds
 _KEPT = ".base_layer."  # in the names of what it adds to
+
+
+class LoraExtension(Extension):
+    """Adapters beside the matrices of a model, which alone are trained."""
+
+    def check(self, model: Model, experiment: Experiment) -> list[Problem]:
+        return problems(model, experiment.lora)
+
+    def restrict(self, model: Model, experiment: Experiment) -> None:
+        adapt(model, experiment.lora)
+
+    def merge(
+        self, build: Callable[[], Model], experiment: Experiment, state: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        model = build()
+        if experiment.warm_start:  # what is frozen has no adapter
+            freeze(model, experiment.warm_start.freeze)
+        return merged(model, experiment.lora, state)
+
+    def facts(self) -> dict[str, str]:
+        return {"version.peft": library("peft", "hf").__version__}
+
+
+EXTENSION = LoraExtension()
 
 
 def adapt(model: Model, config: Lora | None) -> None:

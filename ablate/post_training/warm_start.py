@@ -8,10 +8,9 @@ all of them, all is the whole model.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,58 +18,54 @@ from torch import Tensor
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
+from ablate.estimate.formulas import count_spent_flops
+from ablate.estimate.skeleton import build_blank, skeleton
+from ablate.experiment.extensions import Extension
+from ablate.experiment.tree import Experiment
 from ablate.experiment.warm_start import WarmStart
-from ablate.models.base import ALL, Model, filled, matching, tensors_of
-from ablate.post_training import lora
-
-if TYPE_CHECKING:
-    from ablate.experiment.tree import Experiment
-    from ablate.parallel.deferred import Recipes
-    from ablate.training.trained import Source
+from ablate.models.base import ALL, Model, filled, freeze, matching, tensors_in, tensors_of
+from ablate.parallel.deferred import Recipes
+from ablate.training.trained import Source, find
 
 
-def pinned(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
-    """`experiment` with the SHA-256 of its donor's weights.
+class WarmStartExtension(Extension):
+    """Copies a donor's parts and freezes parts."""
 
-    Raises ConfigError where parts are unknown or do not fit, and where the weights are not those that it names;
-    AblateError where there is no donor.
-    """
-    from ablate.experiment.tree import Experiment
+    def check(self, model: Model, experiment: Experiment) -> list[Problem]:
+        return _validate_frozen(model, experiment.warm_start) if experiment.warm_start else []
 
-    if (source := donor_of(experiment, classes, shape)) is None:
-        return experiment
-    return Experiment.from_mapping(experiment.to_tree(), {f"warm_start.{k}": v for k, v in facts_of(source).items()})
+    def restrict(self, model: Model, experiment: Experiment) -> None:
+        if experiment.warm_start:
+            freeze(model, experiment.warm_start.freeze)
+
+    def pin(self, experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
+        """Return `experiment` with the SHA-256 of its donor's weights.
+
+        Raises ConfigError where parts are unknown or do not fit, and where the weights are not those that it names;
+        AblateError where there is no donor.
+        """
+        if (source := open_donor(experiment, classes, shape)) is None:
+            return experiment
+        fields = {f"warm_start.{name}": value for name, value in describe_donor(source).items()}
+        return Experiment.from_mapping(experiment.to_tree(), fields)
+
+    def describe_source(self, run: str) -> dict[str, Any]:
+        return describe_donor(find(run))
+
+    def fill(self, model: Model, experiment: Experiment, recipes: Recipes | None) -> set[int]:
+        return _copy(model, experiment.warm_start, recipes)
 
 
-def donor_of(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Source | None:
-    """What `experiment` starts from, as it is checked before a run begins; None where all of it starts by `init`."""
-    start, model = experiment.warm_start, check_freeze(experiment, classes, shape)
-    return _donor(model, start, experiment) if start and model and start.donor is not None else None
+EXTENSION = WarmStartExtension()
 
 
-def check_freeze(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model | None:
-    """The model without its weights; None where there is no warm start. Raises ConfigError where parts that are to be
-    frozen, or layers that are to be adapted, are unknown."""
+def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Source | None:
+    """Return what `experiment` starts from, checked as before a run begins; None where all of it starts by `init`.
+    Raises ConfigError where it does not fit."""
     if (start := experiment.warm_start) is None:
         return None
-    with torch.device("meta"):
-        model = experiment.model.build(experiment.norm, experiment.init, classes, shape)
-    if not (problems := _frozen_problems(model, start)):
-        freeze(model, start)
-        problems = lora.problems(model, experiment.lora)
-    if problems:
-        raise ConfigError(problems)
-    return model
-
-
-def begin(model: Model, experiment: Experiment, recipes: Recipes | None, copies: bool) -> frozenset[str]:
-    """Restricts what is trained (see `restrict`) and, where `copies` (a run that goes on has its weights), gives
-    `model` what it copies: at once, or where it is on the meta device by `recipes`. The names of the parameters that
-    are copied."""
-    given = _copy(model, experiment.warm_start, recipes) if copies else set()
-    with recipes.written_down() if recipes else contextlib.nullcontext():
-        restrict(model, experiment)
-    return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in given)
+    skeleton(experiment, classes, shape)  # which checks the names of what is frozen and adapted
+    return _donor(build_blank(experiment, classes, shape), start, experiment) if start.donor is not None else None
 
 
 def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set[int]:
@@ -78,7 +73,7 @@ def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set
     if start is None or start.donor is None:
         return set()
     state, tensors = _donor(model, start).state, model.state_dict(keep_vars=True)
-    values = {name: state[name].clone() for name in _names(model, start.copied)}
+    values = {name: state[name].clone() for name in tensors_in(model, start.copied)}
     if recipes is None:
         model.load_state_dict(values, strict=False)
     else:
@@ -87,30 +82,9 @@ def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set
     return {id(tensors[name]) for name in values}
 
 
-def restrict(model: Model, experiment: Experiment) -> None:
-    """From here on of `model` is trained what `experiment` says: not what it freezes, and with `lora` adapters alone,
-    which are in the model then."""
-    freeze(model, experiment.warm_start)
-    lora.adapt(model, experiment.lora)
-
-
-def freeze(model: Model, start: WarmStart | None) -> None:
-    """From here on the parts that `start` says take no gradient."""
-    frozen = _names(model, start.freeze) if start else set()
-    for name, parameter in model.named_parameters(remove_duplicate=False):
-        if name in frozen:
-            parameter.requires_grad_(False)
-
-
-def _names(model: Model, wanted: Iterable[str]) -> set[str]:
-    return {name for part in wanted for name in tensors_of(model, part)}
-
-
 def _donor(model: Model, start: WarmStart, experiment: Experiment | None = None) -> Source:
     """What `model` starts from. Raises ConfigError where it does not fit the model, or before a run begins its
     `experiment`, or is not what it was."""
-    from ablate.training.trained import find
-
     assert start.donor is not None
     if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
         text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.donors.with_donors does"
@@ -126,11 +100,10 @@ def _donor(model: Model, start: WarmStart, experiment: Experiment | None = None)
     return source
 
 
-def facts_of(source: Source) -> dict[str, Any]:
+def describe_donor(source: Source) -> dict[str, Any]:
     """What a run that starts from `source` writes down of it: fields of `WarmStart`."""
-    from ablate.estimate.formulas import spent
-
-    return {"sha256": sha256_of(source.state), "flops": spent(source)}
+    flops = count_spent_flops(source.experiment, source.inputs, source.step)
+    return {"sha256": sha256_of(source.state), "flops": flops}
 
 
 def sha256_of(state: Mapping[str, Tensor]) -> str:
@@ -146,10 +119,10 @@ def sha256_of(state: Mapping[str, Tensor]) -> str:
 # ---------------------------------------------------------------------------------------------------- what is wrong
 
 
-def _frozen_problems(model: Model, start: WarmStart) -> list[Problem]:
+def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
     """What is wrong with the names under `freeze`."""
     found = [*_unknown(model, start.freeze, "warm_start.freeze", "the model")]
-    frozen = _names(model, start.freeze)
+    frozen = tensors_in(model, start.freeze)
     if not found and not {name for name, _ in model.named_parameters()} - frozen:
         found.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
     return found + _tied(model, start.freeze, "warm_start.freeze")
@@ -226,7 +199,7 @@ def _copy_problems(model: Model, start: WarmStart, source: Source) -> Iterable[P
             here = list(ours[name].shape) if name in mine else "missing"
             if here != there:
                 yield Problem("warm_start.copy", f"{part} does not fit: {name} is {here} here, {there} in {who}")
-    tied = [names for names in _shared(model) if names <= _names(model, start.copied)]
+    tied = [names for names in _shared(model) if names <= tensors_in(model, start.copied)]
     for first, *others in map(sorted, tied):
         if any(not torch.equal(theirs[first], theirs[other]) for other in others):
             text = f"{first} and {', '.join(others)} are one matrix in the model and two in {who}"
@@ -251,7 +224,7 @@ def _shown(parts: list[str]) -> list[str]:
 
 def _tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
     """A matrix that two parts share, of which one alone is named."""
-    names = _names(model, wanted)
+    names = tensors_in(model, wanted)
     text = "model.tie_embeddings makes one matrix of embedding and head: name both, or neither"
     return [Problem(path, text, list(wanted)) for shared in _shared(model) if names & shared and not shared <= names]
 

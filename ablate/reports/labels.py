@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablate.config.errors import ConfigError
-from ablate.estimate.work import unit_of
 from ablate.sweeps.spec.sweep import Sweep
 
 LEARNING_RATE = "optimizer.lr"
@@ -71,7 +70,7 @@ def unit(spec: Sweep) -> str:
 def items(spec: Sweep) -> str:
     """What a model is trained on, counted."""
     try:
-        return unit_of(spec.base(next(iter(spec.all_arms))))
+        return spec.base(next(iter(spec.all_arms))).unit
     except ConfigError:  # a plugin is missing
         return "items"
 

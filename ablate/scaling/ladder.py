@@ -117,7 +117,7 @@ def parameters_of(size: str, known: Sequence[Rung]) -> int:
         raise ConfigError(
             [_unknown(size, [rung.size for rung in known], known[0], "--extrapolate")], "the command line"
         )
-    return models.validate(preset).layer_parameters()
+    return models.parse(preset).layer_parameters()
 
 
 def ladder(name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None) -> Ladder:

@@ -19,8 +19,8 @@ from ablate.sweeps.spec.search_space import Range, cells, distributions
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import beat, is_orphan, owner, record, records, stale, status
 from ablate.tracking.provenance import COMPARED
+from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
-from ablate.training.train import Result
 from ablate.verdict.outcomes import FINISHED, TrialRecord, pick_best
 
 if TYPE_CHECKING:

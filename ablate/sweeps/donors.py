@@ -5,13 +5,13 @@ all trials of an arm start from the same, and are judged by the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import SweepError, did_you_mean
+from ablate.experiment.extensions import load_extension
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.references import PREFIX, REWARD, WEIGHTS, named, parsed
+from ablate.sweeps.spec.references import PREFIX, WEIGHTS, named, parsed
 from ablate.sweeps.storage import read_sweep
 
 if TYPE_CHECKING:
@@ -65,24 +65,7 @@ def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str,
     if missing > 0 or counts["running"]:
         raise SweepError(f"Trials start from {given}, whose search is not done: run that sweep first.")
     keep_checkpoint(run)
-    return {path.partition(".")[2]: run, **_FACTS[path](run)}
-
-
-def _weights(run: str) -> dict[str, Any]:
-    from ablate.post_training.warm_start import facts_of
-    from ablate.training.trained import find
-
-    return facts_of(find(run))
-
-
-def _reward(run: str) -> dict[str, Any]:
-    from ablate.post_training.alignment.reward import sha256_of
-
-    return {"reward_sha256": sha256_of(run)}
-
-
-_FACTS: dict[str, Callable[[str], dict[str, Any]]] = {WEIGHTS: _weights, REWARD: _reward}
-"""Where a model is named -> what is written down of it."""
+    return {path.partition(".")[2]: run, **load_extension(path.partition(".")[0]).describe_source(run)}
 
 
 def inherit(study: Study, arm: Study) -> None:

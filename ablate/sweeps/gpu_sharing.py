@@ -32,7 +32,7 @@ def workers_on_gpus(spec: Sweep, each: int | Literal["auto"]) -> int:
     free = free_memory()
     if not free:
         raise _mistake("torch finds no GPU on this machine; take --workers N", each)
-    if any(spec.base(arm).align for arm in spec.all_arms):
+    if any(spec.base(arm).procedure != "training" for arm in spec.all_arms):
         raise _mistake("the memory of an alignment is not planned; take --workers N", each)
     if ranks.world_size() > 1:
         raise _mistake("a group of ranks trains one trial at a time; leave it out", each)

@@ -12,8 +12,8 @@ from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import leaves
 from ablate.distributed import ranks
+from ablate.estimate.skeleton import skeleton
 from ablate.estimate.work import items_of
-from ablate.post_training.warm_start import check_freeze
 from ablate.sweeps import donors
 from ablate.sweeps.arms import ArmTrials, Confirmation
 from ablate.sweeps.records import title_of
@@ -29,9 +29,9 @@ from ablate.sweeps.storage import (
     study_name,
     study_names,
 )
-from ablate.tasks.metrics import reported
+from ablate.tasks.metrics import metrics_of
 from ablate.tracking import provenance, remote_files
-from ablate.training import procedures
+from ablate.training.train import procedure_of
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -51,7 +51,7 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
-        known = reported(base)
+        known = metrics_of(base)
         if spec.objective.metric not in known:
             message = f"unknown metric. Accepted: {', '.join(known)}"
             raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
@@ -63,7 +63,7 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
-        check_freeze(base, corpora[base.data].classes, corpora[base.data].shape)
+        skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
     return corpora
 
 
@@ -145,7 +145,7 @@ def open_arms(
         study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
         base = spec.base(arm)
         corpus = corpora[base.data]
-        study.set_user_attr("validation_items", procedures.validation_items(base, corpus))
+        study.set_user_attr("validation_items", procedure_of(base).count_validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
         study.set_user_attr("trial_items", items_of(base))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
@@ -158,7 +158,7 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
     for arm in arms:
         if arm.waits_for is None:
             base = donors.started(arm.spec.base(arm.arm), arm.study)
-            procedures.pinned(base, corpora[base.data])
+            procedure_of(base).pin(base, corpora[base.data])
 
 
 def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:

@@ -13,7 +13,7 @@ import torch
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
 from ablate.data import Corpus
-from ablate.estimate.work import items_of, unit_of, work
+from ablate.estimate.work import items_of, work
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.opening import check, refuse_changes
 from ablate.sweeps.records import SweepRecord, left
@@ -37,11 +37,11 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     corpora = check(spec)
     found = None if fresh else _found(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
-    seconds = None if base.align else _seconds_per_trial(base, corpora[base.data], workers)
+    seconds = None if base.procedure != "training" else _seconds_per_trial(base, corpora[base.data], workers)
     items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
     todo = _todo(spec, items, found, seconds)
     trials = sum(todo.values())
-    if base.align:
+    if base.procedure != "training":
         total = _gpu_hours(spec, todo)
     elif seconds is None:
         total = f"the model does not fit the memory of this machine; {_gpu_hours(spec, todo)}"
@@ -81,7 +81,7 @@ def cost(spec: Sweep) -> str:
     items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
     todo = _todo(spec, items, None, None)
     each = max(items.values())
-    unit = unit_of(spec.base(next(iter(spec.all_arms))))
+    unit = spec.base(next(iter(spec.all_arms))).unit
     hours = _hours(spec, todo)
     told = f"{hours} H100 hours" if hours else "H100 hours not estimated"
     return f"{sum(todo.values())} trainings of {format_count(each)} {unit}, {told}"
@@ -123,7 +123,7 @@ def _text(
     total: str,
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
-    unit = unit_of(base)
+    unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
     lines += [told(spec)] if spec.scale else []
     lines.append("")

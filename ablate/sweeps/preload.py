@@ -6,11 +6,8 @@ from importlib import import_module
 gc.disable()  # which would look for garbage among a million new objects, and find none
 
 for _name in (
-    "ablate.training.procedures",
     "ablate.training.train",
-    "ablate.training.callbacks",
-    "ablate.training.checkpoints",
-    "ablate.training.loaders",
+    "ablate.training.fit",
     "ablate.sweeps.worker",
     "ablate.tasks",
     "timm.models.vision_transformer",

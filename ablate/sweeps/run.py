@@ -25,8 +25,8 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import HEARTBEAT, beat, read_sweep, storage_errors, storage_url
 from ablate.sweeps.worker import Here, Worker, devices, share, signals, start_server
+from ablate.training.procedures import Place
 from ablate.training.runs import checkpoint_bytes, copied
-from ablate.training.train import Place
 from ablate.verdict.outcomes import TrialRecord
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from ablate.sweeps.opening import open_confirmation
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create, read_arms, study_name
-from ablate.training.train import Result
+from ablate.training.procedures import Result
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
     from ablate.config.merging import Tree
-    from ablate.training.train import Place
+    from ablate.training.procedures import Place
 
 AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
@@ -189,8 +189,9 @@ def trial(connection: Connection, experiment: Tree, place: Place, threads: int, 
     import torch
 
     from ablate.experiment.tree import Experiment
-    from ablate.training.procedures import run
-    from ablate.training.train import Hooks, reason_of
+    from ablate.training.procedures import Hooks
+    from ablate.training.runs import reason_of
+    from ablate.training.train import train
 
     torch.set_num_threads(threads)
     stopped = False
@@ -229,7 +230,7 @@ def trial(connection: Connection, experiment: Tree, place: Place, threads: int, 
     )
     try:
         await_store(lambda text: send("waiting", text), asked_to_stop)
-        result = run(Experiment.from_mapping(experiment), place, hooks)
+        result = train(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)
         return True
     except ranks.Lost as error:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 
-from ablate.config.errors import ConfigError, Problem
+from ablate.config.errors import ConfigError
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
@@ -30,8 +30,8 @@ class ImageClassification(Task):
     ) -> None:
         super().__init__(experiment, corpus, compiled, model)
         batch = experiment.trainer.batch_size // (experiment.trainer.accumulate * ranks.world_size())
-        if found := experiment.data.problems(batch):
-            raise ConfigError(Problem(".".join(("data", *path)), text, given) for path, text, given in found)
+        if problems := experiment.data.validate(batch):
+            raise ConfigError(problem.within("data") for problem in problems)
         guesses = {"val/accuracy": 1} | ({"val/accuracy_top5": 5} if corpus.classes > 5 else {})
         self.accuracies = MetricCollection(
             {name: MulticlassAccuracy(corpus.classes, top_k=k, average="micro") for name, k in guesses.items()},

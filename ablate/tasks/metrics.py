@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import Experiment
 
 
 class Reports(NamedTuple):
@@ -24,7 +23,7 @@ REPORTS = {
 """By the name of the task."""
 
 
-def reported(experiment: Experiment) -> list[str]:
+def metrics_of(experiment: Experiment) -> list[str]:
     """The metrics of a validation of `experiment`, which a sweep can compare."""
     if experiment.align:
         return experiment.align.reported

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 
+from ablate.config.errors import StoreError
 from ablate.distributed import ranks
 from ablate.tasks import Task
 from ablate.tracking.tracker import STEP_METRIC, Tracker
+from ablate.training.checkpoints import PART, _sync, move, remove
+from ablate.training.runs import CHECKPOINT
+
+
+class RunCallback(Callback):
+    """A callback that an extension of the experiment adds to a run."""
+
+    def publish(self, folder: Path, tracker: Tracker) -> None:
+        """Write what is left to tell when training has ended, on rank 0."""
 
 
 class Stop(Exception):  # noqa: N818 - not an error
@@ -178,3 +190,74 @@ class Interrupt(Callback):
     @staticmethod
     def _stop(trainer: Trainer) -> None:
         raise Stop("interrupted", f"interrupted at update {trainer.global_step}")
+
+
+class Checkpoint(Callback):
+    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state,
+    counters.
+
+    It is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so that
+    a process that is killed, or a machine that stops, at any moment leaves one to go on from. One process writes a
+    file; where the model is sharded, the ranks write a folder while training goes on, which is moved before the next
+    one is begun and when the run ends. It stands after the callbacks whose state it stores.
+    """
+
+    def __init__(self, folder: Path, tracker: Tracker | None) -> None:
+        self.folder, self.tracker = folder, tracker
+        self._random: torch.Tensor | None = None
+        self._begun = False
+
+    def state_dict(self) -> dict[str, Any]:
+        unsent = self.tracker.unsent if self.tracker else []
+        return {"random": torch.get_rng_state(), "unsent": unsent}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._random = state_dict["random"]
+        if self.tracker:
+            self.tracker.keep(state_dict.get("unsent", []))
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._random is not None:
+            torch.set_rng_state(self._random)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.save(trainer)
+
+    def save(self, trainer: Trainer) -> None:
+        """Writes the checkpoint, or begins to. Metrics up to here are sent first, what cannot be sent is in it: a
+        continued run misses none."""
+        if self.tracker:
+            self.tracker.flush()
+        self.finish(trainer)
+        with self._full_disk():
+            trainer.save_checkpoint(self.folder / PART)
+        self._begun = True
+        if not hasattr(trainer.strategy, "finish"):
+            self.finish(trainer)
+
+    def finish(self, trainer: Trainer) -> None:
+        """Returns when what `save` has begun is the last checkpoint."""
+        if not self._begun:
+            return
+        self._begun = False
+        with self._full_disk():
+            if finish := getattr(trainer.strategy, "finish", None):
+                finish()
+            ranks.first(self._move)
+
+    def _move(self) -> None:
+        part = self.folder / PART
+        _sync(part)
+        move(part, self.folder)
+
+    @contextlib.contextmanager
+    def _full_disk(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                remove(self.folder / PART)
+            raise StoreError(
+                f"The checkpoint {self.folder / CHECKPOINT} cannot be written: {error.strerror or error}. "
+                "Make room, or move the store to another disk and set ABLATE_STORE to it."
+            ) from None

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ablate import tracking
 from ablate.distributed import groups, ranks, slurm
 from ablate.experiment.tree import Experiment
+from ablate.training.procedures import Hooks, Place, Result
 from ablate.training.runs import run_name
-from ablate.training.train import Hooks, Place, Procedure, Result, train
+from ablate.training.train import procedure_of, train
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,16 +22,14 @@ STOPPING = (
     "Stopping: the update or the validation under way is finished and a checkpoint written. Ctrl-C again stops at "
     "once, and the run goes on from its last validation."
 )
-STOPPING_ALIGNED = (
+STOPPING_WITHOUT_CHECKPOINT = (
     "Stopping after the update under way: an alignment keeps nothing of what it has done so far, and begins again when "
     "it goes on. Ctrl-C again stops at once."
 )
 
 
-def train_in_foreground(
-    experiment: Experiment, console: Console, run_id: str | None = None, procedure: Procedure | None = None
-) -> Result:
-    """Trains (by `procedure`, see `train`) with a progress bar on `console`, or a line per validation where that is no
+def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
+    """Trains with a progress bar on `console`, or a line per validation where that is no
     terminal.
 
     Ctrl-C writes a checkpoint and ends the run as interrupted; a second one, and one before the first update, stops at
@@ -38,6 +37,7 @@ def train_in_foreground(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    procedure = procedure_of(experiment)
     bar = Progress(
         TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[loss]}"), console=console, transient=True, disable=not console.is_terminal,
@@ -51,7 +51,7 @@ def train_in_foreground(
         slurm.remember(tracking.open_store(), run)
         console.print(f"run {run}: {text}", markup=False)
         begun.append(run)
-        if run_id and not before.updates and not experiment.align:
+        if run_id and not before.updates and procedure.resumes:
             console.print("there is no whole checkpoint of it: it begins again", markup=False)
         if before.updates:
             console.print(f"goes on at update {before.updates}/{total}", markup=False)
@@ -65,7 +65,7 @@ def train_in_foreground(
         console.print(f"update {step}/{total}: {shown}", markup=False)
         return True
 
-    stopping = STOPPING_ALIGNED if experiment.align else STOPPING
+    stopping = STOPPING if procedure.resumes else STOPPING_WITHOUT_CHECKPOINT
     with bar, _Asked(stopping, lambda text: console.print(text, markup=False)) as asked:
         hooks = Hooks(started, progress, validated, lambda: bool(asked.signals))
         try:

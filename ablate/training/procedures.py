@@ -1,39 +1,96 @@
-"""Any experiment, from its configuration to its result: trained, or aligned where it says so."""
+"""What a run is given and gives back, and what a procedure is: training by Lightning, or what takes its place."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ablate.data import Corpus, PairCorpus
-from ablate.training.train import LIGHTNING, Hooks, Place, Procedure, Result, train
+from ablate.data import Corpus
+from ablate.experiment.tree import Experiment
+from ablate.tracking.tracker import Tracker
+from ablate.training.precision import Speed
 
 if TYPE_CHECKING:
-    from ablate.experiment.tree import Experiment
+    from ablate.training.checkpoints import Earlier
 
 
-def run(experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None) -> Result:
-    """Runs `experiment`, tracked in MLflow, and returns how it ended; see `ablate.training.train.train`."""
-    return train(experiment, place or Place(), hooks or Hooks(), procedure_of(experiment))
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    status: str
+    """completed, diverged, pruned or interrupted."""
+    metrics: dict[str, float]
+    """Those of the last validation: val/loss and the task's own."""
+    step: int
+    """Optimizer updates made."""
+    run_id: str | None
+    """The MLflow run."""
+    seconds: float
+    """Wall-clock seconds of this process, preparation included."""
+    reason: str = ""
+    """Why it ended early."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Parameters, corpus fingerprint, hardware, precision, package versions: tags of the run."""
+    items_per_update: int = 1
+    """Tokens or images of one update."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
 
 
-def procedure_of(experiment: Experiment) -> Procedure:
-    """How `experiment` is run."""
-    if experiment.align:
-        from ablate.post_training.alignment.run import procedure
+@dataclass(frozen=True)
+class Place:
+    """Where a run belongs in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue
+    one."""
 
-        return procedure()
-    return LIGHTNING
-
-
-def validation_items(experiment: Experiment, corpus: Corpus) -> int:
-    """Sequences or images that are validated on; of an alignment the held-out pairs that are measured."""
-    if experiment.align and isinstance(corpus, PairCorpus):
-        held = corpus.held.fitting(corpus.shape[0], experiment.align.answer)
-        return min(len(held), experiment.align.measured)
-    return len(corpus.val)
+    experiment: str = "train"
+    name: str = ""
+    parent: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    run_id: str | None = None
 
 
-def pinned(experiment: Experiment, corpus: Corpus) -> Experiment:
-    """`experiment` with the SHA-256 of what it starts from. Raises AblateError where that is missing or does not
-    fit."""
-    return procedure_of(experiment).pinned(experiment, corpus)
+@dataclass(frozen=True)
+class Hooks:
+    """What a caller hears of a run while it goes, and may say."""
+
+    started: Callable[[str, str, Earlier], None] | None = None
+    """Given the run's id, a line that describes the run, and how far it got earlier, before the next update."""
+    progress: Callable[[int, float], None] | None = None
+    """Given the number of updates and the training loss, every `log_every_n_steps`."""
+    decide: Callable[[int, Mapping[str, float]], bool] | None = None
+    """Given the number of updates and the metrics after each validation; False ends the run as pruned."""
+    asked_to_stop: Callable[[], bool] | None = None
+    """Looked at after every update; true ends the run as interrupted."""
+
+
+class Ended(NamedTuple):
+    """How a procedure ended."""
+
+    status: str
+    reason: str
+    step: int
+    """Optimizer updates made."""
+    metrics: dict[str, float]
+    """Those of the last validation."""
+    facts: dict[str, Any]
+    """Further tags of the run."""
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """What is done with an experiment between its data and its result; what is tracked around it is always the same."""
+
+    pin: Callable[[Experiment, Corpus], Experiment]
+    """Returns the experiment with the SHA-256 of what it starts from. Raises AblateError where that does not fit."""
+    choose_speed: Callable[[Experiment, Corpus], Speed]
+    """Returns the arithmetic."""
+    run: Callable[[Experiment, Corpus, Speed, Tracker, Hooks], Ended]
+    """Does it, for an MLflow run that is open."""
+    count_validation_items: Callable[[Experiment, Corpus], int]
+    """Returns how many sequences, images or pairs are validated on."""
+    resumes: bool = True
+    """Whether a run that was stopped goes on from a checkpoint; else it begins again."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError
 from ablate.config.merging import leaves
+from ablate.data import Corpus
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.tracking import remote_files
@@ -30,8 +31,6 @@ def run_folder(run_id: str) -> Path:
 def copied(experiment: Experiment, run_id: str) -> str:
     """Copies a run's last checkpoint and its configuration to `trainer.copy_to`; the address of the folder there.
     Raises StoreError."""
-    from ablate.training.checkpoints import CHECKPOINT
-
     folder, url = run_folder(run_id), f"{str(experiment.trainer.copy_to).rstrip('/')}/{run_id}"
     with tempfile.TemporaryDirectory() as made:
         config = Path(made) / "config.yaml"
@@ -106,3 +105,19 @@ def run_name(experiment: Experiment) -> str:
     alpha = getattr(experiment.norm, "alpha", None)
     part = f" alpha={alpha:.3g}" if alpha is not None else ""
     return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
+
+
+def reason_of(error: BaseException) -> str:
+    """The kind and the first line of an error."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+
+
+def count_epochs(experiment: Experiment, corpus: Corpus) -> str:
+    """How often the run goes through its training data; nobody knows how long a stream is."""
+    if not isinstance(corpus.train, Sized):
+        return "streamed"
+    trainer = experiment.trainer
+    return f"{trainer.max_steps * trainer.batch_size / len(corpus.train):.3g}"
+
+
+CHECKPOINT = "last.ckpt"

@@ -7,18 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, did_you_mean
 from ablate.config.yaml import read_yaml
+from ablate.estimate.skeleton import build_blank
+from ablate.experiment.extensions import extensions_of
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.post_training.lora import merged
-from ablate.post_training.warm_start import freeze
+from ablate.parallel import tensor
 from ablate.tracking.remote_files import fetched_checkpoint, is_url
-from ablate.training.checkpoints import CHECKPOINT, load
+from ablate.training.checkpoints import load
+from ablate.training.runs import CHECKPOINT
 
 EXPORTED = "model.safetensors"  # of an export
 ALIGNED = "hf"  # in the folder of an aligned run: the model as transformers loads it
@@ -53,9 +54,7 @@ class Source:
 
     def blank(self) -> Model:
         """The model without its weights, on the meta device."""
-        config = self.experiment
-        with torch.device("meta"):
-            return config.model.build(config.norm, config.init, *self.inputs)
+        return build_blank(self.experiment, *self.inputs)
 
     def model(self) -> Model:
         """The model itself, in evaluation mode."""
@@ -87,16 +86,15 @@ def find(given: str, ema: bool = False) -> Source:
     if ema and average is None:
         raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-    return _merged(Source(file, experiment, dict(average) if ema else own, step))
+    return _merge(Source(file, experiment, dict(average) if ema else own, step))
 
 
-def _merged(source: Source) -> Source:
-    """`source` without adapters: its weights with what they add."""
-    if source.experiment.lora is None:
-        return source
-    model = source.blank()
-    freeze(model, source.experiment.warm_start)
-    return replace(source, state=merged(model, source.experiment.lora, source.state))
+def _merge(source: Source) -> Source:
+    """`source` with the weights of the plain model, such as without adapters: its weights with what they add."""
+    state: Mapping[str, Tensor] = source.state
+    for extension in extensions_of(source.experiment):
+        state = extension.merge(source.blank, source.experiment, state)
+    return replace(source, state=state)
 
 
 def _exported(folder: Path) -> Source:
@@ -117,10 +115,10 @@ def _exported(folder: Path) -> Source:
 
 def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights of a checkpoint that several ranks have written."""
-    from ablate.parallel import sharded, strategies
+    from ablate.parallel import sharded
 
     return sharded.weights(
-        folder, strategies.fused_rows(experiment.model, content["tensor_parallel"], strategies.ungrouped)
+        folder, tensor.change_fused_rows(experiment.model, content["tensor_parallel"], tensor.ungroup)
     )
 
 

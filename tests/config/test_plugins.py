@@ -23,8 +23,9 @@ from ablate.norms import norm_layers, placements
 from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -176,7 +177,7 @@ def test_what_is_no_file_name_is_told(folder, given):
 
 
 def test_the_schema_knows_the_setting():
-    assert "plugins" in json_schema()["properties"]
+    assert "plugins" in json_schema(Experiment)["properties"]
     assert "plugins" in json_schema(Sweep)["properties"]
 
 

@@ -102,7 +102,7 @@ def test_without_a_default_a_kind_is_needed(registries):
     shapes = Registry("bare shape", Shape)
     shapes.register(Circle)
     with pytest.raises(Exception, match=r"unknown bare shape None\. Accepted: circle"):
-        shapes.validate({"colour": "blue"})
+        shapes.parse({"colour": "blue"})
     assert shapes.kind_of({"colour": "blue"}) is None
 
 
@@ -205,4 +205,4 @@ def test_every_kind_of_ablate_is_described(name):
         for field, info in cls.model_fields.items():
             assert field == "kind" or info.description, f"{cls.__name__}.{field} has no docstring"
     for preset in registry.presets:
-        assert registry.validate(preset).kind == registry.presets[preset]["kind"]
+        assert registry.parse(preset).kind == registry.presets[preset]["kind"]

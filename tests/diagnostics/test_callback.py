@@ -10,8 +10,9 @@ from ablate.config.errors import ConfigError
 from ablate.diagnostics.measures import Layers, measurements
 from ablate.experiment.diagnose import DiagnoseConfig
 from ablate.experiment.tree import Experiment
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 
 EVERY = {"trainer.diagnose.what": "all", "trainer.diagnose.interval": 4, "trainer.diagnose.tokens": 64}
 

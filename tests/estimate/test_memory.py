@@ -11,8 +11,8 @@ from ablate.estimate.memory import Meter
 from ablate.estimate.setup import Setup
 from ablate.estimate.skeleton import blocks, count, skeleton
 from ablate.estimate.tracing import checkpointed, loss
+from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
-from ablate.post_training.warm_start import restrict
 
 SHAPE, CLASSES = (32,), 300
 

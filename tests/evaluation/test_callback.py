@@ -5,7 +5,8 @@ import torch
 
 from ablate import tracking
 from ablate.experiment.tree import Experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.procedures import Hooks, Place
+from ablate.training.train import train
 
 pytest.importorskip("lm_eval")
 from evaluation.conftest import task_data  # noqa: F401

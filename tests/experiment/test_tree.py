@@ -211,7 +211,7 @@ def accepts(schema, value, root):
 
 @pytest.fixture(scope="module")
 def schema():
-    return json_schema()
+    return json_schema(Experiment)
 
 
 @pytest.mark.parametrize("settings", EVERYTHING)

@@ -7,6 +7,7 @@ import torch
 from norms.cases import COMBINATIONS, INITS, settings_of
 from torch.utils.checkpoint import checkpoint
 
+from ablate.config.errors import Problem
 from ablate.experiment.tree import Experiment
 from ablate.models import models
 
@@ -126,5 +127,5 @@ def test_initial_logits_are_near_guessing_evenly(family, init):
 @every_family
 def test_heads_must_divide_the_width(family):
     config = models[family](hidden=16, layers=1, heads=3)
-    assert config.problems() == [(("heads",), "must divide hidden (16)", 3)]
-    assert models[family](hidden=16, layers=1, heads=4).problems() == []
+    assert config.validate() == [Problem("heads", "must divide hidden (16)", 3)]
+    assert models[family](hidden=16, layers=1, heads=4).validate() == []

@@ -10,7 +10,8 @@ from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms.admin import AdminResidual, profile
 from ablate.training import train as training
-from ablate.training.train import Hooks, Place, train
+from ablate.training.procedures import Hooks, Place
+from ablate.training.train import train
 
 DEPTH = 3
 

@@ -102,7 +102,7 @@ def test_the_configuration_knows_it(own):
         Experiment.from_mapping({"norm": "own", "norm.factr": 1})
     with pytest.raises(ConfigError, match=r"It belongs to norm\.kind own"):
         Experiment.from_mapping({"norm": "pre", "norm.factor": 1})
-    schema = json_schema()["$defs"]["placement"]
+    schema = json_schema(Experiment)["$defs"]["placement"]
     assert "own" in schema["anyOf"][0]["enum"]
     assert any(kind.get("properties", {}).get("factor") for kind in schema["anyOf"])
 

@@ -212,7 +212,7 @@ def test_defaults_are_the_papers():
 
 
 def test_convnext_is_a_preset_of_adamw():
-    convnext = optimizers.validate("adamw-convnext")
+    convnext = optimizers.parse("adamw-convnext")
     assert (convnext.kind, convnext.lr, convnext.betas) == ("adamw", 4e-3, (0.9, 0.999))
     assert (convnext.eps, convnext.weight_decay) == (1e-8, 0.05)
 

@@ -9,7 +9,7 @@ import torch
 from ablate.experiment.tree import Experiment
 from ablate.export.run import export
 from ablate.parallel import sharded
-from ablate.parallel.strategies import regrouped, ungrouped
+from ablate.parallel.tensor import regroup, ungroup
 from ablate.training.checkpoints import newest
 from ablate.training.runs import checkpoint_bytes
 
@@ -123,8 +123,8 @@ def test_the_7b_model_takes_no_memory_until_it_is_sharded():
 def test_the_rows_of_fused_matrices_go_to_their_ranks_and_back(parts):
     q, k, v = torch.arange(8), 100 + torch.arange(4), 200 + torch.arange(4)
     weight = torch.cat([q, k, v]).unsqueeze(1) * torch.ones(3, dtype=torch.long)
-    grouped = regrouped(weight, [8, 4, 4], parts)
+    grouped = regroup(weight, [8, 4, 4], parts)
     for rank, rows in enumerate(grouped.chunk(parts)):
         own = torch.cat([matrix.chunk(parts)[rank] for matrix in (q, k, v)])
         assert rows[:, 0].tolist() == own.tolist()
-    assert torch.equal(ungrouped(grouped, [8, 4, 4], parts), weight)
+    assert torch.equal(ungroup(grouped, [8, 4, 4], parts), weight)

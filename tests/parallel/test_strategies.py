@@ -14,8 +14,9 @@ from ablate import tracking
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.parallel.strategies import mean_in_float32
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 
 SCRIPT = """
 import json, sys

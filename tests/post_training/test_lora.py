@@ -16,8 +16,9 @@ from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.norms import placements
 from ablate.post_training.lora import adapt
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 from ablate.training.trained import find
 
 pytest.importorskip("peft")

@@ -7,8 +7,9 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.post_training.warm_start import sha256_of
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 from ablate.training.trained import find
 
 EMBEDDING = {"llama": ["embed_tokens.weight"], "vit": ["vit.patch_embed.proj.weight", "vit.pos_embed"]}

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from ablate.estimate.formulas import cost_of
+from ablate.estimate.skeleton import skeleton
 from ablate.experiment.tree import Experiment
-from ablate.post_training.warm_start import check_freeze, freeze
 from ablate.reports import sections
 from ablate.reports.savings import reaches, savings
 from ablate.sweeps.records import SweepRecord
@@ -104,14 +104,7 @@ def test_the_report_shows_it(record):
 
 def cost(settings, classes=11, shape=(12,)):
     experiment = Experiment.from_mapping(settings)
-    model = check_freeze(experiment, classes, shape)
-    if model is None:
-        import torch
-
-        with torch.device("meta"):
-            model = experiment.model.build(experiment.norm, experiment.init, classes, shape)
-    freeze(model, experiment.warm_start)
-    return cost_of(model)
+    return cost_of(skeleton(experiment, classes, shape))
 
 
 TINY = {"model": {"kind": "llama", "hidden": 4, "layers": 1, "heads": 2, "mlp": 6}}

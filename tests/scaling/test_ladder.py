@@ -52,7 +52,7 @@ def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
 
 def test_a_named_model_gets_the_tokens_per_parameter_of_the_smallest_size(file):
     small, named = rungs(file(), ["9m", "s"])
-    llama = models.validate("llama-9m")
+    llama = models.parse("llama-9m")
     assert named.parameters == llama.layer_parameters() == parameters_of("9m", [small])
     base = named.spec.base("post")
     assert (base.model.hidden, base.model.layers, base.model.mlp) == (llama.hidden, llama.layers, llama.mlp)
@@ -109,7 +109,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     assert found.trends["post"].slope.value == pytest.approx(-0.1, abs=0.01)
     (sentence,) = verdict(found)
     assert sentence.startswith("post and pre: the difference grows (-0.")
-    target = models.validate("llama-20m").layer_parameters()
+    target = models.parse("llama-20m").layer_parameters()
     assert found.trends["post"].at(target).value == pytest.approx(-0.1 * math.log10(target / 1e3), abs=0.02)
     assert found.curves["pre"].at(target).value == pytest.approx(3 * (target / 1e4) ** -0.1, abs=0.05)
     made = report_ladder(found)

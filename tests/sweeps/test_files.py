@@ -14,7 +14,7 @@ from ablate.sweeps.spec.files import load_sweeps, with_earlier
 from ablate.sweeps.spec.references import donor_of, named, parsed
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, storage_url
-from ablate.training.procedures import run as run_experiment
+from ablate.training.train import train as run_experiment
 
 FOLDER = Path(__file__).parents[2] / "sweeps"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -238,4 +238,4 @@ def test_the_norm_layers_are_compared_on_language_and_on_vision_with_batch_norm_
         assert set(sweep.all_arms) == set(layers)
         for arm in sweep.all_arms:
             norm = sweep.base(arm).norm
-            assert (norm.kind, norm.layer) == ("pre", norm_layers.validate(arm))  # at its defaults
+            assert (norm.kind, norm.layer) == ("pre", norm_layers.parse(arm))  # at its defaults

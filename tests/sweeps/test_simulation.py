@@ -12,7 +12,7 @@ from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import record
-from ablate.training.train import Result
+from ablate.training.procedures import Result
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
 RATES = {"low": 3e-4, "high": 3e-2, "log": True}

@@ -11,7 +11,8 @@ from ablate.sweeps.opening import check
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import tasks
 from ablate.training.averaging import WeightAverage
-from ablate.training.train import Hooks, Place, train
+from ablate.training.procedures import Hooks, Place
+from ablate.training.train import train
 
 EMA = {"trainer.ema_decay": 0.75}
 

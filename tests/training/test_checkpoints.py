@@ -12,8 +12,9 @@ from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.experiment.tree import Experiment
 from ablate.training.checkpoints import newest
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import checkpoint_bytes
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 
 
 class Killed(BaseException):

@@ -20,11 +20,12 @@ from ablate.estimate.memory import RESERVE, Meter, usable
 from ablate.estimate.setup import setup_of
 from ablate.estimate.skeleton import count, skeleton
 from ablate.experiment.tree import Experiment
-from ablate.parallel.strategies import problems
+from ablate.parallel.sharing import validate_sharing
 from ablate.tasks.base import Task
 from ablate.training.checkpoints import Earlier
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 from ablate.training.trainer import check_ranks, to_launch, what_needs_less
 
 WORDS = [
@@ -93,9 +94,9 @@ def test_settings_that_do_not_go_together_are_refused(fields, message):
 def test_matrices_are_shared_only_where_that_gives_the_same_model(settings, message):
     size = 4 if "model.heads" in settings else 2
     run = Experiment.from_mapping({"trainer": {"strategy": "fsdp", "tensor_parallel": size}}, settings)
-    assert any(message in str(problem) for problem in problems(run))
+    assert any(message in str(problem) for problem in validate_sharing(run))
     plain = Experiment.from_mapping({"trainer": {"strategy": "fsdp", "tensor_parallel": 2}}, {"model.kv_heads": 2})
-    assert problems(plain) == []
+    assert validate_sharing(plain) == []
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
 from ablate.data import IGNORED
 from ablate.experiment.tree import Experiment
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 from ablate.training.trained import find
 
 

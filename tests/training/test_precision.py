@@ -11,7 +11,8 @@ from ablate.experiment.tree import Experiment
 from ablate.norms import placements
 from ablate.tasks.language_modeling import LanguageModeling
 from ablate.training import precision
-from ablate.training.train import Hooks, train
+from ablate.training.procedures import Hooks
+from ablate.training.train import train
 from ablate.training.trainer import check_ranks
 
 

@@ -12,8 +12,9 @@ from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.data import SequentialBatches
 from ablate.experiment.tree import Experiment
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import stored_experiment
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import train
 
 
 def experiment(settings, **more):

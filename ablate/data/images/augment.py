@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 from torch import Tensor
 
 from ablate.config.base import Kind
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ class Augmentation(Kind):
         """The targets of images that are not mixed: classes [n], or their probabilities [n, classes]."""
         return labels
 
-    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        """What is wrong with `batch` images in a batch of one device: (path, message, given)."""
+    def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong with `batch` images in a batch of one device."""
         return []
 
 
@@ -112,23 +113,23 @@ class Timm(Augmentation):
         """Whether images are mixed in pairs."""
         return (self.mixup > 0 or self.cutmix > 0) and self.mix_probability > 0
 
-    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        found: list[tuple[tuple[str, ...], str, Any]] = []
+    def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
+        problems: list[Problem] = []
         for name in ("scale", "ratio"):
             low, high = getattr(self, name)
             if low > high:
-                found.append(((name,), "the first must not be above the second", [low, high]))
+                problems.append(Problem(name, "the first must not be above the second", [low, high]))
         if self.color_jitter and self.randaugment:
             text = "is not applied together with randaugment: set one of the two"
-            found.append((("color_jitter",), text, self.color_jitter))
+            problems.append(Problem("color_jitter", text, self.color_jitter))
         if self.mixes and batch % 2:
             name = "mixup" if self.mixup else "cutmix"
             text = (
                 f"mixes images in pairs, and a batch of one device has {batch}: make trainer.batch_size a multiple of "
                 "2 * trainer.accumulate * the number of ranks, or set data.augment.mixup and data.augment.cutmix to 0"
             )
-            found.append(((name,), text, getattr(self, name)))
-        return found
+            problems.append(Problem(name, text, getattr(self, name)))
+        return problems
 
     def transform(self, pixels: Pixels) -> Transform | None:
         from timm.data import create_transform

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from ablate.config.base import Names
-from ablate.config.errors import DataError
+from ablate.config.errors import DataError, Problem
 from ablate.data.base import Corpus, DataConfig, data_kinds
 from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
@@ -78,8 +78,8 @@ class EncodedImagesConfig(Pixels, DataConfig):
     """Whether every image is decoded once, before the first training, to find the broken ones early. false: the images
     are only read once, for the fingerprint; training ends at a broken one with its name."""
 
-    def problems(self, batch: int) -> list[tuple[tuple[str, ...], str, Any]]:
-        return [(("augment", *path), text, given) for path, text, given in self.augment.problems(batch)]
+    def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
+        return [problem.within("augment") for problem in self.augment.validate(batch)]
 
     def corpus(self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str) -> Corpus:
         """The corpus of a source, with a part of it held out where there is no other for validation. `key` names the

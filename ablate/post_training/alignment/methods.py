@@ -20,7 +20,7 @@ from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment import measures
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 from ablate.training.callbacks import Stop
-from ablate.training.train import Hooks
+from ablate.training.procedures import Hooks
 from ablate.training.undisturbed import undisturbed
 
 EXTRA = "rlhf"

@@ -27,8 +27,8 @@ from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
 from ablate.training.checkpoints import Earlier
 from ablate.training.precision import Speed
+from ablate.training.procedures import Ended, Hooks, Procedure
 from ablate.training.runs import run_folder
-from ablate.training.train import Ended, Hooks, Procedure
 from ablate.training.trained import ALIGNED
 
 if TYPE_CHECKING:
@@ -42,17 +42,18 @@ def procedure(reward: measures.Reward | None = None) -> Procedure:
     in nats of a whole answer (dpo, rloo), and where there is a reward model reward, start_reward and win_rate against
     the start. One that goes on begins again: TRL's trainers keep nothing of a run that was stopped.
     """
-    return Procedure(partial(_pinned, judged=reward is not None), _speed, partial(_aligned, given=reward))
+    pin, run = partial(_pin, judged=reward is not None), partial(_align, given=reward)
+    return Procedure(pin, _choose_speed, run, _count_held, resumes=False)
 
 
-def _pinned(experiment: Experiment, corpus: Corpus, judged: bool) -> Experiment:
+def _pin(experiment: Experiment, corpus: Corpus, judged: bool) -> Experiment:
     align = experiment.align
     assert align is not None
     library("trl", EXTRA)
     if ranks.world_size() > 1:
         text = f"is computed by one process, and this is a group of {ranks.world_size()}. Start it without torchrun"
         raise ConfigError([Problem("align", text)])
-    experiment = warm_start.pinned(experiment, corpus.classes, corpus.shape)
+    experiment = warm_start.EXTENSION.pin(experiment, corpus.classes, corpus.shape)
     if align.reward is None:
         if align.method == "rloo" and not judged:
             text = "rloo needs a reward model: ablate align RUN --method reward makes one"
@@ -62,7 +63,7 @@ def _pinned(experiment: Experiment, corpus: Corpus, judged: bool) -> Experiment:
     return Experiment.from_mapping(experiment.to_tree(), {"align.reward_sha256": found})
 
 
-def _speed(experiment: Experiment, corpus: Corpus) -> Speed:
+def _choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
     """Autocast on a GPU that has bfloat16; generating, it pays nowhere else."""
     precision, why = experiment.trainer.precision, "as set"
     if precision == "auto":
@@ -71,7 +72,7 @@ def _speed(experiment: Experiment, corpus: Corpus) -> Speed:
     return Speed(precision, False, f"{precision} ({why}), by TRL")
 
 
-def _aligned(
+def _align(
     experiment: Experiment,
     corpus: Corpus,
     speed: Speed,
@@ -82,7 +83,7 @@ def _aligned(
     align = experiment.align
     assert align is not None
     assert isinstance(corpus, PairCorpus)
-    source = warm_start.donor_of(experiment, corpus.classes, corpus.shape)
+    source = warm_start.open_donor(experiment, corpus.classes, corpus.shape)
     assert source is not None
     _quiet()
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
@@ -113,6 +114,14 @@ def _aligned(
             save(own, kept.parent)
             (kept.parent / "config.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
     return Ended("completed", "", follower.step, follower.metrics, {**facts, "ablate.folder": str(kept)})
+
+
+def _count_held(experiment: Experiment, corpus: Corpus) -> int:
+    """The held-out pairs that are measured."""
+    align = experiment.align
+    assert align is not None
+    assert isinstance(corpus, PairCorpus)
+    return min(len(corpus.held.fitting(corpus.shape[0], align.answer)), align.measured)
 
 
 def _setting(

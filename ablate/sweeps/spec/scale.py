@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import format_count
 from ablate.config.merging import Tree, leaves, merge
-from ablate.estimate.work import items_of, unit_of
+from ablate.estimate.work import items_of
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.parts import Arm, Scale
 from ablate.sweeps.spec.references import named, renamed
@@ -101,7 +101,7 @@ def told(spec: Sweep) -> str:
     given += _more(base, full)
     text = (
         f"Not the full setting ({given}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
-        f"{format_count(items_of(base))} of {format_count(full.items)} {unit_of(base)}"
+        f"{format_count(items_of(base))} of {format_count(full.items)} {base.unit}"
     )
     if (parameters := base.model.layer_parameters()) != full.parameters:
         text += f", the layers have {format_count(parameters)} of {format_count(full.parameters)} parameters"

@@ -18,7 +18,8 @@ from ablate.config.errors import ConfigError, DataError
 from ablate.data import ImageDataset, ImageFiles, ImageFolder
 from ablate.experiment.tree import Experiment
 from ablate.tracking.paths import cache_folder
-from ablate.training.train import Hooks, Place, train
+from ablate.training.procedures import Hooks, Place
+from ablate.training.train import train
 
 NAMES = ["cat", "dog", "emu"]
 

@@ -106,7 +106,7 @@ def test_files(tmp_path, cache, monkeypatch):
     assert sorted(raw("**/*.txt")) == ["a", "b", "deep/er/c", "odd[1]"]
     assert raw("~/deep/**/*.txt") == ["deep/er/c"]
     assert raw("odd[1].txt") == ["odd[1]"]
-    assert data_kinds.validate({"kind": "text", "files": "a.txt"}).files == ("a.txt",)
+    assert data_kinds.parse({"kind": "text", "files": "a.txt"}).files == ("a.txt",)
     with pytest.raises(ValidationError, match="needs either files or dataset, and none is given"):
         Text(files=())
 

@@ -11,11 +11,11 @@ from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.reward import sha256_of
 from ablate.post_training.alignment.run import procedure
-from ablate.tasks.metrics import reported
+from ablate.tasks.metrics import metrics_of
 from ablate.tracking.tracker import STEP_METRIC
-from ablate.training.procedures import run
+from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import run_folder
-from ablate.training.train import Hooks, Place, train
+from ablate.training.train import LIGHTNING, procedure_of, train
 from ablate.training.trained import find
 
 pytest.importorskip("trl")
@@ -37,7 +37,7 @@ def test_what_is_heard_and_tracked(aligned):
         decide=lambda step, metrics: heard["validation"].append((step, dict(metrics))) or True,
     )
     experiment = aligned("reward")
-    result = run(experiment, Place("aligning", "one"), hooks)
+    result = train(experiment, Place("aligning", "one"), hooks)
     assert (result.status, result.step, result.items_per_update) == ("completed", 4, 4)
     ((run_id, text, before),) = heard["started"]
     assert (run_id, before) == (result.run_id, 0)
@@ -45,7 +45,7 @@ def test_what_is_heard_and_tracked(aligned):
     assert heard["progress"] == [1, 2, 3, 4]
     assert [step for step, _ in heard["validation"]] == [2, 4]
     assert heard["validation"][-1][1] == result.metrics
-    assert list(result.metrics) == reported(experiment) == ["align/accuracy", "align/margin"]
+    assert list(result.metrics) == metrics_of(experiment) == ["align/accuracy", "align/margin"]
     for name, value in result.metrics.items():
         assert history(run_id, name)[-1] == (16, value)  # against the pairs seen
     assert history(run_id, STEP_METRIC)[-1] == (16, 4)
@@ -86,7 +86,7 @@ def test_the_command_line_runs_one_and_goes_on_with_one(aligned, tmp_path, capsy
     told = capsys.readouterr().out
     assert "27 pairs to learn from, 3 held out" in told
     assert "update 2/2: align/accuracy " in told
-    stopped = run(experiment, hooks=Hooks(asked_to_stop=lambda: True)).run_id
+    stopped = train(experiment, hooks=Hooks(asked_to_stop=lambda: True)).run_id
     assert main(["train", "--resume", stopped]) == 0
     assert tracking.client().get_run(stopped).data.tags["ablate.status"] == "completed"
 
@@ -100,25 +100,25 @@ def test_measuring_in_between_changes_nothing(aligned):
 
 
 def test_a_run_that_diverges_or_is_pruned_is_a_result(aligned):
-    wild = run(aligned("dpo", {"optimizer.lr": 1e38, "schedule.warmup_steps": 0}))
+    wild = train(aligned("dpo", {"optimizer.lr": 1e38, "schedule.warmup_steps": 0}))
     assert wild.status == "diverged"
     assert "not finite" in wild.reason
-    pruned = run(aligned("reward"), hooks=Hooks(decide=lambda step, metrics: False))
+    pruned = train(aligned("reward"), hooks=Hooks(decide=lambda step, metrics: False))
     assert (pruned.status, pruned.step) == ("pruned", 2)
     assert not (run_folder(pruned.run_id) / "hf").exists()
 
 
 def test_the_reward_model_is_pinned(aligned):
-    judge = run(aligned("reward")).run_id
-    policy = run(aligned("rloo", {"align.reward": judge}))
+    judge = train(aligned("reward")).run_id
+    policy = train(aligned("rloo", {"align.reward": judge}))
     assert tracking.client().get_run(policy.run_id).data.params["align.reward_sha256"] == sha256_of(judge)
     assert set(policy.metrics) == {"align/kl", "align/reward", "align/start_reward", "align/win_rate"}
     with pytest.raises(ConfigError, match=r"align.reward_sha256: the weights of .* are others now"):
-        run(aligned("rloo", {"align.reward": judge, "align.reward_sha256": "0" * 64}))
+        train(aligned("rloo", {"align.reward": judge, "align.reward_sha256": "0" * 64}))
     with pytest.raises(AblateError, match="There is no reward model nothing"):
-        run(aligned("rloo", {"align.reward": "nothing"}))
+        train(aligned("rloo", {"align.reward": "nothing"}))
     with pytest.raises(ConfigError, match="rloo needs a reward model"):
-        run(aligned("rloo"))
+        train(aligned("rloo"))
 
 
 @pytest.mark.parametrize("norm", ["pre", "mix"])
@@ -127,7 +127,7 @@ def test_a_policy_is_a_run_to_export_to_evaluate_and_to_start_from(aligned, tiny
 
     data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}
     before = train(Experiment.from_mapping(tiny_settings, data, {"trainer.max_steps": 2, "norm": norm})).run_id
-    policy = run(aligned("dpo", {"norm": norm, "warm_start.from": before}))
+    policy = train(aligned("dpo", {"norm": norm, "warm_start.from": before}))
     found = find(policy.run_id)
     assert (found.run_id, found.experiment.align.method) == (policy.run_id, "dpo")
     theirs = AutoModelForCausalLM.from_pretrained(policy.facts["ablate.folder"], trust_remote_code=True).eval()
@@ -136,15 +136,13 @@ def test_a_policy_is_a_run_to_export_to_evaluate_and_to_start_from(aligned, tiny
         ours = found.model()(tokens)
         torch.testing.assert_close(ours, theirs(tokens).logits, rtol=1e-4, atol=1e-5)
         assert not torch.allclose(ours, find(before).model()(tokens), atol=1e-3)
-    again = run(aligned("dpo", {"norm": norm, "warm_start.from": policy.run_id, "trainer.max_steps": 1}))
+    again = train(aligned("dpo", {"norm": norm, "warm_start.from": policy.run_id, "trainer.max_steps": 1}))
     assert again.status == "completed"
 
 
-def test_lightning_is_not_given_an_alignment(aligned):
-    with pytest.raises(
-        ConfigError, match=r"align: is not for train: ablate.training.procedures.run takes every experiment"
-    ):
-        train(aligned("dpo"))
+def test_training_is_told_by_its_experiment_that_it_is_an_alignment(aligned):
+    assert procedure_of(aligned("dpo")).run is not LIGHTNING.run
+    assert not procedure_of(aligned("dpo")).resumes  # TRL's trainers keep nothing of a run that was stopped
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,104 @@
+"""Behaviour of those parts of an experiment that lies in rooms above training: warm starts, adapters, alignment,
+downstream tasks, measurements.
+
+Training, estimates and sweeps ask the extensions of an experiment and import none of those rooms, so that each room can
+be left out of an installation. A room is imported when an experiment sets its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+from torch import Tensor
+
+from ablate.config.errors import ConfigError, Problem
+from ablate.data import Corpus
+from ablate.experiment.tree import Experiment
+from ablate.models import Model
+
+EXTENSIONS = {
+    "warm_start": "ablate.post_training.warm_start",
+    "lora": "ablate.post_training.lora",
+    "align": "ablate.post_training.alignment.extension",
+    "trainer.diagnose.names": "ablate.diagnostics.extension",
+    "evaluation.tasks": "ablate.evaluation.extension",
+}
+"""Part of an experiment -> the module whose `EXTENSION` is its behaviour, in the order in which they are asked."""
+
+
+class Extension:
+    """What a part of an experiment adds to its run. Each method adds nothing; a room overrides what it needs."""
+
+    precedes_validation = False
+    """Whether its callbacks run before the validation of an update."""
+
+    def check(self, model: Model, experiment: Experiment) -> list[Problem]:
+        """Return what is wrong with the part for `model`, which may be on the meta device."""
+        return []
+
+    def restrict(self, model: Model, experiment: Experiment) -> None:
+        """Restrict what is trained of `model`: freeze parameters, or add adapters."""
+
+    def pin(self, experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
+        """Return `experiment` with the SHA-256 of what it starts from. Raises AblateError where that does not fit."""
+        return experiment
+
+    def describe_source(self, run: str) -> dict[str, Any]:
+        """Return the fields that are written beside the name of the `run` that the part starts from."""
+        return {}
+
+    def fill(self, model: Model, experiment: Experiment, recipes: Any) -> set[int]:
+        """Give `model` the weights that it starts with, by `recipes` where it is on the meta device; return the ids of
+        the parameters that have them."""
+        return set()
+
+    def merge(
+        self, build: Callable[[], Model], experiment: Experiment, state: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Return `state`, the weights of a run, as those of the plain model that `build` makes on the meta device."""
+        return dict(state)
+
+    def callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
+        """Return Lightning callbacks (`ablate.training.callbacks.RunCallback`) for the training of `task`."""
+        return []
+
+    def procedure(self) -> Any:
+        """Return the `Procedure` (of `ablate.training.procedures`) that takes the place of training, or None."""
+        return None
+
+    def facts(self) -> dict[str, str]:
+        """Return tags of the MLflow run, such as versions of libraries."""
+        return {}
+
+
+def extensions_of(experiment: Experiment) -> Iterator[Extension]:
+    """Yield the extensions of the parts that `experiment` sets. Raises ConfigError where a room is not installed."""
+    for part in EXTENSIONS:
+        if attrgetter(part)(experiment):
+            yield load_extension(part)
+
+
+def load_extension(part: str) -> Extension:
+    """Return the extension of a part, a key of `EXTENSIONS`. Raises ConfigError where its room is not installed."""
+    name = EXTENSIONS[part]
+    try:
+        extension: Extension = import_module(name).EXTENSION
+    except ModuleNotFoundError as error:
+        if not name.startswith(error.name or "-"):
+            raise
+        raise ConfigError(
+            [Problem(part, f"needs the package {name.rpartition('.')[0]}, which is left out here")]
+        ) from None
+    return extension
+
+
+def restrict(model: Model, experiment: Experiment) -> None:
+    """Restrict what is trained of `model` to what `experiment` says. Raises ConfigError where it names parts that the
+    model does not have."""
+    for extension in extensions_of(experiment):
+        if problems := extension.check(model, experiment):
+            raise ConfigError(problems)
+        extension.restrict(model, experiment)

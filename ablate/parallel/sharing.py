@@ -1,0 +1,37 @@
+"""How the ranks that there are share a run, and what of an experiment does not fit that."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ablate.config.errors import Problem
+from ablate.distributed import ranks
+from ablate.parallel.tensor import TENSOR_PLANS
+
+if TYPE_CHECKING:
+    from ablate.experiment.trainer import TrainerConfig
+    from ablate.experiment.tree import Experiment
+
+
+def sharing_of(config: TrainerConfig) -> str:
+    """How the ranks that there are train: as "one", by "ddp" or by "fsdp". A single one has nothing to share."""
+    if ranks.world_size() == 1:
+        return "one"
+    return "ddp" if config.strategy == "auto" else config.strategy
+
+
+def validate_sharing(experiment: Experiment) -> list[Problem]:
+    """What is wrong with how `experiment` is to be shared by these ranks."""
+    size = experiment.trainer.tensor_parallel
+    problems = []
+    if size > 1 and (plan := TENSOR_PLANS.get(experiment.model.kind)) is None:
+        text = f"there is no plan for model {experiment.model.kind}. Accepted: {', '.join(TENSOR_PLANS)}"
+        problems.append(Problem("trainer.tensor_parallel", text, size))
+    elif size > 1:
+        assert plan is not None
+        problems += plan.validate(experiment.model, size)
+        placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
+        if any(one.inner_norm or one.qkv_norm for one in placed):
+            text = "the placement norms what the ranks have parts of: leave it out"
+            problems.append(Problem("trainer.tensor_parallel", text, size))
+    return problems

@@ -1,0 +1,23 @@
+"""`align`: preference pairs in the place of text. Its procedure takes the place of training by Lightning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.experiment.extensions import Extension
+from ablate.post_training.alignment.reward import sha256_of
+from ablate.post_training.alignment.run import procedure
+from ablate.training.procedures import Procedure
+
+
+class AlignExtension(Extension):
+    """Aligns a language model by TRL."""
+
+    def procedure(self) -> Procedure:
+        return procedure()
+
+    def describe_source(self, run: str) -> dict[str, Any]:
+        return {"reward_sha256": sha256_of(run)}
+
+
+EXTENSION = AlignExtension()

@@ -1,0 +1,171 @@
+"""Training by Lightning: what every rank prepares, and the fit itself."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from lightning.pytorch import Callback, Trainer
+
+from ablate import tracking
+from ablate.config.errors import DataError, OutOfMemory
+from ablate.config.merging import Tree
+from ablate.data import Corpus
+from ablate.distributed import groups, ranks
+from ablate.estimate.formulas import facts_of
+from ablate.estimate.skeleton import skeleton
+from ablate.experiment.extensions import extensions_of, restrict
+from ablate.experiment.tree import Experiment
+from ablate.models import Model
+from ablate.parallel import strategies
+from ablate.parallel.deferred import Recipes
+from ablate.tasks import Task, tasks
+from ablate.training.averaging import WeightAverage
+from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
+from ablate.training.checkpoints import Earlier, newest
+from ablate.training.loaders import Loaders, plain
+from ablate.training.precision import Speed
+from ablate.training.procedures import Ended, Hooks
+from ablate.training.runs import CHECKPOINT, count_epochs, reason_of, run_folder
+from ablate.training.trainer import build_trainer
+
+
+def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
+    """Trains `experiment` on all ranks, for an MLflow run that is open, and returns how it ended."""
+    folder = run_folder(tracker.run_id)
+    checkpoint, before = newest(folder) or (None, Earlier())
+    before.check(experiment)
+    threads = torch.get_num_threads()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    costs = facts_of(skeleton(experiment, corpus.classes, corpus.shape), experiment)
+    with groups.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
+        with groups.ready():
+            prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
+        parameters = sum(p.numel() for p in prepared.task.model.parameters())
+        if hooks.started:
+            epochs = count_epochs(experiment, corpus)
+            count = costs.get("ablate.parameters.frozen", 0)
+            frozen = f", {count:,} of them frozen" if count else ""
+            text = f"{parameters:,} parameters{frozen}; {corpus.description}; {epochs} epochs; {speed.why}"
+            hooks.started(tracker.run_id, text, before)
+        status, reason = _fit(prepared, checkpoint)
+    if status != "interrupted":
+        for callback in prepared.extras:
+            callback.publish(folder, tracker)
+    own = prepared.trainer.global_step * costs["ablate.flops_per_update"]
+    facts = {
+        "ablate.parameters": parameters,
+        "ablate.checkpoint": str(folder / CHECKPOINT),
+        **costs,
+        "ablate.flops": own + costs["ablate.flops_before"],  # of all stages
+    }
+    if torch.cuda.is_available():  # of this process, since the run began
+        facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+    return Ended(status, reason, prepared.trainer.global_step, prepared.validations.metrics, facts)
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """What one rank trains with."""
+
+    trainer: Trainer
+    task: Task
+    loaders: Loaders
+    validations: Validations
+    checkpoint: Checkpoint
+    extras: list[RunCallback]
+    """Those of the experiment's extensions."""
+
+
+def _prepare(
+    experiment: Experiment,
+    corpus: Corpus,
+    speed: Speed,
+    folder: Path,
+    tracker: tracking.Tracker | None,
+    hooks: Hooks,
+    begins: bool,
+) -> _Prepared:
+    """`begins`: not from a checkpoint."""
+    random.seed(experiment.seed)
+    np.random.seed(experiment.seed)
+    torch.manual_seed(experiment.seed)
+    if corpus.classes > (limit := getattr(experiment.model, "vocab_size", None) or corpus.classes):
+        raise DataError(
+            f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
+        )
+    if speed.compile:
+        torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
+    model, recipes = strategies.build_model(experiment, corpus)
+    copied = _start(model, experiment, recipes, fills=begins)
+    if experiment.trainer.activation_checkpointing:
+        strategies.checkpoint_activations(model)
+    strategy = strategies.build_strategy(experiment, speed.precision, speed.compile, recipes)
+    task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
+    task.copied = copied
+    curves = Curves(tracker, hooks.progress)
+    validations = Validations(curves, hooks.decide)
+    checkpoint = Checkpoint(folder, tracker)
+    callbacks: list[Callback] = [curves, validations, checkpoint]
+    if experiment.trainer.ema_decay is not None:
+        callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
+    extras: list[RunCallback] = []
+    for extension in extensions_of(experiment):
+        added = extension.callbacks(task, corpus, curves)
+        place = callbacks.index(validations) if extension.precedes_validation else len(callbacks)
+        callbacks[place:place] = added
+        extras += added
+    if hooks.asked_to_stop or ranks.world_size() > 1:
+        callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
+    trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder, strategy)
+    return _Prepared(trainer, task, Loaders(experiment, corpus), validations, checkpoint, extras)
+
+
+def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills: bool) -> frozenset[str]:
+    """Restrict what is trained of `model` and, where it `fills` (a run that goes on has its weights), give it the
+    weights that it starts with: at once, or where it is on the meta device by `recipes`. The names of the parameters
+    that have them."""
+    ids: set[int] = set()
+    for extension in extensions_of(experiment) if fills else ():
+        ids |= extension.fill(model, experiment, recipes)
+    with recipes.written_down() if recipes else contextlib.nullcontext():
+        restrict(model, experiment)
+    return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in ids)
+
+
+def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
+    """(status, reason) of training, from a checkpoint where one is given."""
+    trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
+    loaded = checkpoint and strategies.make_loadable(checkpoint, task.experiment, task)
+    try:
+        trainer.fit(task, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
+        if prepared.validations.step < task.experiment.trainer.max_steps:
+            trainer.validate(task, loaders, verbose=False)
+        prepared.checkpoint.finish(trainer)
+    except Stop as stop:
+        prepared.checkpoint.finish(trainer)
+        return stop.status, stop.reason
+    except DataError as error:
+        raise plain(error) from error
+    except SystemExit:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt from None
+    except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
+            raise
+        raise OutOfMemory(f"Out of memory: {reason_of(error)}") from error
+    return "completed", ""
+
+
+def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:
+    """What the ranks above 0 do while rank 0 trains: the same on their parts of each batch, and nothing else."""
+    torch.set_num_threads(threads)
+    with groups.ready():
+        experiment = Experiment.from_mapping(tree)
+        corpus = experiment.data.load(tracking.cache_folder())
+        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), checkpoint is None)
+    _fit(prepared, checkpoint)
