@@ -4,6 +4,9 @@ WORKERS ?= 2
 PORT ?= 5000
 BIN := .venv/bin
 
+# What is run here may write bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint format docs ui clean
 
@@ -12,15 +15,41 @@ help: ## show this list
 
 setup: $(BIN)/.dev ## create .venv with Ablate and what its tests need
 
+QUIET := $(shell test -t 2 || echo --quiet)
+# Not compiled to bytecode in advance, 270 MB of it: Python does that when a module is first imported, and most never are.
+PIP := $(BIN)/python -m pip install $(QUIET) --no-compile --constraint constraints.txt
+# Several times faster. uv reads no pip.conf: where that names another index, uv is told.
+UV := UV_DEFAULT_INDEX="$${UV_DEFAULT_INDEX:-$$($(BIN)/python -m pip config list | sed -n "s/^[^=]*\.index-url='\(.*\)'$$/\1/p" | head -n 1)}" \
+	$(BIN)/uv pip install $(QUIET) --python $(BIN)/python --constraint constraints.txt --reinstall-package ablate
+
+define INSTALL
+@if $(BIN)/uv --version >/dev/null 2>&1; then \
+	$(UV) --editable '$(1)' || { test $$? -lt 128 && echo "uv could not; trying pip, which takes minutes ..." && $(PIP) --editable '$(1)'; }; \
+else $(PIP) --editable '$(1)'; fi
+endef
+
+# torch and torchvision come by pip: it also takes files that lie on this machine and knows the indexes of pip.conf. uv leaves them as they are.
 $(BIN)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 10) <= sys.version_info[:2] <= (3, 13) else "Ablate needs Python 3.10 to 3.13, this is " + sys.version.split()[0] + ". Give another: make PYTHON=python3.11 ...")'
-	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	@echo "Creating .venv ..."
+	@$(PYTHON) -m venv .venv
+	@echo "Installing torch and torchvision, the largest part ..."
+	@$(PIP) --no-deps torch torchvision
+	@echo "Installing uv, which installs the rest ..."
+	@$(PIP) --only-binary uv uv || echo "uv cannot be had here: pip installs the rest, which takes minutes."
+	@echo "Installing what Ablate needs ..."
+	$(call INSTALL,.)
+ifdef PYTHONDONTWRITEBYTECODE
+	@echo "Compiling what Ablate imports, since PYTHONDONTWRITEBYTECODE would have each process do it anew ..."
+	@$(BIN)/python -c 'import ablate.cli, ablate.running, ablate.sweeping, lightning.pytorch, optuna, mlflow.store.tracking.sqlalchemy_store, datasets, timm, sklearn.datasets, matplotlib.pyplot'
+endif
 	@touch $@
 
 $(BIN)/.dev: $(BIN)/.installed
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@echo "Installing what the tests need ..."
+	$(call INSTALL,.[dev])
 	@touch $@
+	@echo "Done. Try: $(BIN)/ablate --help"
 
 demo: $(BIN)/.installed ## run both demo sweeps (a few minutes) and print their reports
 	$(BIN)/ablate sweep sweeps/demo.yaml --workers $(WORKERS)
