@@ -10,9 +10,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ablate import _torchvision
+from ablate.config import torchvision_repair
 
-_torchvision.install()
+torchvision_repair.install()
 
 if TYPE_CHECKING:
     from ablate.config.errors import AblateError as AblateError

@@ -13,6 +13,7 @@ from lightning.pytorch import LightningModule, Trainer
 from torch.optim import Optimizer
 
 from ablate.data import Corpus
+from ablate.diagnostics.figures import draw_overview
 from ablate.diagnostics.measures import Gradients, Layers, Measurement, Options, Result, Subject, measurements
 from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
 from ablate.diagnostics.measures.gradients import collect_gradients
@@ -108,8 +109,6 @@ class LayerDiagnostics(RunCallback):
 
     def publish(self, folder: Path, tracker: Tracker) -> None:
         """Write the numbers as JSON and CSV, and a figure of them, into `folder` and the run."""
-        from ablate.diagnostics.figures import overview
-
         if not self.history:
             return
         folder = folder / FOLDER
@@ -120,7 +119,7 @@ class LayerDiagnostics(RunCallback):
             writer.writerow(["column", self.unit, "layer", "value"])
             writer.writerows(_list_values(self.history))
         # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
-        overview(self.last, self.history, self.unit).savefig(folder / "training.png", metadata={"Software": None})
+        draw_overview(self.last, self.history, self.unit).savefig(folder / "training.png", metadata={"Software": None})
         for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
             tracker.file(path, FOLDER)
 

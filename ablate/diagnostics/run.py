@@ -19,7 +19,8 @@ from ablate.diagnostics.measures import Metric, Options, Pruning, Result, Subjec
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
 from ablate.diagnostics.opening import Opened, Opening, open_model
 from ablate.diagnostics.streaming import measure
-from ablate.reports import style
+from ablate.plots import style
+from ablate.plots.panels import save
 
 if TYPE_CHECKING:
     from ablate.data.text.tokenizers import Tokenizer
@@ -183,12 +184,10 @@ def _make_folder(folder: Path) -> Path:
 
 def _write(diagnosis: Diagnosis) -> Diagnosis:
     """Write figures as PNG and SVG, numbers as CSV and JSON."""
-    from ablate.diagnostics.figures import save
-
     files: list[Path] = []
     for name, results in diagnosis.results.items():
         files += save(
-            measurements[name].draw({style.plain(label): result for label, result in results.items()}),
+            measurements[name].draw({style.escape_math(label): result for label, result in results.items()}),
             diagnosis.folder / f"{name}.png",
         )
         files.append(_write_table(diagnosis.folder / f"{name}.csv", results))

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config.formatting import count_noun, format_number
-from ablate.reports import style
+from ablate.plots import style
+from ablate.plots.style import Entry, Looks
 from ablate.reports.confirmation import compare_arms
 from ablate.reports.cost import Measure
 from ablate.reports.findings import seeds_of, sign_of
 from ablate.reports.labels import LEARNING_RATE, metric_label, parameter_label, parameter_name
 from ablate.reports.points import Course, Panel, Point, course_view, courses, is_off, panels
 from ablate.reports.sensitivity import sensitivity
-from ablate.reports.style import Entry, Looks
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Published
 from ablate.verdict.confirmation import Confirmed
@@ -56,8 +56,8 @@ def draw(record: SweepRecord, folder: Path) -> dict[Path, str]:
 
 def panel_figure(record: SweepRecord, panel: Panel) -> Figure:
     """The objective against one parameter."""
-    objective, looks = record.spec.objective, style.looks(record.trials)
-    figure, axes = style.canvas(
+    objective, looks = record.spec.objective, style.choose_looks(record.trials)
+    figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} against {parameter_name(panel.path)}",
         f"{_evidence(record, [p.arm for p in panel.points])}; ringed: the best of each arm",
     )
@@ -79,7 +79,7 @@ def panel_figure(record: SweepRecord, panel: Panel) -> Figure:
     for arm, value in panel.references.items():
         axes.axhline(value, color=looks[arm][0], linewidth=1.2, linestyle=(0, (1, 1.5)), zorder=1.5)
     _wide(axes, panel)
-    style.legend(figure, _panel_entries(record, panel, off, looks))
+    style.add_legend(figure, _panel_entries(record, panel, off, looks))
     return figure
 
 
@@ -149,8 +149,8 @@ def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
     from matplotlib.ticker import EngFormatter
 
     noun, objective = Measure.of(record).noun, record.spec.objective
-    looks, sign = style.looks(record.trials), sign_of(record)
-    figure, axes = style.canvas(
+    looks, sign = style.choose_looks(record.trials), sign_of(record)
+    figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} against {noun}",
         f"{_evidence(record, [c.arm for c in found])}; strong: the best of each arm",
     )
@@ -173,11 +173,11 @@ def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
     best = {course.arm: course for course in found if course.best}
     values = {arm: trial.value for arm in best if (trial := record.best(arm))}
     entries = [
-        style.entry(looks[arm], f"{arm}: {format_number(values.get(arm))} (trial {c.number})", linewidth=2)
+        style.create_entry(looks[arm], f"{arm}: {format_number(values.get(arm))} (trial {c.number})", linewidth=2)
         for arm, c in best.items()
     ]
-    entries += [style.entry(looks[arm], arm) for arm in dict.fromkeys(c.arm for c in found) if arm not in best]
-    style.legend(figure, entries + style.status_entries({c.status for c in found}))
+    entries += [style.create_entry(looks[arm], arm) for arm in dict.fromkeys(c.arm for c in found) if arm not in best]
+    style.add_legend(figure, entries + style.create_status_entries({c.status for c in found}))
     return figure
 
 
@@ -186,8 +186,8 @@ def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
 
 def confirmed_figure(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> Figure:
     """One row per arm: each fresh seed, the mean and its interval; the published value where there is one."""
-    objective, looks = record.spec.objective, style.looks(record.trials)
-    figure, axes = style.canvas(
+    objective, looks = record.spec.objective, style.choose_looks(record.trials)
+    figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} on fresh seeds",
         "light: each seed; strong: mean and 95 % interval; line: the mean of the baseline",
     )
@@ -210,7 +210,9 @@ def confirmed_figure(record: SweepRecord, confirmed: Mapping[str, Confirmed]) ->
     axes.set_ylim(len(labels) - 0.5, -0.5)
     if quoted := [p for p in record.spec.published if p.metric == objective.metric]:
         _quoted(axes, quoted, list(confirmed), reach)
-        style.legend(figure, [style.entry(("black", "D"), "published", linestyle="none", markerfacecolor="none")])
+        style.add_legend(
+            figure, [style.create_entry(("black", "D"), "published", linestyle="none", markerfacecolor="none")]
+        )
     return figure
 
 
@@ -252,21 +254,23 @@ def _panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: L
         if rates and (s := sensitivity(record, arm))
     }
     entries = [
-        style.entry((colour[arm], looks[arm][1]), label.get(arm, arm), linestyle="-" if arm in panel.lines else "none")
+        style.create_entry(
+            (colour[arm], looks[arm][1]), label.get(arm, arm), linestyle="-" if arm in panel.lines else "none"
+        )
         for arm in shown
     ]
     entries += [
-        style.entry((looks[arm][0], ""), f"{arm}, best: {format_number(value)}", linestyle=(0, (1, 1.5)))
+        style.create_entry((looks[arm][0], ""), f"{arm}, best: {format_number(value)}", linestyle=(0, (1, 1.5)))
         for arm, value in panel.references.items()
     ]
     if panel.envelopes:
         side = "lower" if sign_of(record) > 0 else "upper"
-        entries.append(style.entry((style.GREY, ""), f"{side} convex hull", linestyle=(0, (4, 3))))
-    entries += style.status_entries({p.status for p in panel.points})
+        entries.append(style.create_entry((style.GREY, ""), f"{side} convex hull", linestyle=(0, (4, 3))))
+    entries += style.create_status_entries({p.status for p in panel.points})
     gone = sorted(p.y for p in off if p.status == "completed" and p.y is not None)
     if gone:
         values = " to ".join(dict.fromkeys((format_number(gone[0]), format_number(gone[-1]))))
         entries.append(
-            style.entry(("black", f"${_ARROWS[sign_of(record)]}$"), f"off the scale: {values}", linestyle="none")
+            style.create_entry(("black", f"${_ARROWS[sign_of(record)]}$"), f"off the scale: {values}", linestyle="none")
         )
     return entries

@@ -14,28 +14,28 @@ from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.diagnostics.measures import Result, measurements
 from ablate.diagnostics.measures.base import FOLDER, MEASURED, TRAINING, parse_number
-from ablate.reports import style
+from ablate.plots import style
+from ablate.plots.layers import draw_courses
+from ablate.plots.panels import save
 from ablate.sweeps.records import SweepRecord
 
 
 def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
     """Writes a figure for each measurement that some arm has, and for each number of the layers through training; each
     with what it shows in a sentence. Of an MLflow store that is away there are none."""
-    from ablate.diagnostics.figures import courses, save
-
     found = dict(_found(record))
     made: dict[Path, str] = {}
     for name, kind in measurements.items():
         results = {arm: content["last"][name] for arm, content in found.items() if name in content["last"]}
         if results:
-            figure = kind.draw({style.plain(arm): Result.from_dict(result) for arm, result in results.items()})
+            figure = kind.draw({style.escape_math(arm): Result.from_dict(result) for arm, result in results.items()})
             path, _ = save(figure, folder / f"layers-{name}.png")
             made[path] = f"{kind.title}: the best trial of each arm."
         for column, label in kind.columns.items():
             histories = {arm: h for arm, content in found.items() if (h := _history(content, column))}
             if histories and any(len(course) > 1 for course in histories.values()):
                 unit = next(iter(found.values())).get("unit", "tokens")
-                figure = courses(f"{kind.title}, in training", histories, label, unit)
+                figure = draw_courses(f"{kind.title}, in training", histories, label, unit)
                 path, _ = save(figure, folder / f"layers-{name}-{column}.png")
                 made[path] = f"In training, of each layer: {label}. The best trial of each arm."
     return made

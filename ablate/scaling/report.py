@@ -15,7 +15,7 @@ from ablate import tracking
 from ablate.cli.tables import table
 from ablate.config.errors import StoreError
 from ablate.config.formatting import count_noun, format_count, format_number
-from ablate.reports import style
+from ablate.plots import style
 from ablate.reports.publish import publish, report_run
 from ablate.scaling.fits import FLOOR, Fit, Interval
 from ablate.scaling.ladder import METRIC, Ladder
@@ -203,30 +203,30 @@ def _spoken(value: Interval, sign: bool = False) -> str:
 def losses_figure(found: Ladder) -> Figure:
     """Loss of each arm against size, with its curve."""
     seeds = count_noun(max(rung.spec.confirm.seeds for rung in found.rungs), "fresh seed")
-    figure, axes = style.canvas(
+    figure, axes = style.create_canvas(
         f"{found.name}: {METRIC} against size", f"{seeds} a size; lines: fits with 95 % intervals"
     )
     _axes(axes, found, f"{METRIC} (nats)")
-    looks = style.looks(found.losses)
+    looks = style.choose_looks(found.losses)
     for arm, losses in found.losses.items():
         _draw(axes, found, losses, found.curves.get(arm), looks[arm])
-    style.legend(figure, [style.entry(looks[arm], arm) for arm in found.losses])
+    style.add_legend(figure, [style.create_entry(looks[arm], arm) for arm in found.losses])
     return figure
 
 
 def differences_figure(found: Ladder) -> Figure:
     """The difference of each arm to the baseline against size, with its line."""
-    figure, axes = style.canvas(
+    figure, axes = style.create_canvas(
         f"{found.name}: difference to {found.baseline} against size", "below 0: better; lines with 95 % intervals"
     )
     _axes(axes, found, f"{METRIC} less that of {found.baseline} (nats)")
     axes.axhline(0, color="black", linewidth=0.8)
-    looks = style.looks(found.losses)
+    looks = style.choose_looks(found.losses)
     base = found.losses[found.baseline]
     for arm, trend in found.trends.items():
         pairs = [{s: a[s] - b[s] for s in a if s in b} for a, b in zip(found.losses[arm], base, strict=True)]
         _draw(axes, found, pairs, trend, looks[arm])
-    style.legend(figure, [style.entry(looks[arm], arm) for arm in found.trends])
+    style.add_legend(figure, [style.create_entry(looks[arm], arm) for arm in found.trends])
     return figure
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ablate.reports import style
+from ablate.plots import style
 from ablate.reports.confirmation import compare_arms
 from ablate.reports.cost import Measure
 from ablate.reports.figures import confirmed_figure, draw
@@ -141,7 +141,7 @@ def test_the_hull_is_under_every_point_or_over_it() -> None:
 
 
 def test_arms_look_different_and_keep_their_looks() -> None:
-    looks = style.looks(f"arm {i}" for i in range(20))
+    looks = style.choose_looks(f"arm {i}" for i in range(20))
     assert len(set(looks.values())) == 20
     assert len({colour for colour, _ in list(looks.values())[:7]}) == 7
 

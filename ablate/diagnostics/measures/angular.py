@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.measures.subject import Batch, Subject, select_positions
+from ablate.plots.layers import Matrix, draw_heat_maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,6 +84,14 @@ class Angular(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        from ablate.diagnostics.figures import heat_maps
+        matrices = {name: distance_matrix(result) for name, result in results.items()}
+        return draw_heat_maps(cls.title, matrices, "angular distance (share of pi)")
 
-        return heat_maps(cls.title, results, "angular distance (share of pi)", "angular_distance")
+
+def distance_matrix(result: Result) -> Matrix:
+    """Return the distances [n, l] of a result; NaN where there is no such pair of layers."""
+    size = int(max(row["layer"] for row in result.rows))
+    matrix = np.full((size, size), np.nan)
+    for row in result.rows:
+        matrix[int(row["distance"]) - 1, int(row["layer"]) - 1] = row["angular_distance"]
+    return matrix

@@ -13,6 +13,7 @@ from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.layers import Layers
 from ablate.diagnostics.measures.subject import Batch
 from ablate.distributed import ranks
+from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,9 +64,7 @@ class Gradients(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        from ablate.diagnostics.figures import lines
-
-        return lines(cls.title, results, cls.columns, log=True)
+        return draw_lines(cls.title, results, cls.columns, log=True)
 
 
 def compute_norms(gradients: Iterable[Iterable[Tensor | None]]) -> Tensor:

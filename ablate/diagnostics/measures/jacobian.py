@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.subject import Batch
+from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +71,4 @@ class Jacobian(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        from ablate.diagnostics.figures import lines
-
-        return lines(cls.title, results, cls.columns, log=True)
+        return draw_lines(cls.title, results, cls.columns, log=True)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.measures.subject import Batch, Subject
+from ablate.plots.layers import draw_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,10 +77,8 @@ class Pruning(Measurement):
 
     @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        from ablate.diagnostics.figures import bars
-
         labels = dict(cls.columns)
         for result in results.values():
             for row in result.rows:
                 labels |= {name: name.replace("_", " ") for name in row if name != "layer" and name not in labels}
-        return bars(cls.title, results, labels)
+        return draw_bars(cls.title, results, labels)

@@ -1,4 +1,4 @@
-"""How figures look: colours that colour-blind readers tell apart, a marker per arm, axes without clutter."""
+"""Colours that colour-blind readers tell apart, a marker per arm, axes without clutter."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SIZE = (7.0, 4.5)  # inches
 DPI = 150
 
 
-def plain(name: str) -> str:
-    """A name as it is, which a figure does not read as mathematics."""
+def escape_math(name: str) -> str:
+    """Return a name that a figure does not read as mathematics."""
     return name.replace("$", r"\$")
 
 
-def looks(arms: Iterable[str]) -> Looks:
-    """The looks of each arm, by its place in the sweep, so that it looks the same in every figure."""
+def choose_looks(arms: Iterable[str]) -> Looks:
+    """Return colour and marker of each arm, by its place in the sweep: the same in every figure."""
     return {arm: (PALETTE[i % len(PALETTE)], MARKERS[i % len(MARKERS)]) for i, arm in enumerate(arms)}
 
 
-def canvas(title: str, subtitle: str) -> tuple[Figure, Axes]:
-    """An empty figure; no global state of pyplot is touched."""
+def create_canvas(title: str, subtitle: str) -> tuple[Figure, Axes]:
+    """Return an empty figure and its axes; no global state of pyplot is touched."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=SIZE, dpi=DPI, layout="constrained")
@@ -46,18 +46,18 @@ def canvas(title: str, subtitle: str) -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def status_entries(statuses: set[str]) -> list[Entry]:
-    """What the marks of pruned and diverged trials mean, as far as there are any."""
+def create_status_entries(statuses: set[str]) -> list[Entry]:
+    """Return the entries for the marks of pruned and diverged trials, as far as `statuses` has them."""
     entries = []
     if "diverged" in statuses:
-        entries.append(entry((GREY, "o"), "diverged", linestyle="none", markerfacecolor="none"))
+        entries.append(create_entry((GREY, "o"), "diverged", linestyle="none", markerfacecolor="none"))
     if "pruned" in statuses:
-        entries.append(entry((GREY, "x"), "pruned, last value", linestyle="none"))
+        entries.append(create_entry((GREY, "x"), "pruned, last value", linestyle="none"))
     return entries
 
 
-def entry(look: tuple[str, str], label: str, **options: object) -> Entry:
-    """A line of the legend with a colour and a marker; `options` are those of Line2D."""
+def create_entry(look: tuple[str, str], label: str, **options: object) -> Entry:
+    """Return a line of the legend with a colour and a marker; `options` are those of Line2D."""
     from matplotlib.lines import Line2D
 
     colour, marker = look
@@ -65,8 +65,8 @@ def entry(look: tuple[str, str], label: str, **options: object) -> Entry:
     return Line2D([], [], **settings), label  # type: ignore[arg-type]
 
 
-def legend(figure: Figure, entries: list[Entry]) -> None:
-    """A legend below the axes, where it hides nothing."""
+def add_legend(figure: Figure, entries: list[Entry]) -> None:
+    """Add a legend below the axes, where it hides nothing."""
     handles, labels = [handle for handle, _ in entries], [label for _, label in entries]
     columns = max(1, min(4, len(entries), int(112 / (max(map(len, labels)) + 7))))  # some 110 letters fit side by side
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)

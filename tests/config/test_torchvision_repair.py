@@ -6,7 +6,7 @@ import sys
 import pytest
 import torchvision.extension
 
-from ablate import _torchvision
+from ablate.config import torchvision_repair
 
 
 def run(code):
@@ -48,9 +48,9 @@ def test_ablate_alone_imports_nothing_heavy():
 def test_installed_once():
     found = output(
         "import sys, importlib, ablate\n"
-        "from ablate import _torchvision\n"
-        "_torchvision.install(); importlib.reload(ablate)\n"
-        "print(sum(isinstance(f, _torchvision._Hook) for f in sys.meta_path))"
+        "from ablate.config import torchvision_repair\n"
+        "torchvision_repair.install(); importlib.reload(ablate)\n"
+        "print(sum(isinstance(f, torchvision_repair._Hook) for f in sys.meta_path))"
     )
     assert found == ["1"]
 
@@ -58,7 +58,7 @@ def test_installed_once():
 def test_too_late_it_is_not_installed():
     """This process has torchvision already: a second hook would never be asked."""
     before = list(sys.meta_path)
-    _torchvision.install()
+    torchvision_repair.install()
     assert sys.meta_path == before
 
 
@@ -70,15 +70,15 @@ def test_nothing_is_defined_on_a_matching_install(monkeypatch):
 
     monkeypatch.setattr(torchvision.extension, "_has_ops", lambda: True)
     monkeypatch.setattr(torch.library, "Library", refuse)
-    libraries = list(_torchvision._libraries)
-    assert _torchvision.define_missing_operators() is False
-    assert _torchvision._libraries == libraries
+    libraries = list(torchvision_repair._libraries)
+    assert torchvision_repair.define_missing_operators() is False
+    assert torchvision_repair._libraries == libraries
 
 
-@pytest.mark.parametrize("name", ["torchvision", "torch", "torchvision.ops", "ablate._torchvision"])
+@pytest.mark.parametrize("name", ["torchvision", "torch", "torchvision.ops", "ablate.config.torchvision_repair"])
 def test_other_modules_are_none_of_its_business(name):
-    assert _torchvision._Hook().find_spec(name, None) is None
+    assert torchvision_repair._Hook().find_spec(name, None) is None
 
 
 def test_a_missing_torchvision_stays_missing():
-    assert _torchvision._Hook().find_spec(_torchvision._TARGET, []) is None
+    assert torchvision_repair._Hook().find_spec(torchvision_repair._TARGET, []) is None

@@ -1,0 +1,1 @@
+"""How figures look, and the panels that several rooms draw. matplotlib is imported by the functions that draw."""

@@ -1,0 +1,64 @@
+"""Several panels in one figure, and how a figure is saved."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.plots import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANEL = (3.3, 2.9)  # inches
+ACROSS = 4  # panels side by side
+
+
+def create_panels(
+    title: str, names: Sequence[str], width: float | None = None, across: int = ACROSS
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with one axes for each name, `across` side by side; no global state of pyplot is touched."""
+    from matplotlib.figure import Figure
+
+    columns = min(across, len(names))
+    rows = -(-len(names) // columns)
+    size = (width or columns * PANEL[0] + 0.9, rows * (PANEL[1] + 0.2) + 0.7)
+    figure = Figure(figsize=size, dpi=style.DPI, layout="constrained")
+    figure.suptitle(fold_label(title, int(11 * size[0])), fontsize=12, x=0.01, ha="left")
+    axes = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for empty in axes[len(names) :]:
+        empty.set_visible(False)
+    return figure, axes[: len(names)]
+
+
+def tick_layers(panel: Axes, both: bool = False) -> None:
+    """Place the ticks of the x axis, or of both axes, at whole numbers: layers."""
+    for axis in (panel.xaxis, panel.yaxis) if both else (panel.xaxis,):
+        axis.set_major_locator(ticker().MaxNLocator(8, integer=True, min_n_ticks=1))
+
+
+def ticker() -> Any:
+    """Return matplotlib's module of that name."""
+    from matplotlib import ticker
+
+    return ticker
+
+
+def fold_label(label: str, width: int = 34) -> str:
+    """Return a label in lines that fit beside a panel."""
+    return "\n".join(textwrap.wrap(label, width))
+
+
+def save(figure: Figure, file: Path) -> list[Path]:
+    """Write `file` as PNG and SVG, the same bytes for the same numbers, and return both paths."""
+    from matplotlib import rc_context
+
+    paths = [file.with_suffix(suffix) for suffix in (".png", ".svg")]
+    with rc_context({"svg.hashsalt": file.stem}):
+        figure.savefig(paths[0], metadata={"Software": None})
+        figure.set_layout_engine("none")  # it has its layout, which takes most of the time
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
