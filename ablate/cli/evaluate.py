@@ -114,7 +114,7 @@ def _scored(source: Source, loaded: dict[str, Any], how: How) -> dict[str, Score
     _, (length,) = source.inputs
     model = source.model().to("cuda" if torch.cuda.is_available() else "cpu")
     options: dict[str, Any] = {"limit": how.limit, "batch_size": how.batch_size, "progress": how.progress}
-    return score(model, tokenizer.of(source.experiment), loaded, length=length, **options)
+    return score(model, tokenizer.load_own(source.experiment), loaded, length=length, **options)
 
 
 # ---------------------------------------------------------------------------------------------------- what is told

@@ -78,7 +78,7 @@ def score(
 
     Args:
         model: token ids [batch, seq] -> logits [batch, seq, vocabulary]; padding stands on the right.
-        tokenizer: of the run (`ablate.export.tokenizer.of`).
+        tokenizer: of the run (`ablate.export.tokenizer.load_own`).
         tasks: names, such as arc_easy; or what `ablate.evaluation.tasks.load` gave of them, to load them once.
         length: tokens of the context, `data.seq_len`.
         task_data: a folder with the data of the tasks; None: the hub.

@@ -1,5 +1,5 @@
-"""A trained model as a model of `transformers`, without a folder: what `ablate export --to hf` and `from_pretrained`
-give, for peft, TRL and lm-evaluation-harness."""
+"""A trained model as a model of `transformers`, without a folder: the same as by `ablate export --to hf` and
+`from_pretrained`, for peft, TRL and lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from ablate.training.trained import Source
 
 
 def to_hf(source: Source, auto: str = "AutoModelForCausalLM") -> Any:
-    """The `PreTrainedModel` of that kind of head, in evaluation mode, its weights copied. A head that the checkpoint
-    does not have is new.
+    """Return the `PreTrainedModel` of that kind of head in evaluation mode, its weights copied. A head that the
+    checkpoint does not have is new.
 
     Args:
         source: see `ablate.training.trained.find`.
@@ -29,9 +29,9 @@ def to_hf(source: Source, auto: str = "AutoModelForCausalLM") -> Any:
     Raises AblateError for what is no language model, and where `transformers` is not installed.
     """
     transformers: Any = library("transformers", "hf")
-    files = transformers_files.files(source)
+    files = transformers_files.build_files(source)
     if code := files.texts.get(transformers_files.CODE):
-        module = _module(code)
+        module = _import_code(code)
         config = module.AblateConfig(**files.config)
         model = getattr(module, transformers_files.AUTO[auto])(config)
         type(model).register_for_auto_class(auto)  # so that save_pretrained writes the code beside the weights
@@ -50,12 +50,13 @@ def to_hf(source: Source, auto: str = "AutoModelForCausalLM") -> Any:
     return model.to(next(iter(weights.values())).dtype).eval()
 
 
-def _module(code: str) -> ModuleType:
-    """The code as an imported module, one for each text: it may be pickled, and `save_pretrained` finds its file."""
+def _import_code(code: str) -> ModuleType:
+    """Return the code as an imported module, one for each text: it may be pickled, and `save_pretrained` finds its
+    file."""
     package = f"ablate_exported_{hashlib.sha256(code.encode()).hexdigest()[:16]}"
     name = f"{package}.{Path(transformers_files.CODE).stem}"
     if name not in sys.modules:
-        file = _folder() / package / transformers_files.CODE
+        file = _make_code_folder() / package / transformers_files.CODE
         file.parent.mkdir()
         file.write_text(code, encoding="utf-8")
         spec = importlib.util.spec_from_file_location(name, file)
@@ -68,8 +69,8 @@ def _module(code: str) -> ModuleType:
 
 
 @cache
-def _folder() -> Path:
-    """Where the code lies as long as this process lives."""
+def _make_code_folder() -> Path:
+    """Return the folder of such code, which lives as long as this process."""
     folder = tempfile.TemporaryDirectory(prefix="ablate-")
     atexit.register(folder.cleanup)
     return Path(folder.name)

@@ -1,5 +1,10 @@
 """The code of a model's modules as one file that stands alone: their `forward`, and what that needs, without
-constructors."""
+constructors.
+
+Copying the modules' files instead would ship 21 files that need pydantic, since their constructors take configs, and a
+plugin's file would have to be rewritten. One file with the code that runs is six times smaller, and needs torch and
+transformers alone.
+"""
 
 from __future__ import annotations
 
@@ -26,40 +31,40 @@ class Sources:
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = set(taken)
-        self.classes: dict[str, type[nn.Module]] = {}  # as the blueprint names them
-        self.used: dict[type[nn.Module], set[str]] = {}  # attributes that the methods of a class look at
+        self.classes: dict[str, type[nn.Module]] = {}  # by their names in the description
+        self.used: dict[type[nn.Module], set[str]] = {}  # attributes that the methods of a class read
         self._texts: dict[str, str] = {}  # global name -> code
         self._imports: dict[str, str] = {}
         self._owners: dict[str, Any] = {}
         self._entries: dict[type[nn.Module], str] = {}
 
     def add(self, cls: type[nn.Module], entry: str = "forward") -> str:
-        """The name of a module class in the blueprint; its code is collected, from the method `entry` on."""
-        if not _ours(cls):
+        """Collect the code of a module class from the method `entry` on; return its name in the description."""
+        if not _is_ours(cls):
             name = f"{cls.__module__}.{cls.__qualname__}"
             self.classes[name] = cls
             return name
         self._entries[cls] = entry
-        self._global(cls.__name__, cls)
+        self._collect(cls.__name__, cls)
         self.classes[cls.__name__] = cls
         return cls.__name__
 
-    def text(self) -> str:
-        """Imports and classes."""
+    def format_code(self) -> str:
+        """Return the imports and classes."""
         return "\n\n\n".join(["\n".join(sorted(self._imports.values())), *self._texts.values()]) + "\n"
 
-    def table(self) -> str:
-        """`CLASSES` of the file."""
+    def format_table(self) -> str:
+        """Return `CLASSES` of the file."""
         entries = []
         for name, cls in sorted(self.classes.items()):
-            found = name if _ours(cls) else f"nn.{cls.__name__}" if getattr(nn, cls.__name__, 0) is cls else name
-            if found == name and not _ours(cls):
+            path = name if _is_ours(cls) else f"nn.{cls.__name__}" if getattr(nn, cls.__name__, 0) is cls else name
+            if path == name and not _is_ours(cls):
                 self._imports[name] = f"import {cls.__module__}"
-            entries.append(f'    "{name}": {found},\n')
+            entries.append(f'    "{name}": {path},\n')
         return "CLASSES: dict[str, type[nn.Module]] = {\n" + "".join(entries) + "}"
 
-    def _global(self, name: str, value: Any) -> None:
-        """Collects what a method finds under a global name. Raises AblateError where that cannot be written down."""
+    def _collect(self, name: str, value: Any) -> None:
+        """Collect the value of a global name. Raises AblateError where that cannot be written down."""
         if name in self.taken or self._owners.get(name, value) is not value:
             raise AblateError(f"Two different things are called {name} in the model's code; rename one of them.")
         if name in self._owners:
@@ -70,51 +75,51 @@ class Sources:
         if isinstance(value, types.ModuleType):
             whole = value.__name__
             self._imports[name] = f"import {whole}" if whole == name else f"import {whole} as {name}"
-        elif inspect.isfunction(value) and _ours(value):
-            self._needs(value)  # its default values have to stand before it
+        elif inspect.isfunction(value) and _is_ours(value):
+            self._collect_globals(value)  # its default values have to stand before it
             self._texts[name] = inspect.getsource(value).rstrip()
-        elif inspect.isclass(value) and _ours(value) and issubclass(value, nn.Module):
-            self._texts[name] = self._class(value)
-        elif inspect.isclass(value) and _ours(value):  # such as a function with a gradient of its own
+        elif inspect.isclass(value) and _is_ours(value) and issubclass(value, nn.Module):
+            self._texts[name] = self._format_class(value)
+        elif inspect.isclass(value) and _is_ours(value):  # such as a function with a gradient of its own
             self._texts[name] = inspect.getsource(value).rstrip()
-            for function in filter(None, map(_function, vars(value).values())):
-                self._needs(function)
+            for function in filter(None, map(_find_function, vars(value).values())):
+                self._collect_globals(function)
         elif isinstance(value, PLAIN):
             self._texts[name] = f"{name} = {value!r}"
-        elif getattr(value, "__module__", None) and not _ours(value):
+        elif getattr(value, "__module__", None) and not _is_ours(value):
             self._imports[name] = f"from {value.__module__} import {value.__qualname__} as {name}"
         else:
             raise AblateError(f"The model's code uses {name} ({type(value).__name__}), which an export cannot hold.")
 
-    def _class(self, cls: type[nn.Module]) -> str:
-        """The class with the method that it is entered by and those that this calls."""
+    def _format_class(self, cls: type[nn.Module]) -> str:
+        """Return the class with the method that it is entered by and those that this calls."""
         used = self.used[cls] = set()
-        parts: list[str] = []
+        methods: list[str] = []
         todo, done = [self._entries.get(cls, "forward")], set()
         while todo:
             method = todo.pop()
             done.add(method)
-            function = _function(inspect.getattr_static(cls, method, None))
+            function = _find_function(inspect.getattr_static(cls, method, None))
             if function is None:
                 continue
-            parts.append(textwrap.indent(textwrap.dedent(inspect.getsource(function)).rstrip(), "    "))
-            attributes = self._needs(function)
+            methods.append(textwrap.indent(textwrap.dedent(inspect.getsource(function)).rstrip(), "    "))
+            attributes = self._collect_globals(function)
             used |= attributes
             todo += sorted(attributes - done - set(todo))
         document = inspect.cleandoc(cls.__doc__ or cls.__name__)
         document = textwrap.indent(f'"""{document}{chr(10) * (chr(10) in document)}"""', "    ")
-        return "\n\n".join([f"class {cls.__name__}(nn.Module):\n{document}", *parts])
+        return "\n\n".join([f"class {cls.__name__}(nn.Module):\n{document}", *methods])
 
-    def _needs(self, function: types.FunctionType) -> set[str]:
-        """Collects the globals of a function; the attributes that it looks at."""
+    def _collect_globals(self, function: types.FunctionType) -> set[str]:
+        """Collect the globals of a function; return the attributes that it reads."""
         code, names, attributes = function.__code__, function.__globals__, set()
-        for name in _default_names(function):
+        for name in _list_default_names(function):
             if name in names:
-                self._global(name, names[name])
-        for part in _nested(code):
+                self._collect(name, names[name])
+        for part in _list_code(code):
             for step in dis.get_instructions(part):
                 if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in names:
-                    self._global(step.argval, names[step.argval])
+                    self._collect(step.argval, names[step.argval])
                 elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval == "super":
                     raise AblateError(f"The model's code calls super() in {code.co_name}, which an export cannot hold.")
                 elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
@@ -122,18 +127,20 @@ class Sources:
         return attributes
 
 
-def blueprint(module: nn.Module, sources: Sources, entry: str = "forward") -> dict[str, Any]:
-    """A module as plain values: class, attributes, shapes of parameters and buffers, children. Raises AblateError for
-    an attribute that the method `entry` looks at and that is no plain value."""
+def describe_module(module: nn.Module, sources: Sources, entry: str = "forward") -> dict[str, Any]:
+    """Return a module as plain values: class, attributes, shapes of parameters and buffers, children.
+
+    Raises AblateError for an attribute that the method `entry` reads and that is no plain value.
+    """
     cls = type(module)
     tree: dict[str, Any] = {"class": sources.add(cls, entry)}
     used = sources.used.get(cls, set())
     kept = {name: value for name, value in vars(module).items() if name not in _EVERY}
     for name in used - set(kept):  # attributes of the class, but for methods, which are in its code
         value = inspect.getattr_static(cls, name, None)
-        if value is not None and not hasattr(nn.Module, name) and _function(value) is None:
+        if value is not None and not hasattr(nn.Module, name) and _find_function(value) is None:
             kept[name] = value
-    plain = {name: value for name, value in kept.items() if _plain(value)}
+    plain = {name: value for name, value in kept.items() if _is_plain(value)}
     if missing := sorted((set(kept) - set(plain)) & used | module._non_persistent_buffers_set):
         text = f"{cls.__name__} keeps {', '.join(missing)}, which is no number, text or list of them"
         raise AblateError(f"{text}, nor in the checkpoint; an export cannot hold it.")
@@ -145,7 +152,9 @@ def blueprint(module: nn.Module, sources: Sources, entry: str = "forward") -> di
             for name, b in module._buffers.items()
             if b is not None
         },
-        "children": {name: blueprint(child, sources) for name, child in module._modules.items() if child is not None},
+        "children": {
+            name: describe_module(child, sources) for name, child in module._modules.items() if child is not None
+        },
     }
     return tree | {name: part for name, part in parts.items() if part}
 
@@ -153,34 +162,34 @@ def blueprint(module: nn.Module, sources: Sources, entry: str = "forward") -> di
 _EVERY = set(vars(nn.Module()))  # attributes that every module has
 
 
-def _plain(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
-        return all(map(_plain, value))
+        return all(map(_is_plain, value))
     if isinstance(value, dict):
-        return all(isinstance(key, str) and _plain(part) for key, part in value.items())
+        return all(isinstance(key, str) and _is_plain(part) for key, part in value.items())
     return isinstance(value, PLAIN)
 
 
-def _ours(value: Any) -> bool:
-    """Whether it is of this package or of a plugin, so that the file has to bring it along."""
+def _is_ours(value: Any) -> bool:
+    """Return whether it is of this package or of a plugin, so that the file must contain it."""
     root = value.__module__.partition(".")[0]
-    return root in {cls.__module__.partition(".")[0] for cls in _kinds()} and root != torch.__name__
+    return root in {cls.__module__.partition(".")[0] for cls in _list_kinds()} and root != torch.__name__
 
 
-def _kinds() -> Iterable[type]:
+def _list_kinds() -> Iterable[type]:
     return [registry[kind] for registry in Registry.all.values() for kind in registry]
 
 
-def _function(found: Any) -> types.FunctionType | None:
-    """The function of ours behind a method or a property."""
-    if isinstance(found, property):
-        found = found.fget
-    found = getattr(found, "__func__", found)
-    return found if inspect.isfunction(found) and _ours(found) else None
+def _find_function(member: Any) -> types.FunctionType | None:
+    """Return the function of ours behind a method or a property."""
+    if isinstance(member, property):
+        member = member.fget
+    member = getattr(member, "__func__", member)
+    return member if inspect.isfunction(member) and _is_ours(member) else None
 
 
-def _default_names(function: types.FunctionType) -> list[str]:
-    """The names in the default values of a function's arguments, which its code does not show."""
+def _list_default_names(function: types.FunctionType) -> list[str]:
+    """Return the names in the default values of a function's arguments, which its code does not show."""
     if not (function.__defaults__ or function.__kwdefaults__):
         return []
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
@@ -189,8 +198,8 @@ def _default_names(function: types.FunctionType) -> list[str]:
     return [part.id for value in defaults for part in ast.walk(value) if isinstance(part, ast.Name)]
 
 
-def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+def _list_code(code: types.CodeType) -> Iterator[types.CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _nested(constant)
+            yield from _list_code(constant)

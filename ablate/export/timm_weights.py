@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ablate.config.errors import AblateError
+from ablate.export.families import check_family
 from ablate.training.trained import Source
 
 ARCHITECTURE = "vit_tiny_patch16_224"  # timm takes everything else from `model_args`
@@ -15,14 +16,13 @@ _NAMES = {"attn_residual.norm.": "norm1.", "mlp_residual.norm.": "norm2."}
 _EPS = 1e-6  # timm's LayerNorm in a ViT
 
 
-def plain(source: Source) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
-    """(weights by timm's names, its configuration of a model). Raises AblateError where timm has no such model."""
+def convert_to_timm(source: Source) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
+    """Return (weights by timm's names, its configuration of the model). Raises AblateError where it has no such one."""
     config: Any = source.experiment.model
-    if config.kind != "vit":
-        raise AblateError(f"timm is for ViTs, this is a {config.kind}. Accepted for it: hf, consolidated, safetensors.")
+    check_family("timm", config.kind)
     norm: Any = source.experiment.norm
-    own = (norm.kind, norm.layer.kind, norm.final_norm, getattr(norm.layer, "bias", False))
-    if own != ("pre", "layernorm", True, True) or norm.layer.eps != _EPS:
+    fields = (norm.kind, norm.layer.kind, norm.final_norm, getattr(norm.layer, "bias", False))
+    if fields != ("pre", "layernorm", True, True) or norm.layer.eps != _EPS:
         raise AblateError(
             "timm has Pre-LN with LayerNorm, eps 1e-6 and bias alone (norm=pre norm.layer=layernorm); this model has "
             f"norm={norm.kind} norm.layer={norm.layer.kind}. Accepted for it: consolidated, safetensors."
@@ -37,19 +37,21 @@ def plain(source: Source) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
         "num_heads": config.heads,
         "mlp_ratio": config.mlp_ratio,
     }
-    weights = {_renamed(name): value for name, value in source.state.items()}
+    weights = {_rename(name): value for name, value in source.state.items()}
     pixels: Any = source.experiment.data
-    known = {name: list(value) for name in ("mean", "std") if isinstance(value := getattr(pixels, name, None), tuple)}
+    statistics = {
+        name: list(value) for name in ("mean", "std") if isinstance(value := getattr(pixels, name, None), tuple)
+    }
     card = {"input_size": [channels, height, width], "num_classes": classes, "first_conv": "patch_embed.proj"}
     return weights, {
         "architecture": ARCHITECTURE,
         "num_classes": classes,
         "model_args": arguments,
-        "pretrained_cfg": {**card, "classifier": "head", "fixed_input_size": True, **known},
+        "pretrained_cfg": {**card, "classifier": "head", "fixed_input_size": True, **statistics},
     }
 
 
-def _renamed(name: str) -> str:
+def _rename(name: str) -> str:
     for ours, theirs in _NAMES.items():
         name = name.replace(ours, theirs)
     return name.removeprefix("vit.")

@@ -24,62 +24,68 @@ PROBES = (
     "naïve façade, 東京, Ελλάδα, 😀",
     "def f(x):\n    return x ** 2  # code",
 )
-"""Texts that a converted tokenizer has to cut as the original does."""
+"""Texts on which a converted tokenizer must agree with the original."""
 
 
-def of(experiment: Experiment) -> Tokenizer:
-    """The tokenizer that a run was trained with. Raises DataError where it is not there any more."""
+def load_own(experiment: Experiment) -> Tokenizer:
+    """Return the tokenizer that a run was trained with. Raises DataError where it is gone."""
     return load_data_tokenizer(experiment.data, tracking.cache_folder())
 
 
-def end_of_text(experiment: Experiment) -> int | None:
-    """The id that ends a document, if there is one, and the tokenizer is there."""
+def find_end_of_text(experiment: Experiment) -> int | None:
+    """Return the id that ends a document, None where there is none or the tokenizer is gone."""
     try:
-        return of(experiment).end_of_text
+        return load_own(experiment).end_of_text
     except AblateError:
         return None
 
 
-def backend(tokenizer: Tokenizer) -> tokenizers.Tokenizer | None:
-    """One that gives the same ids, and adds no token; None where there is none."""
+def convert(tokenizer: Tokenizer) -> tokenizers.Tokenizer | None:
+    """Return a tokenizer of `tokenizers` that returns the same ids and adds no token; None where there is none."""
     return _CONVERSIONS[type(tokenizer)](tokenizer)
 
 
-def loaded(experiment: Experiment) -> Any:
-    """The run's tokenizer as a `transformers` PreTrainedTokenizerFast. Raises DataError where that cannot be."""
+def load_fast(experiment: Experiment) -> Any:
+    """Return the run's tokenizer as a PreTrainedTokenizerFast of `transformers`. Raises DataError where it has none."""
     from transformers import PreTrainedTokenizerFast
 
-    tokenizer = of(experiment)
-    if (made := backend(tokenizer)) is None:
-        raise DataError(f"transformers cannot cut text as the SentencePiece model {_name(experiment)} does.")
-    return PreTrainedTokenizerFast(tokenizer_object=made, **settings(tokenizer, made, _length(experiment)))
+    tokenizer = load_own(experiment)
+    if (converted := convert(tokenizer)) is None:
+        raise DataError(f"transformers cannot cut text as the SentencePiece model {_name_of(experiment)} does.")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=converted, **build_settings(tokenizer, converted, _length_of(experiment))
+    )
 
 
-def _name(experiment: Experiment) -> str:
+def _name_of(experiment: Experiment) -> str:
     return getattr(experiment.data, "tokenizer", "bytes")
 
 
-def _length(experiment: Experiment) -> int:
+def _length_of(experiment: Experiment) -> int:
     return getattr(experiment.data, "seq_len", 0)
 
 
-def settings(tokenizer: Tokenizer, made: tokenizers.Tokenizer, length: int) -> dict[str, Any]:
-    """What `transformers` is told of it: the end of text, which is padding too, and the model's context."""
-    end = None if tokenizer.end_of_text is None else made.id_to_token(tokenizer.end_of_text)
-    found: dict[str, Any] = {"padding_side": "left", "clean_up_tokenization_spaces": False, "model_max_length": length}
-    return found | ({"eos_token": end, "pad_token": end} if end else {})
+def build_settings(tokenizer: Tokenizer, converted: tokenizers.Tokenizer, length: int) -> dict[str, Any]:
+    """Return its settings for `transformers`: the end of text, which is padding too, and the model's context."""
+    end = None if tokenizer.end_of_text is None else converted.id_to_token(tokenizer.end_of_text)
+    settings: dict[str, Any] = {
+        "padding_side": "left",
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": length,
+    }
+    return settings | ({"eos_token": end, "pad_token": end} if end else {})
 
 
-def write(experiment: Experiment, folder: Path) -> str:
-    """Writes the run's tokenizer so that `AutoTokenizer` finds it, and says in words what came of it. One that is not
-    there any more is no reason to keep the weights back."""
-    name = _name(experiment)
+def write_tokenizer(experiment: Experiment, folder: Path) -> str:
+    """Write the run's tokenizer so that `AutoTokenizer` finds it; return a clause on it. The weights are exported
+    without one that is gone."""
+    name = _name_of(experiment)
     try:
-        tokenizer = of(experiment)
-        if made := backend(tokenizer):
-            config = settings(tokenizer, made, _length(experiment))
+        tokenizer = load_own(experiment)
+        if converted := convert(tokenizer):
+            config = build_settings(tokenizer, converted, _length_of(experiment))
             config["tokenizer_class"] = "PreTrainedTokenizerFast"
-            (folder / "tokenizer.json").write_text(made.to_str(), encoding="utf-8")
+            (folder / "tokenizer.json").write_text(converted.to_str(), encoding="utf-8")
             (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
             return f"with the tokenizer {name}"
         assert isinstance(tokenizer, SentencePiece)
@@ -89,22 +95,22 @@ def write(experiment: Experiment, folder: Path) -> str:
         return f"the tokenizer {name} could not be written beside it ({' '.join(str(error).split())})"
 
 
-def _bytes(_: Any) -> tokenizers.Tokenizer:
-    """The bytes as the library writes them: each as a character, which is a token. The zero byte, which text does not
-    contain, is the end of text."""
+def _convert_bytes(_: Any) -> tokenizers.Tokenizer:
+    """Return the bytes, each as a character that is a token. The zero byte, which text does not contain, is the end of
+    text."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's: the others are written as what follows
     hidden = [byte for byte in range(256) if byte not in shown]
     vocabulary = {chr(byte if byte in shown else 256 + hidden.index(byte)): byte for byte in range(1, 256)}
-    made = Tokenizer(models.BPE(vocab={END_OF_TEXT[0]: 0, **vocabulary}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    made.decoder = decoders.ByteLevel()
-    return made
+    converted = Tokenizer(models.BPE(vocab={END_OF_TEXT[0]: 0, **vocabulary}, merges=[]))
+    converted.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    converted.decoder = decoders.ByteLevel()
+    return converted
 
 
-def _hugging_face(tokenizer: Any) -> tokenizers.Tokenizer:
-    """Its own file, but for what adds tokens to each text."""
+def _convert_hugging_face(tokenizer: Any) -> tokenizers.Tokenizer:
+    """Return the tokenizer of its own file without what adds tokens to each text."""
     from tokenizers import Tokenizer
 
     content = json.loads(tokenizer.json)
@@ -112,35 +118,35 @@ def _hugging_face(tokenizer: Any) -> tokenizers.Tokenizer:
     return Tokenizer.from_str(json.dumps(content))
 
 
-def _sentencepiece(tokenizer: Any) -> tokenizers.Tokenizer | None:
-    """As `transformers` converts T5's or LLaMA's, if that cuts the probes in the same way."""
-    for convert in (_like_t5, _like_llama):
+def _convert_sentencepiece(tokenizer: Any) -> tokenizers.Tokenizer | None:
+    """Return it as `transformers` converts T5's or LLaMA's, if that agrees on the probes."""
+    for convert_like in (_convert_like_t5, _convert_like_llama):
         with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Exception):  # no transformers, another model
-            made = convert(Path(folder) / "tokenizer.model", tokenizer.model)
+            converted = convert_like(Path(folder) / "tokenizer.model", tokenizer.model)
             ours = [ids.tolist() for ids in tokenizer.encode(list(PROBES))]
-            if [made.encode(text, add_special_tokens=False).ids for text in PROBES] == ours:
-                return made
+            if [converted.encode(text, add_special_tokens=False).ids for text in PROBES] == ours:
+                return converted
     return None
 
 
-def _like_t5(file: Path, model: bytes) -> tokenizers.Tokenizer:
-    made = _converted(file.with_name("spiece.model"), model, {"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
-    made.post_processor = None
-    return made
+def _convert_like_t5(file: Path, model: bytes) -> tokenizers.Tokenizer:
+    converted = _convert_file(file.with_name("spiece.model"), model, {"tokenizer_class": "T5Tokenizer", "extra_ids": 0})
+    converted.post_processor = None
+    return converted
 
 
-def _like_llama(file: Path, model: bytes) -> tokenizers.Tokenizer:
+def _convert_like_llama(file: Path, model: bytes) -> tokenizers.Tokenizer:
     from tokenizers import normalizers
 
-    made = _converted(file, model, {"tokenizer_class": "LlamaTokenizer"})
-    made.post_processor = None
+    converted = _convert_file(file, model, {"tokenizer_class": "LlamaTokenizer"})
+    converted.post_processor = None
     # its own way of writing spaces swallows one at the start of a text
-    made.pre_tokenizer = None
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
-    return made
+    converted.pre_tokenizer = None
+    converted.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
+    return converted
 
 
-def _converted(file: Path, model: bytes, config: dict[str, Any]) -> tokenizers.Tokenizer:
+def _convert_file(file: Path, model: bytes, config: dict[str, Any]) -> tokenizers.Tokenizer:
     from transformers import AutoTokenizer
 
     file.write_bytes(model)
@@ -149,7 +155,7 @@ def _converted(file: Path, model: bytes, config: dict[str, Any]) -> tokenizers.T
 
 
 _CONVERSIONS: dict[type, Callable[[Any], tokenizers.Tokenizer | None]] = {
-    Bytes: _bytes,
-    HuggingFace: _hugging_face,
-    SentencePiece: _sentencepiece,
+    Bytes: _convert_bytes,
+    HuggingFace: _convert_hugging_face,
+    SentencePiece: _convert_sentencepiece,
 }

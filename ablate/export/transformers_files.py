@@ -1,4 +1,5 @@
-"""A language model as `transformers` loads it: as its own LLaMA where that is the same, otherwise with its code."""
+"""A language model as `transformers` loads it: as its own LLaMA where that is the same, otherwise with the model's
+code."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.config.errors import AblateError
 from ablate.experiment.tree import Experiment
 from ablate.export import tokenizer
-from ablate.export.sources import Sources, blueprint
+from ablate.export.families import check_family
+from ablate.export.sources import Sources, describe_module
 from ablate.training.trained import Source
 
 TEMPLATE = Path(__file__).with_name("modeling_template.py")
@@ -34,7 +35,7 @@ AUTO = {
 
 @dataclass(frozen=True)
 class Files:
-    """What is written."""
+    """The files of an exported folder."""
 
     config: Mapping[str, Any]
     weights: Mapping[str, Tensor]
@@ -43,25 +44,25 @@ class Files:
     """File name -> content."""
 
 
-def files(source: Source) -> Files:
-    """Whatever suits. Raises AblateError for what is no language model, or cannot be written down."""
-    if (kind := source.experiment.model.kind) != "llama":
-        raise AblateError(
-            f"hf is for language models, this is a {kind}. Accepted for it: timm, consolidated, safetensors."
-        )
-    return plain(source) if is_plain(source.experiment) else own(source)
+def build_files(source: Source) -> Files:
+    """Return the files of `transformers`' LLaMA where the model is one, else those with its own code.
+
+    Raises AblateError for what is no language model, or cannot be written down.
+    """
+    check_family("hf", source.experiment.model.kind)
+    return convert_to_llama(source) if is_llama(source.experiment) else write_own_code(source)
 
 
-def is_plain(experiment: Experiment) -> bool:
-    """Whether the model is `transformers`' LLaMA."""
+def is_llama(experiment: Experiment) -> bool:
+    """Return whether the model is `transformers`' LLaMA."""
     norm, model = experiment.norm, experiment.model
     if model.sublayers != "both" or not model.layers:
         return False
     return norm.kind == "pre" and norm.layer.kind == "rmsnorm" and norm.final_norm
 
 
-def plain(source: Source) -> Files:
-    """As `LlamaForCausalLM`: the names are its own, and fused matrices are split."""
+def convert_to_llama(source: Source) -> Files:
+    """Return the model as `LlamaForCausalLM`: by its names, with fused matrices split."""
     model: Any = source.experiment.model
     heads, kv_heads = model.heads, model.kv_heads or model.heads
     width = model.hidden // heads
@@ -72,16 +73,16 @@ def plain(source: Source) -> Files:
                 weights[name] = value
         elif name.endswith("attn.qkv_proj.weight"):
             for part, rows in zip("qkv", value.split([heads * width, kv_heads * width, kv_heads * width]), strict=True):
-                weights[_layer(name, "attn.qkv_proj", f"self_attn.{part}_proj")] = rows.clone()
+                weights[_rename_matrix(name, "attn.qkv_proj", f"self_attn.{part}_proj")] = rows.clone()
         elif name.endswith("mlp.gate_up_proj.weight"):
             for part, rows in zip(("gate", "up"), value.chunk(2), strict=True):
-                weights[_layer(name, "gate_up_proj", f"{part}_proj")] = rows.clone()
+                weights[_rename_matrix(name, "gate_up_proj", f"{part}_proj")] = rows.clone()
         else:
-            weights[f"model.{_renamed(name)}"] = value
+            weights[f"model.{_rename(name)}"] = value
     eps: float = getattr(source.experiment.norm.layer, "eps")  # noqa: B009 - a field of RMSNorm
-    own = {"intermediate_size": model.mlp, "num_key_value_heads": kv_heads, "head_dim": width, "rms_norm_eps": eps}
-    own |= {"rope_theta": model.rope_base, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **_common(source), **own}
+    fields = {"intermediate_size": model.mlp, "num_key_value_heads": kv_heads, "head_dim": width, "rms_norm_eps": eps}
+    fields |= {"rope_theta": model.rope_base, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **_common_fields(source), **fields}
     return Files(config, weights, "LlamaForCausalLM of transformers")
 
 
@@ -92,50 +93,50 @@ _NAMES = {
 }
 
 
-def restored(source: Source, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Weights that `transformers` has trained on from `files(source)`, by our own names."""
-    if not is_plain(source.experiment):
-        found = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}
+def restore_weights(source: Source, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return weights that `transformers` has trained on from `build_files(source)`, by our own names."""
+    if not is_llama(source.experiment):
+        state = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}
     else:
-        found = {}
+        state = {}
         for name in source.state:
             if name == HEAD:
                 parts = [HEAD]
             elif name.endswith("attn.qkv_proj.weight"):
-                parts = [_layer(name, "attn.qkv_proj", f"self_attn.{part}_proj") for part in "qkv"]
+                parts = [_rename_matrix(name, "attn.qkv_proj", f"self_attn.{part}_proj") for part in "qkv"]
             elif name.endswith("mlp.gate_up_proj.weight"):
-                parts = [_layer(name, "gate_up_proj", f"{part}_proj") for part in ("gate", "up")]
+                parts = [_rename_matrix(name, "gate_up_proj", f"{part}_proj") for part in ("gate", "up")]
             else:
-                parts = [f"model.{_renamed(name)}"]
+                parts = [f"model.{_rename(name)}"]
             if parts[0] in weights:  # a head that is the embedding may be left out
-                found[name] = torch.cat([weights[part] for part in parts])
+                state[name] = torch.cat([weights[part] for part in parts])
     if getattr(source.experiment.model, "tie_embeddings", False):
-        found[HEAD] = found["embed_tokens.weight"]
-    return found
+        state[HEAD] = state["embed_tokens.weight"]
+    return state
 
 
-def _renamed(name: str) -> str:
+def _rename(name: str) -> str:
     for ours, theirs in _NAMES.items():
         name = name.replace(ours, theirs)
     return name
 
 
-def _layer(name: str, ours: str, theirs: str) -> str:
+def _rename_matrix(name: str, ours: str, theirs: str) -> str:
     return "model." + name.replace(ours, theirs)
 
 
-def own(source: Source) -> Files:
-    """With a file of code: the classes of its modules, and in the configuration how they are put together."""
+def write_own_code(source: Source) -> Files:
+    """Return the model with a file of the code of its modules, whose tree the configuration describes."""
     template = TEMPLATE.read_text(encoding="utf-8")
-    sources = Sources(_names(template))
-    tree = blueprint(source.model(), sources, "hidden_state")
+    sources = Sources(_list_definitions(template))
+    tree = describe_module(source.model(), sources, "hidden_state")
     del tree["children"]["lm_head"], tree["class"]
-    text = template.replace(MARK, sources.text().strip() + "\n").replace(TABLE, sources.table())
+    text = template.replace(MARK, sources.format_code().strip() + "\n").replace(TABLE, sources.format_table())
     config = {
         "architectures": ["AblateForCausalLM"],
         "model_type": "ablate",
         "auto_map": {auto: f"{Path(CODE).stem}.{name}" for auto, name in AUTO.items()},
-        **_common(source),
+        **_common_fields(source),
         "norm": source.experiment.norm.model_dump(mode="json"),
         "modules": tree,
     }
@@ -145,13 +146,13 @@ def own(source: Source) -> Files:
     return Files(config, weights, "with its own code: trust_remote_code=True", {CODE: text})
 
 
-def _names(code: str) -> set[str]:
-    """What a file defines."""
+def _list_definitions(code: str) -> set[str]:
+    """Return the names of the functions and classes of a file."""
     return {part.name for part in ast.parse(code).body if isinstance(part, (ast.FunctionDef, ast.ClassDef))}
 
 
-def _common(source: Source) -> dict[str, Any]:
-    """What every language model has."""
+def _common_fields(source: Source) -> dict[str, Any]:
+    """Return the configuration that every language model has."""
     model: Any = source.experiment.model
     classes, (length,) = source.inputs
     return {
@@ -164,6 +165,6 @@ def _common(source: Source) -> dict[str, Any]:
         "torch_dtype": str(next(iter(source.state.values())).dtype).removeprefix("torch."),
         # transformers' LLaMA has others of its own, where nothing is said
         "bos_token_id": None,
-        "eos_token_id": tokenizer.end_of_text(source.experiment),
+        "eos_token_id": tokenizer.find_end_of_text(source.experiment),
         "pad_token_id": None,
     }

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from export.cases import CASES, SEQ, VOCAB, checkpoint
 
 from ablate.export.in_memory import to_hf
-from ablate.export.transformers_files import restored
+from ablate.export.transformers_files import restore_weights
 from ablate.training.trained import find
 
 transformers = pytest.importorskip("transformers")
@@ -194,7 +194,7 @@ def test_weights_that_were_trained_there_come_back_by_our_names(kind, settings, 
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.mul_(2)  # exact
-    found = restored(source, theirs.state_dict())
+    found = restore_weights(source, theirs.state_dict())
     assert found.keys() == ours.state_dict().keys()
     for name, parameter in ours.named_parameters(remove_duplicate=False):
         assert torch.equal(found[name], 2 * parameter), name

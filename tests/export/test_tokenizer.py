@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 def check(name, folder):
     """What AutoTokenizer finds there."""
-    said = tokenizer.write(experiment(name), folder)
+    said = tokenizer.write_tokenizer(experiment(name), folder)
     assert said == f"with the tokenizer {name}"
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     ours = load_tokenizer(name)
@@ -36,7 +36,7 @@ def check(name, folder):
     assert theirs.pad_token_id == ours.end_of_text
     assert len(theirs) == ours.vocab_size
     assert theirs.model_max_length == 32
-    assert tokenizer.loaded(experiment(name)).encode(PROSE) == theirs.encode(PROSE)
+    assert tokenizer.load_fast(experiment(name)).encode(PROSE) == theirs.encode(PROSE)
     return theirs
 
 
@@ -87,5 +87,7 @@ def test_sentencepiece_becomes_a_fast_tokenizer(options, folder, tmp_path):
 
 def test_a_tokenizer_that_is_gone_is_told(folder, tmp_path):
     name = str(tmp_path / "gone.json")
-    assert "could not be written beside it (There is no tokenizer" in tokenizer.write(experiment(name), folder)
-    assert tokenizer.end_of_text(experiment(name)) is None
+    assert "could not be written beside it (There is no tokenizer" in tokenizer.write_tokenizer(
+        experiment(name), folder
+    )
+    assert tokenizer.find_end_of_text(experiment(name)) is None

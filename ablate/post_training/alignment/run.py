@@ -18,7 +18,7 @@ from ablate.data import PairCorpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.export import transformers_files
-from ablate.export.forms import FORMS, save
+from ablate.export.forms import FORMS, write_weights
 from ablate.post_training import warm_start
 from ablate.post_training.alignment import measures
 from ablate.post_training.alignment.methods import EXTRA, METHODS, Follower, Setting, fit
@@ -108,10 +108,10 @@ def _align(
         prepared.model.save_pretrained(kept)
         setting.tokenizer.save_pretrained(kept)
         if align.method != "reward":  # whose head is none of a language model
-            own = transformers_files.restored(
+            own = transformers_files.restore_weights(
                 source, {name: value.cpu() for name, value in prepared.model.state_dict().items()}
             )
-            save(own, kept.parent)
+            write_weights(own, kept.parent)
             (kept.parent / "config.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
     return Ended("completed", "", follower.step, follower.metrics, {**facts, "ablate.folder": str(kept)})
 
