@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ablate.cli import parser
+from ablate.cli import build_parser
 from ablate.config.yaml import file_and_overrides
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.files import load_sweeps
@@ -28,7 +28,7 @@ def test_commands_are_understood(command, registries, tmp_path, monkeypatch):
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (tmp_path / "my_norm.py").write_text(re.search(r"```python\n(.*?)```", contributing, flags=re.DOTALL).group(1))
     words = shlex.split(command.partition(" > ")[0], comments=True)
-    given = parser().parse_args(words[1:])
+    given = build_parser().parse_args(words[1:])
     if given.verb in ("train", "config") and not getattr(given, "resume", None):
         _, overrides = file_and_overrides(given.words)
         Experiment.from_mapping(overrides)

@@ -1,118 +1,95 @@
-"""`ablate align`: the experiment that aligns a trained model, from what the command line says."""
+"""`ablate align`: a language model aligned by preference pairs.
+
+An option whose name has a dot in `dest` is a setting of the experiment: what is not typed keeps the default that the
+experiment, or `ablate.post_training.alignment.recipe`, has.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+import argparse
+from typing import TYPE_CHECKING
 
-from ablate import tracking
-from ablate.config.errors import AblateError
-from ablate.data.text.tokenizers import HuggingFace, keep_tokenizer, load_data_tokenizer
-from ablate.experiment.align import AlignConfig
-from ablate.experiment.tree import Experiment
-from ablate.post_training.alignment.measures import Reward
-from ablate.post_training.alignment.run import procedure
-from ablate.sweeps.donors import resolved
-from ablate.training.procedures import Place
-from ablate.training.train import train
-from ablate.training.trained import Source, find
+from ablate.cli.arguments import (
+    COMMAND_LINE,
+    Verbs,
+    add_json,
+    add_storage,
+    add_verb,
+    parse_above_zero,
+    parse_positive,
+    parse_whole,
+)
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-@dataclass(frozen=True)
-class How:
-    """What is done to the model."""
+    from ablate.config import building
+    from ablate.experiment import align
+    from ablate.post_training.alignment import recipe
+    from ablate.sweeps import donors
+else:
+    align = LazyModule("ablate.experiment.align")
+    building = LazyModule("ablate.config.building")
+    recipe = LazyModule("ablate.post_training.alignment.recipe")
+    donors = LazyModule("ablate.sweeps.donors")
 
-    align: AlignConfig
-    """By which method."""
-    pairs: str
-    """Preference pairs: a file, a glob or a dataset."""
-    split: str = "train"
-    """The dataset's split."""
-    template: str = "alpaca"
-    """The words around a question, as in `data.template`."""
-    steps: int = 500
-    """Updates."""
-    batch_size: int = 16
-    """Pairs, of rloo answers, in an update."""
-    lr: float = 1e-6
-    """Peak learning rate, which falls to nothing on a straight line."""
-    seed: int = 0
-    """What the order of the pairs, new weights and sampled answers depend on."""
+_EXAMPLE = """\
+ablate align RUN_ID --method dpo --pairs preferences.json
+  ablate align RUN_ID --method reward --pairs HuggingFaceH4/ultrafeedback_binarized --split train_prefs
+  ablate align RUN_ID --method rloo --pairs preferences.json --reward REWARD_RUN_ID"""
+_PAIRS = "pairs as in UltraFeedback: JSON, JSON lines, parquet or arrow, or a dataset (on the hub or a folder)"
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """How it ended."""
-
-    status: str
-    """completed, or diverged: then there is no model."""
-    run_id: str
-    """The MLflow run."""
-    folder: str
-    """The model as `transformers` loads it: `hf:FOLDER` for `ablate evaluate`."""
-    metrics: dict[str, float]
-    """Measured on held-out prompts, by name."""
-    told: str
-    """What was learnt from."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
-
-def align(given: str, how: How, storage: str | None = None, reward: Reward | None = None) -> Aligned:
-    """Aligns a run, a checkpoint or `sweep:NAME/ARM`; `reward` is a reward model in Python.
-
-    Raises AblateError for what is no language model, for pairs that are missing or not as expected, and without the
-    extra `rlhf`.
-    """
-    start = resolved(given, storage)
-    source = find(start)
-    if (task := source.experiment.model.task) != "language_modeling":
-        raise AblateError(f"{given} is for {task.replace('_', ' ')}; align is for language models.")
-    experiment = experiment_of(source, start, how, storage)
-    place = Place("align", f"{how.align.method} {given}", tags={"ablate.aligned": given})
-    ended = train(experiment, place, procedure=procedure(reward))
-    assert ended.run_id is not None
-    facts = ended.facts
-    told = f"{how.pairs}: {facts['ablate.corpus_description']}"
-    if ended.status != "completed":
-        told += f". {ended.status}: {ended.reason}"
-    return Aligned(ended.status, ended.run_id, facts.get("ablate.folder", ""), ended.metrics, told)
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "align a language model by preference pairs (needs ablate[rlhf])"
+    parser = add_verb(verbs, "align", text, _EXAMPLE, run)
+    parser.add_argument("model", metavar="MODEL", help="a run's id, the path of its last.ckpt or sweep:NAME/ARM")
+    parser.add_argument(
+        "--method", dest="align.method", required=True, choices=["dpo", "reward", "rloo"], help="reward: a reward model"
+    )
+    parser.add_argument("--pairs", required=True, metavar="FILE|DATASET", help=_PAIRS)
+    parser.add_argument("--split", dest="data.train_split", metavar="SPLIT", help="of a dataset (default: train)")
+    parser.add_argument("--template", dest="data.template", choices=["alpaca", "plain"], help="as data.template")
+    for option, path, kind, metavar, about in (
+        ("--steps", "trainer.max_steps", parse_positive, "N", "updates (default: 500)"),
+        ("--batch-size", "trainer.batch_size", parse_positive, "N", "of an update (default: 16)"),
+        ("--lr", "optimizer.lr", parse_above_zero, "X", "peak learning rate (default: 1e-6)"),
+        ("--beta", "align.beta", parse_above_zero, "X", "how strongly the start holds (default: TRL's)"),
+        ("--reward", "align.reward", str, "RUN|FOLDER", "a reward model, made by --method reward; for rloo needed"),
+        ("--answers", "align.answers", parse_positive, "N", "of rloo to a prompt (default: 4)"),
+        ("--length", "align.length", parse_positive, "N", "tokens of an answer (default: 64)"),
+        ("--measured", "align.measured", parse_positive, "N", "held-out pairs (default: 64)"),
+        ("--seed", "seed", parse_whole, "N", "of order and samples (default: 0)"),
+    ):
+        parser.add_argument(option, dest=path, type=kind, metavar=metavar, help=about)
+    add_storage(parser)
+    add_json(parser, "print the result as JSON")
 
 
-def experiment_of(source: Source, start: str, how: How, storage: str | None = None) -> Experiment:
-    """What aligns the model of `source`, which `start` names, as `how` says. Raises ConfigError and DataError."""
-    before = source.experiment.to_tree()
-    local = Path(how.pairs).expanduser()
-    is_file = bool(local.suffix) and not local.is_dir()
-    data = {"files": how.pairs} if is_file else {"dataset": how.pairs, "train_split": how.split}
-    judged = how.align.reward
-    align = how.align.model_dump(mode="json") | ({"reward": resolved(judged, storage)} if judged else {})
-    return Experiment.from_mapping(
-        {name: before[name] for name in ("model", "norm", "init", "plugins")},
-        {
-            "data": {"kind": "preferences", **data, "template": how.template, "tokenizer": _tokenizer(source),
-                     "seq_len": source.inputs[1][0]},
-            "warm_start": {"from": start, "copy": "all"},
-            "align": align,
-            "optimizer": {"kind": "adamw", "lr": how.lr, "betas": [0.9, 0.999], "weight_decay": 0},
-            "schedule": {"kind": "wsd", "warmup_steps": 0, "decay_fraction": 1, "shape": "linear", "final_fraction": 0},
-            "trainer": {"max_steps": how.steps, "batch_size": how.batch_size, "val_check_interval": how.steps,
-                        "log_every_n_steps": 1, "gradient_clip_val": 1.0},
-            "seed": how.seed,
-        },
-    )  # fmt: skip
+def run(options: argparse.Namespace) -> int:
+    """Align the model, and print what is measured on held-out pairs."""
+    typed = {path: value for path, value in vars(options).items() if value is not None}
+    settings = {path: value for path, value in typed.items() if "." in path or path == "seed"}
+    prefix = "align."
+    part = {path.removeprefix(prefix): value for path, value in settings.items() if path.startswith(prefix)}
+    building.build(align.AlignConfig, part, source=COMMAND_LINE)  # a mistake is told in the words of the options
+    if reward := settings.get("align.reward"):
+        settings["align.reward"] = donors.resolved(reward, options.storage)
+    start = donors.resolved(options.model, options.storage)
+    aligned = recipe.align(options.model, start, options.pairs, settings)
+    if options.json:
+        print_json(aligned.to_dict())
+    else:
+        render(aligned, build_console())
+    return 0
 
 
-def _tokenizer(source: Source) -> str:
-    """What `data.tokenizer` calls the tokenizer of a run; that of one which was trained on its text is kept in the
-    cache, as it has no name. Raises DataError where it is not there any more."""
-    data, cache = source.experiment.data, tracking.cache_folder()
-    name = str(getattr(data, "tokenizer", "bytes"))
-    if not name.startswith("bpe-"):
-        return name
-    tokenizer = load_data_tokenizer(data, cache)
-    assert isinstance(tokenizer, HuggingFace)
-    return str(keep_tokenizer(tokenizer.json, cache))
+def render(aligned: recipe.Aligned, console: Console) -> None:
+    """Print what was learnt from, the metrics, and where the model is."""
+    console.print(aligned.told, highlight=False, markup=False)
+    for name, value in aligned.metrics.items():
+        console.print(f"{name}  {value:.4g}", highlight=False)
+    console.print(f"run {aligned.run_id}; for transformers: {aligned.folder}", highlight=False, markup=False)

@@ -1,185 +1,113 @@
-"""`evaluate`: trained models on downstream tasks; the scores go to their runs in MLflow, and so into the report."""
+"""`ablate evaluate`: trained language models on downstream tasks."""
 
 from __future__ import annotations
 
-import json
+import argparse
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate import tracking
+from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, parse_names, parse_positive, parse_whole
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import table
-from ablate.config.errors import AblateError
-from ablate.evaluation import results
-from ablate.evaluation.comparing import Difference, by_question, difference
-from ablate.evaluation.scoring import Score, score, score_hf
-from ablate.evaluation.tasks import load, quiet
-from ablate.sweeps.donors import resolved
-from ablate.sweeps.spec.references import PREFIX
-from ablate.sweeps.storage import read_sweep
-from ablate.training.runs import CHECKPOINT
-from ablate.training.trained import EXPORTED, Source, find
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-HF = "hf:"
+    from ablate.evaluation import run as evaluation
+    from ablate.sweeps import donors, storage
+    from ablate.sweeps.spec import references
+    from ablate.training import runs, trained
+else:
+    runs, trained = LazyModule("ablate.training.runs"), LazyModule("ablate.training.trained")
+    donors = LazyModule("ablate.sweeps.donors")
+    evaluation = LazyModule("ablate.evaluation.run")
+    references, storage = LazyModule("ablate.sweeps.spec.references"), LazyModule("ablate.sweeps.storage")
+
+_EXAMPLE = """\
+ablate evaluate RUN_ID --tasks arc_easy,piqa
+  ablate evaluate sweep:demo --tasks arc_easy,boolq --task-data tasks --limit 200
+  ablate evaluate sweep:demo/pre hf:gpt2 --tasks lambada_openai --json"""
+_MODELS = (
+    "a run's id, the path of its last.ckpt, sweep:NAME/ARM, sweep:NAME for every arm, or hf: and a model of "
+    "transformers (the code in a local folder is run)"
+)
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """One model and its scores."""
-
-    name: str
-    """As it was given; of an arm of a sweep sweep:NAME/ARM."""
-    run_id: str | None
-    """Its MLflow run."""
-    scores: dict[str, Score]
-    """By task."""
-
-
-@dataclass(frozen=True)
-class How:
-    """What is asked, and how."""
-
-    tasks: Sequence[str]
-    task_data: str | None = None
-    shots: int | None = None
-    limit: int | None = None
-    batch_size: int = 16
-    progress: bool = True
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "score trained language models on downstream tasks (needs ablate[eval])"
+    parser = add_verb(verbs, "evaluate", text, _EXAMPLE, run)
+    parser.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
+    parser.add_argument("--tasks", type=parse_names, required=True, metavar="A,B,...", help="of lm-evaluation-harness")
+    parser.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
+    parser.add_argument(
+        "--shots", type=parse_whole, metavar="N", help="solved examples before each question (default: the task's own)"
+    )
+    parser.add_argument(
+        "--limit", type=parse_positive, metavar="N", help="the first N questions of each task (default: all)"
+    )
+    parser.add_argument(
+        "--batch-size", type=parse_positive, default=16, metavar="N", help="answers at a time (default: 16)"
+    )
+    parser.add_argument("--output", metavar="FILE", help="write everything, question by question, as JSON")
+    add_storage(parser)
+    add_json(parser, "print the scores as JSON")
 
 
-def evaluate(given: Sequence[str], how: How, storage: str | None = None) -> list[Evaluated]:
-    """Scores each model that is named: a run, a checkpoint, `sweep:NAME/ARM`, `sweep:NAME` for every arm, or `hf:` and
-    a model of `transformers`. What belongs to a run is logged there as soon as it is known.
-
-    Raises AblateError for what is no language model, an unknown task, missing data, and without the extra `eval`.
-    """
-    models = [model for name in given for model in _models(name, storage)]  # a wrong one is told before any is scored
-    with quiet():
-        loaded = load(how.tasks, how.task_data, how.shots)
-    found = []
-    for name, source in models:
-        if isinstance(source, str):
-            options: dict[str, Any] = {"limit": how.limit, "batch_size": how.batch_size, "progress": how.progress}
-            found.append(Evaluated(name, None, score_hf(source, loaded, **options)))
-            continue
-        scores = _scored(source, loaded, how)
-        if source.run_id:
-            trainer, (_, (length,)) = source.experiment.trainer, source.inputs
-            results.log(source.run_id, scores, source.step * trainer.batch_size * length)
-        found.append(Evaluated(name, source.run_id, scores))
-    return found
-
-
-def _models(name: str, storage: str | None) -> Iterator[tuple[str, Source | str]]:
-    """(what it is called, the model) of what was given; for `hf:` what transformers is to load."""
-    if name.startswith(HF):
-        yield name, name.removeprefix(HF)
-    elif name.startswith(PREFIX) and "/" not in name:
-        record = read_sweep(name.removeprefix(PREFIX), storage)
-        for arm in record.trials:
-            fresh = [
-                t for t in record.confirmed.get(arm, ()) if t.status == "completed" and t.run_id and _kept(t.run_id)
-            ]
-            called = f"{PREFIX}{record.title}/{arm}"
-            if fresh:
-                yield from ((f"{called} seed {t.params.get('seed')}", _language(str(t.run_id))) for t in fresh)
-            else:
-                yield called, _language(resolved(called, storage))
+def run(options: argparse.Namespace) -> int:
+    """Score the models, and print what they have reached."""
+    models = [model for name in options.models for model in resolve_models(name, options.storage)]
+    asked = evaluation.Options(options.tasks, options.task_data, options.shots, options.limit, options.batch_size)
+    evaluated = evaluation.evaluate(models, asked)
+    if options.output:
+        evaluation.write(evaluated, options.output)
+    if options.json:
+        print_json(evaluation.to_dict(evaluated))
     else:
-        yield name, _language(resolved(name, storage))
+        render(evaluated, build_console())
+    return 0
 
 
-def _kept(run_id: str) -> bool:
+def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
+    """Yield (what it is called, a run, a checkpoint or `hf:NAME`) for each model that `name` stands for: `sweep:NAME`
+    for the fresh seeds of every arm whose checkpoints are kept, or else for its best trial."""
+    if not name.startswith(references.PREFIX) or "/" in name:
+        yield name, donors.resolved(name, url)
+        return
+    record = storage.read_sweep(name.removeprefix(references.PREFIX), url)
+    for arm in record.trials:
+        seeds = [
+            t for t in record.confirmed.get(arm, ()) if t.status == "completed" and t.run_id and _is_kept(t.run_id)
+        ]
+        label = f"{references.PREFIX}{record.title}/{arm}"
+        if seeds:
+            yield from ((f"{label} seed {trial.params.get('seed')}", str(trial.run_id)) for trial in seeds)
+        else:
+            yield label, donors.resolved(label, url)
+
+
+def _is_kept(run_id: str) -> bool:
     folder = tracking.store_path() / "runs" / run_id
-    return any((folder / name).exists() for name in (CHECKPOINT, EXPORTED))
+    return any((folder / name).exists() for name in (runs.CHECKPOINT, trained.EXPORTED))
 
 
-def _language(given: str) -> Source:
-    source = find(given)
-    if (task := source.experiment.model.task) != "language_modeling":
-        raise AblateError(f"{given} is for {task.replace('_', ' ')}; the tasks are for language models.")
-    return source
-
-
-def _scored(source: Source, loaded: dict[str, Any], how: How) -> dict[str, Score]:
-    import torch
-
-    from ablate.export import tokenizer
-
-    _, (length,) = source.inputs
-    model = source.model().to("cuda" if torch.cuda.is_available() else "cpu")
-    options: dict[str, Any] = {"limit": how.limit, "batch_size": how.batch_size, "progress": how.progress}
-    return score(model, tokenizer.load_own(source.experiment), loaded, length=length, **options)
-
-
-# ---------------------------------------------------------------------------------------------------- what is told
-
-
-def differences(found: Sequence[Evaluated]) -> dict[tuple[str, str, str], Difference]:
-    """(model, task, metric) -> by how much it is above the first model, paired by question."""
-    made = {}
-    for other in found[1:]:
-        for task, ours in other.scores.items():
-            first = found[0].scores[task]
-            for metric in ours.stderr:
-                if made_of := difference(by_question([ours], metric), by_question([first], metric)):
-                    made[other.name, task, metric] = made_of
-    return made
-
-
-def to_dict(found: Sequence[Evaluated], questions: bool = False) -> list[dict[str, Any]]:
-    """Plain values, for JSON."""
-    compared = differences(found)
-    return [
-        {
-            "model": one.name,
-            "run_id": one.run_id,
-            "tasks": {
-                task: {
-                    **{key: value for key, value in score.to_dict().items() if questions or key != "questions"},
-                    "n": len(score.questions),
-                    "less_first": {
-                        metric: {"mean": d.mean, "low": d.low, "high": d.high}
-                        for (name, of, metric), d in compared.items()
-                        if (name, of) == (one.name, task)
-                    },
-                }
-                for task, score in one.scores.items()
-            },
-        }
-        for one in found
-    ]
-
-
-def write(found: Sequence[Evaluated], file: str) -> None:
-    """Writes everything, question by question, as JSON. Raises AblateError where that cannot be."""
-    try:
-        Path(file).expanduser().write_text(
-            json.dumps(to_dict(found, questions=True), indent=1) + "\n", encoding="utf-8"
-        )
-    except OSError as error:
-        raise AblateError(f"{file} cannot be written: {error.strerror or error}.") from None
-
-
-def render(found: Sequence[Evaluated], console: Console) -> None:
-    """One row for each model and metric, and below what did not fit into the context."""
-    compared, rows, shown = differences(found), [], []
-    for task in found[0].scores:
-        for metric in found[0].scores[task].metrics:
-            for one in found:
-                score, paired = one.scores[task], compared.get((one.name, task, metric))
+def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
+    """Print one row for each model and metric, and below what did not fit into the context."""
+    differences, rows, shown = evaluation.compare(evaluated), [], []
+    for task in evaluated[0].scores:
+        for metric in evaluated[0].scores[task].metrics:
+            for one in evaluated:
+                score, paired = one.scores[task], differences.get((one.name, task, metric))
                 error = score.stderr.get(metric)
                 shown.append(bool(paired and paired.shown))
                 rows.append(
                     (
                         task,
                         metric,
-                        _short(one.name),
+                        _shorten(one.name),
                         f"{len(score.questions):,}",
                         str(score.shots),
                         f"{score.metrics[metric]:.4g}",
@@ -188,15 +116,15 @@ def render(found: Sequence[Evaluated], console: Console) -> None:
                     )
                 )
     right = ("questions", "shots", "score", "stderr", "less the first")
-    made = table(("task", "metric", "model", *right), rows, right)
-    for row, is_shown in zip(made.rows, shown, strict=True):
+    grid = table(("task", "metric", "model", *right), rows, right)
+    for row, is_shown in zip(grid.rows, shown, strict=True):
         row.style = "bold" if is_shown else None
-    console.print(made)
-    if len(found) > 1:
-        first = _short(found[0].name)
+    console.print(grid)
+    if len(evaluated) > 1:
+        first = _shorten(evaluated[0].name)
         console.print(f"less the first: paired over the questions with {first}, 95 % bootstrap interval.")
-    for task in found[0].scores:
-        for one in found:
+    for task in evaluated[0].scores:
+        for one in evaluated:
             score = one.scores[task]
             if score.cut:
                 console.print(
@@ -206,6 +134,6 @@ def render(found: Sequence[Evaluated], console: Console) -> None:
                 console.print(f"{one.name}: {score.long} questions of {task} have answers longer than the context.")
 
 
-def _short(name: str) -> str:
-    """The first digits of a run's id, so that the row fits a terminal."""
+def _shorten(name: str) -> str:
+    """Return the first digits of a run's id, so that the row fits a terminal."""
     return name[:8] if re.fullmatch("[0-9a-f]{32}", name) else name

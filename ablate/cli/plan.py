@@ -1,28 +1,76 @@
-"""A plan on a terminal."""
+"""`ablate plan`: what an experiment or a sweep needs of GPUs."""
 
 from __future__ import annotations
 
-from rich.console import Console
+import argparse
+from typing import TYPE_CHECKING
 
+from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_above_zero, parse_positive, parse_share
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import table
 from ablate.config.formatting import count_noun, format_count, format_duration
-from ablate.estimate.gpus import GIB, GPU
-from ablate.estimate.memory import PARTS, usable
-from ablate.estimate.plan import Plan
-from ablate.sweeps.gpu_plan import SweepPlan
+from ablate.config.yaml import file_and_overrides
+from ablate.estimate.gpus import GIB, GPU, gpu_of
 
-STRATEGIES = {"one": "one device", "ddp": "ddp", "fsdp": "fsdp"}
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.estimate import memory
+    from ablate.estimate import plan as plans
+    from ablate.sweeps import gpu_plan
+else:
+    memory = LazyModule("ablate.estimate.memory")
+    plans = LazyModule("ablate.estimate.plan")
+    gpu_plan = LazyModule("ablate.sweeps.gpu_plan")
+
+_EXAMPLE = """\
+ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
+  ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
+  ablate plan sweeps/demo.yaml --gpu rtx-4090"""
 
 
-def render(found: Plan | SweepPlan, console: Console) -> None:
-    """Prints a plan."""
-    if isinstance(found, SweepPlan):
-        _sweep(found, console)
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "what an experiment or a sweep needs of GPUs: memory, FLOPs, time"
+    parser = add_verb(verbs, "plan", text, _EXAMPLE, run)
+    parser.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=OVERRIDES)
+    parser.add_argument("--size", metavar="NAME", help="this size or stage of a sweep file")
+    parser.add_argument("--gpu", default="h100-80gb", metavar="NAME", help="kind of GPU (default: h100-80gb)")
+    parser.add_argument(
+        "--devices", type=parse_positive, metavar="N", help="GPUs of one machine (default: trainer.devices, 1)"
+    )
+    parser.add_argument("--nodes", type=parse_positive, metavar="N", help="machines (default: trainer.nodes, 1)")
+    parser.add_argument("--mfu", type=parse_share, metavar="SHARE", help="model FLOPs utilisation (default: by size)")
+    parser.add_argument("--gpu-memory", type=parse_above_zero, metavar="GIB", help="memory of another kind of GPU")
+    parser.add_argument(
+        "--gpu-flops", type=parse_above_zero, metavar="TFLOPS", help="its peak in the arithmetic that is used"
+    )
+    add_json(parser, "print as JSON, memory in bytes")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the plan of an experiment, or of every arm of a sweep."""
+    gpu = gpu_of(options.gpu, options.gpu_memory, options.gpu_flops)
+    file, overrides = file_and_overrides(options.words)
+    assumed = plans.Assumed(gpu, options.devices, options.nodes, options.mfu)
+    plan = gpu_plan.plan_file(file, overrides, assumed, options.size)
+    if options.json:
+        print_json(plan.to_dict())
     else:
-        _run(found, console)
+        render(plan, build_console())
+    return 0
 
 
-def _run(plan: Plan, console: Console) -> None:
+def render(plan: plans.Plan | gpu_plan.SweepPlan, console: Console) -> None:
+    """Print a plan."""
+    if isinstance(plan, gpu_plan.SweepPlan):
+        _print_sweep(plan, console)
+    else:
+        _print_run(plan, console)
+
+
+def _print_run(plan: plans.Plan, console: Console) -> None:
     counts, setup, gpu = plan.counts, plan.setup, plan.assumed.gpu
     one = plan.unit[:-1]
     console.print(f"{plan.model}: {counts.total:,} parameters")
@@ -36,21 +84,21 @@ def _run(plan: Plan, console: Console) -> None:
             f"{format_count(counts.forward_flops)} forward, {format_count(counts.training_flops)} in training",
         ),
         ("run", f"{format_count(plan.items)} {plan.unit} in batches of {setup.batch_size:,}"),
-        ("setup", _setup(plan)),
+        ("setup", _describe_setup(plan)),
     ]
     for name, text in facts:
         console.print(f"  {name:15} {text}")
-    _memory(plan, gpu, console)
+    _print_memory(plan, gpu, console)
     rate = format_count(plan.items_per_second)
     console.print(
-        f"\nAt a utilisation of {plan.mfu:.0%} (assumed; --mfu): {rate} {plan.unit} a second, {_days(plan.days)}, "
-        f"{_hours(plan.gpu_hours)}."
+        f"\nAt a utilisation of {plan.mfu:.0%} (assumed; --mfu): {rate} {plan.unit} a second, "
+        f"{_format_days(plan.days)}, {_format_hours(plan.gpu_hours)}."
     )
     for note in plan.notes:
         console.print(note)
 
 
-def _setup(plan: Plan) -> str:
+def _describe_setup(plan: plans.Plan) -> str:
     setup = plan.setup
     words = [f"{count_noun(setup.devices, 'device')}", setup.precision]
     if setup.devices > 1:
@@ -63,11 +111,11 @@ def _setup(plan: Plan) -> str:
     return ", ".join(words)
 
 
-def _memory(plan: Plan, gpu: GPU, console: Console) -> None:
-    rows = [[f"  {name}", f"{plan.memory.parts[name] / GIB:.2f}"] for name in PARTS]
+def _print_memory(plan: plans.Plan, gpu: GPU, console: Console) -> None:
+    rows = [[f"  {name}", f"{plan.memory.parts[name] / GIB:.2f}"] for name in memory.PARTS]
     rows += [
         ["  peak", f"{plan.memory.peak / GIB:.2f}"],
-        [f"  usable on {gpu.name}", f"{usable(gpu.memory) / GIB:.2f}"],
+        [f"  usable on {gpu.name}", f"{memory.usable(gpu.memory) / GIB:.2f}"],
     ]
     console.print()
     console.print(table(("memory of each device", "GiB"), rows, right=("GiB",)))
@@ -84,10 +132,10 @@ def _memory(plan: Plan, gpu: GPU, console: Console) -> None:
             console.print(f"  {' '.join(fitting.words)}  ({fitting.memory.peak / GIB:.2f} GiB{cost})")
 
 
-def _sweep(found: SweepPlan, console: Console) -> None:
-    gpu, unit = found.arms[0].plan.assumed.gpu, found.arms[0].plan.unit
+def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
+    gpu, unit = sweep.arms[0].plan.assumed.gpu, sweep.arms[0].plan.unit
     rows = []
-    for cost in found.arms:
+    for cost in sweep.arms:
         plan = cost.plan
         trials = "as the budget lasts" if cost.trials is None else str(cost.trials)
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
@@ -96,20 +144,20 @@ def _sweep(found: SweepPlan, console: Console) -> None:
              f"{plan.memory.peak / GIB:.2f}", fits, f"{cost.gpu_hours:,.2f}"]
         )  # fmt: skip
     header = ("arm", "parameters", "trials + seeds", unit, "GiB", f"fits {gpu.name}", "GPU-hours")
-    console.print(f"sweep {found.name}")
+    console.print(f"sweep {sweep.name}")
     console.print(table(header, rows, right=("parameters", unit, "GiB", "GPU-hours")))
-    first = found.arms[0].plan
+    first = sweep.arms[0].plan
     console.print(
-        f"\nAll arms, at most: {format_count(found.items)} {unit}, {_hours(found.gpu_hours)} at a utilisation of "
-        f"{first.mfu:.0%} (assumed; --mfu); validation is not counted."
+        f"\nAll arms, at most: {format_count(sweep.items)} {unit}, {_format_hours(sweep.gpu_hours)} at a "
+        f"utilisation of {first.mfu:.0%} (assumed; --mfu); validation is not counted."
     )
-    for note in dict.fromkeys(note for cost in found.arms for note in cost.plan.notes):
+    for note in dict.fromkeys(note for cost in sweep.arms for note in cost.plan.notes):
         console.print(note)
 
 
-def _days(days: float) -> str:
+def _format_days(days: float) -> str:
     return f"{days:,.1f} days" if days >= 2 else format_duration(days * 86400)
 
 
-def _hours(hours: float) -> str:
+def _format_hours(hours: float) -> str:
     return f"{hours:,.0f} GPU-hours" if hours >= 10 else f"{hours:.2f} GPU-hours"

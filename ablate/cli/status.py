@@ -1,25 +1,54 @@
-"""The status of sweeps on a terminal."""
+"""`ablate status`: how far the sweeps are."""
 
 from __future__ import annotations
 
-from typing import Any
+import argparse
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
+from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import table
 from ablate.config.formatting import format_bytes, format_number, format_setting
-from ablate.verdict.outcomes import FINISHED, STATUSES
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.sweeps import status as statuses
+    from ablate.verdict import outcomes
+else:
+    outcomes = LazyModule("ablate.verdict.outcomes")
+    statuses = LazyModule("ablate.sweeps.status")
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "trials done, running, pruned, diverged, failed; best so far"
+    parser = add_verb(verbs, "status", text, "ablate status demo", run)
+    parser.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
+    add_storage(parser)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the state of one sweep or of all."""
+    rows = statuses.statuses(options.sweep, options.storage)
+    if options.json:
+        print_json(rows)
+    else:
+        render(rows, build_console())
+    return 0
 
 
 def render(rows: list[dict[str, Any]], console: Console) -> None:
-    """Prints the rows as a table, below it why trials failed, or how to start a sweep where there is none."""
+    """Print the rows as a table, below it why trials failed, or how to start a sweep where there is none."""
     if not rows:
         console.print("No sweep has been started yet. Start one with: ablate sweep FILE.yaml")
         return
     lines = []
     for row in rows:
-        done = sum(row[status] for status in FINISHED)
-        counts = ", ".join(f"{row[status]} {status}" for status in STATUSES if row[status])
+        done = sum(row[status] for status in outcomes.FINISHED)
+        counts = ", ".join(f"{row[status]} {status}" for status in outcomes.STATUSES if row[status])
         if row["confirm_target"]:
             counts += f"; {row['confirmed']}/{row['confirm_target']} seeds confirmed"
         if row["checkpoint_bytes"]:

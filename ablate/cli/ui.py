@@ -1,7 +1,8 @@
-"""The MLflow UI on this project's store."""
+"""`ablate ui`: the MLflow UI on this project's store."""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -13,23 +14,53 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
+from ablate.cli.arguments import Verbs, add_verb
+from ablate.cli.lazy import LazyModule
 from ablate.config.errors import AblateError, StoreError
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
+    from ablate.reports import labels
+    from ablate.sweeps import storage
+else:
+    labels = LazyModule("ablate.reports.labels")
+    storage = LazyModule("ablate.sweeps.storage")
+
 _VIEW = "ablate"  # names the view of the runs that the links open
 
 
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "open the MLflow UI on this project's store, on loopback"
+    parser = add_verb(verbs, "ui", text, "ablate ui --port 5000", run)
+    parser.add_argument("--port", type=parse_port, default=5000, metavar="N", help="port (default: 5000)")
+    text = "address to bind to (default: 127.0.0.1, this machine only)"
+    parser.add_argument("--host", default="127.0.0.1", help=text)
+
+
+def parse_port(text: str) -> int:
+    """Return the number of a port."""
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 65535, given {text}")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Serve the UI until Ctrl-C."""
+    return serve(options.host, options.port)
+
+
 def serve(host: str, port: int) -> int:
-    """Runs the MLflow server on `host`:`port` until Ctrl-C and prints the link of each experiment. The exit status.
+    """Run the MLflow server on `host`:`port` until Ctrl-C, print the link of each experiment, and return the exit
+    status.
 
     Raises StoreError where the port is taken or the store cannot be used.
     """
     uri = tracking.tracking_uri()
     client = tracking.client()
-    links = _links(client)
+    links = _find_links(client)
     if tracking.is_remote():
         _print_links(uri.rstrip("/"), links)
         return 0
@@ -74,7 +105,7 @@ def serve(host: str, port: int) -> int:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """Ends the server with the processes that it has started, which are of its session."""
+    """End the server with the processes that it has started, which are of its session."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -103,21 +134,21 @@ def _print_links(address: str, links: dict[str, str]) -> None:
 # ---------------------------------------------------------------------------------------------------- links
 
 
-def _links(client: MlflowClient) -> dict[str, str]:
-    """Experiment -> the path of its table of runs, the newest first."""
-    found = client.search_experiments(order_by=["creation_time DESC"])
-    return {e.name: f"#/experiments/{e.experiment_id}/runs{_view(client, e)}" for e in found if e.name != "Default"}
+def _find_links(client: MlflowClient) -> dict[str, str]:
+    """Return experiment -> the path of its table of runs, the newest first."""
+    experiments = [e for e in client.search_experiments(order_by=["creation_time DESC"]) if e.name != "Default"]
+    return {e.name: f"#/experiments/{e.experiment_id}/runs{_store_view(client, e)}" for e in experiments}
 
 
-def _view(client: MlflowClient, experiment: Experiment) -> str:
-    """What makes a link open with the columns that matter, a sweep's with its best trial first.
+def _store_view(client: MlflowClient, experiment: Experiment) -> str:
+    """Return what makes a link open with the columns that matter, a sweep's with its best trial first.
 
     The UI keeps such a view, as its Share button makes one, in a tag of the experiment. Empty where that may not be
     written.
     """
     from mlflow.exceptions import MlflowException
 
-    value, tag = json.dumps(view(experiment.name)), f"mlflow.sharedViewState.{_VIEW}"
+    value, tag = json.dumps(build_view(experiment.name)), f"mlflow.sharedViewState.{_VIEW}"
     try:
         if experiment.tags.get(tag) != value:
             client.set_experiment_tag(experiment.experiment_id, tag, value)
@@ -126,18 +157,15 @@ def _view(client: MlflowClient, experiment: Experiment) -> str:
     return f"?viewStateShareKey={_VIEW}"
 
 
-def view(title: str) -> dict[str, Any]:
-    """The order and the columns of the runs of an experiment, in the words of MLflow's UI."""
-    from ablate.reports.labels import searched
-    from ablate.sweeps.storage import read_sweep
-
+def build_view(title: str) -> dict[str, Any]:
+    """Return the order and the columns of the runs of an experiment, in the words of MLflow's UI."""
     try:
-        spec = read_sweep(title).spec
+        spec = storage.read_sweep(title).spec
     except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage has not, or not whole
         order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
         metrics, params = ["val/loss"], ["norm.kind", "model.kind", "optimizer.lr"]
     else:
-        metrics, params = [spec.objective.metric], searched(spec)
+        metrics, params = [spec.objective.metric], labels.searched(spec)
         order = {"orderByKey": f"metrics.`{metrics[0]}`", "orderByAsc": spec.objective.direction == "minimize"}
     columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in params]
     return {**order, "selectedColumns": [*columns, "tags.`ablate.status`"]}

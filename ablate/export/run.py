@@ -7,13 +7,12 @@ from pathlib import Path
 
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.export.forms import FORMS
-from ablate.sweeps.donors import resolved
 from ablate.training.trained import find
 
 
-def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
-    """Writes the model of a checkpoint, a run or `sweep:NAME/ARM` into the new folder `output`; says in words what was
-    written. `ema`: with the average of the weights.
+def export(model: str, to: str, output: str | Path, ema: bool = False) -> str:
+    """Write the model of a checkpoint or a run into the new folder `output`, and return a line on what was written.
+    `ema`: with the average of the weights.
 
     Raises AblateError for an unknown form, a missing or damaged checkpoint, and an `output` that exists.
     """
@@ -22,7 +21,7 @@ def export(given: str, to: str, output: str | Path, ema: bool = False) -> str:
     folder = Path(output).expanduser()
     if folder.exists():
         raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
-    source = find(resolved(given), ema)
+    source = find(model, ema)
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)

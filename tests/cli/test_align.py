@@ -3,19 +3,31 @@
 import importlib
 import json
 import re
+from typing import get_args
 
 import pytest
 import torch
 
 from ablate import tracking
-from ablate.cli import main
-from ablate.cli.align import How, align
+from ablate.cli import build_parser, main
 from ablate.config.errors import AblateError
+from ablate.data import data_kinds
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
+from ablate.post_training.alignment import recipe
 from ablate.training.train import train
+from ablate.training.trained import find
 
 trl = pytest.importorskip("trl")
+
+
+VERB = next(action for action in build_parser()._actions if action.dest == "verb").choices["align"]
+PATHS = {
+    action.option_strings[0].removeprefix("--").replace("-", "_"): action.dest
+    for action in VERB._actions
+    if "." in action.dest or action.dest == "seed"
+}
+"""Option -> the setting that it is."""
 
 
 @pytest.fixture
@@ -25,10 +37,11 @@ def run(store, tiny_settings):
     return lambda norm="pre": train(Experiment.from_mapping(tiny_settings, {**data, "norm": norm})).run_id
 
 
-def how(method, pairs, **more):
-    settings = {"template": "plain", "batch_size": 4, "length": 8, "answers": 2, "steps": 2, "lr": 1e-3, **more}
-    align = {name: settings.pop(name) for name in list(settings) if name in AlignConfig.model_fields}
-    return How(AlignConfig(method=method, **align), pairs, **settings)
+def align(start, method, pairs, reward=None, **options):
+    """A short alignment; `options` are those of the command line."""
+    options = {"template": "plain", "batch_size": 4, "length": 8, "answers": 2, "steps": 2, "lr": 1e-3, **options}
+    settings = {"align.method": method, **{PATHS[name]: value for name, value in options.items()}}
+    return recipe.align(start, start, pairs, settings, reward)
 
 
 @pytest.mark.parametrize("norm", ["pre", "mix"])  # transformers' own code, and ours
@@ -63,7 +76,7 @@ def test_two_steps_of_each_method(run, pairs, norm, capsys):
 
 
 def test_dpo_separates_a_constructed_pair(run, pairs):
-    found = align(run(), how("dpo", pairs, steps=60, lr=3e-3))
+    found = align(run(), "dpo", pairs, steps=60, lr=3e-3)
     assert found.metrics["align/accuracy"] == 1
     assert found.metrics["align/margin"] > 1
     assert found.metrics["align/kl"] > 0
@@ -72,7 +85,7 @@ def test_dpo_separates_a_constructed_pair(run, pairs):
 
 
 def test_a_reward_model_prefers_what_was_chosen(run, pairs):
-    found = align(run(), how("reward", pairs, steps=40, lr=3e-3))
+    found = align(run(), "reward", pairs, steps=40, lr=3e-3)
     assert found.metrics["align/accuracy"] == 1
     assert found.metrics["align/margin"] > 0.5
 
@@ -88,8 +101,8 @@ def test_longer_is_better_makes_answers_longer_in_50_steps_of_rloo(store, tiny_s
     def longer(prompts, answers):
         return [float(len(answer)) for answer in answers]
 
-    wanted = how("rloo", pairs, steps=50, lr=3e-3, batch_size=16, answers=4, length=16, beta=0.0)
-    found = align(start, wanted, reward=longer).metrics
+    options = {"steps": 50, "lr": 3e-3, "batch_size": 16, "answers": 4, "length": 16, "beta": 0.0}
+    found = align(start, "rloo", pairs, longer, **options).metrics
     assert 1 <= found["align/start_reward"] <= 6
     assert found["align/reward"] > found["align/start_reward"] + 2
     assert found["align/win_rate"] > 0.8
@@ -98,7 +111,7 @@ def test_longer_is_better_makes_answers_longer_in_50_steps_of_rloo(store, tiny_s
 
 def test_the_same_seed_gives_the_same_numbers(run, pairs):
     start = run()
-    first, again, other = (align(start, how("dpo", pairs, seed=seed)).metrics for seed in (1, 1, 2))
+    first, again, other = (align(start, "dpo", pairs, seed=seed).metrics for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -106,13 +119,13 @@ def test_the_same_seed_gives_the_same_numbers(run, pairs):
 def test_pairs_longer_than_the_context_are_counted(run, tmp_path):
     rows = [{"prompt": "a?", "chosen": "yes" * n, "rejected": "no"} for n in (1, 2, 3, 4, 5, 6, 7, 8, 20, 30)]
     (tmp_path / "long.json").write_text(json.dumps(rows))
-    found = align(run(), how("dpo", str(tmp_path / "long.json"), batch_size=2))
+    found = align(run(), "dpo", str(tmp_path / "long.json"), batch_size=2)
     learnt, held = map(int, re.search(r"(\d) pairs to learn from, (\d) held out, 2 left out", found.told).groups())
     assert learnt + held == 8
     assert "whose prompt and the longer answer are more than 48 tokens" in found.told
     (tmp_path / "long.json").write_text(json.dumps([rows[0], *rows[-2:]]))
     with pytest.raises(AblateError, match=r"Of 2 pairs to learn from [01] fit the context of 48 tokens"):
-        align(run(), how("dpo", str(tmp_path / "long.json")))
+        align(run(), "dpo", str(tmp_path / "long.json"))
 
 
 def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, capsys):
@@ -142,3 +155,22 @@ def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, caps
 
     monkeypatch.setattr("ablate.config.extras.importlib.import_module", without)
     assert "pip install 'ablate[rlhf]'" in said(start)
+
+
+def test_the_help_tells_the_defaults_and_choices_of_the_configuration(run):
+    """Which only the configuration and the recipe set: an option that is not typed is left out."""
+    source = find(run())
+    flat = recipe.build_experiment(source, "RUN", "hub/pairs", {"align.method": "dpo"}).flat()
+    for option, path in PATHS.items():
+        action = next(action for action in VERB._actions if action.dest == path)
+        assert action.default is None
+        if told := re.search(r"\(default: (.*)\)$", action.help):
+            default = {"TRL's": None}.get(told[1], told[1])
+            assert (default if default is None else type(flat[path])(default)) == flat[path], option
+    fields = {
+        "align.method": AlignConfig.model_fields["method"],
+        "data.template": data_kinds["preferences"].model_fields["template"],
+    }
+    for path, field in fields.items():
+        action = next(action for action in VERB._actions if action.dest == path)
+        assert set(action.choices) == set(get_args(field.annotation))

@@ -9,7 +9,8 @@ from rich.console import Console
 
 from ablate import tracking
 from ablate.cli import main
-from ablate.cli.evaluate import Evaluated, render
+from ablate.cli.evaluate import render
+from ablate.evaluation.run import Evaluated
 from ablate.evaluation.scoring import Question, Score
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train

@@ -315,6 +315,6 @@ def test_a_reader_that_has_gone_is_no_failed_trial(verb, status, monkeypatch):
     def gone(given):
         raise BrokenPipeError
 
-    monkeypatch.setattr(f"ablate.cli._{verb}", gone)
+    monkeypatch.setattr(f"ablate.cli.{verb}.run", gone)
     monkeypatch.setattr("os.dup2", lambda *_: None)
     assert main([verb, *(["any.yaml"] if verb == "sweep" else [])]) == status

@@ -142,7 +142,7 @@ def experiments(store):
 
 @pytest.mark.usefixtures("experiments")
 def test_the_view_of_a_sweep_has_its_best_trial_first_and_what_it_searches():
-    assert ui.view("demo") == {
+    assert ui.build_view("demo") == {
         "orderByKey": "metrics.`val/accuracy`",
         "orderByAsc": False,
         "selectedColumns": [
@@ -152,16 +152,19 @@ def test_the_view_of_a_sweep_has_its_best_trial_first_and_what_it_searches():
             "tags.`ablate.status`",
         ],
     }
-    assert (ui.view("train")["orderByKey"], ui.view("train")["orderByAsc"]) == ("attributes.start_time", False)
-    assert "params.`optimizer.lr`" in ui.view("train")["selectedColumns"]
+    assert (ui.build_view("train")["orderByKey"], ui.build_view("train")["orderByAsc"]) == (
+        "attributes.start_time",
+        False,
+    )
+    assert "params.`optimizer.lr`" in ui.build_view("train")["selectedColumns"]
 
 
 def test_links_stand_newest_first_and_open_the_stored_view(experiments):
-    links = ui._links(experiments)
+    links = ui._find_links(experiments)
     assert list(links) == ["demo", "train", "old"]
     demo = experiments.get_experiment_by_name("demo")
     assert links["demo"] == f"#/experiments/{demo.experiment_id}/runs?viewStateShareKey=ablate"
-    assert json.loads(demo.tags["mlflow.sharedViewState.ablate"]) == ui.view("demo")
+    assert json.loads(demo.tags["mlflow.sharedViewState.ablate"]) == ui.build_view("demo")
 
 
 def test_a_store_that_may_not_be_written_has_plain_links(experiments, monkeypatch):
@@ -169,7 +172,7 @@ def test_a_store_that_may_not_be_written_has_plain_links(experiments, monkeypatc
         raise MlflowException("Permission denied")
 
     monkeypatch.setattr(experiments, "set_experiment_tag", refuse)
-    assert all(link.endswith("/runs") for link in ui._links(experiments).values())
+    assert all(link.endswith("/runs") for link in ui._find_links(experiments).values())
 
 
 @pytest.mark.usefixtures("store")

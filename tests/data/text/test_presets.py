@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.cli.catalogue import catalogue
+from ablate.cli.list import list_choices
 from ablate.data import PRESETS
 from ablate.experiment.tree import Experiment
 
@@ -24,7 +24,7 @@ def test_c4_is_that_of_the_papers():
 
 
 def test_they_are_listed():
-    rows = {row["data"]: row for row in catalogue("data")}
+    rows = {row["data"]: row for row in list_choices("data")}
     assert set(PRESETS) <= set(rows)
     assert "dataset=allenai/c4" in rows["c4"]["what it is"]
     assert rows["c4"]["task"] == "language modeling"

@@ -1,34 +1,65 @@
-"""What there is to choose from, for `ablate list`: each registry's kinds with one line about them."""
+"""`ablate list`: what there is to choose from, each registry's kinds with one line about them."""
 
 from __future__ import annotations
 
+import argparse
 import inspect
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ablate
+from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, parse_plugins
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import table
-from ablate.config import plugins
+from ablate.config.yaml import read_yaml
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate import data, models, norms
+    from ablate.config import merging, plugins
+    from ablate.sweeps import storage
+else:
+    data, models, norms = LazyModule("ablate.data"), LazyModule("ablate.models"), LazyModule("ablate.norms")
+    merging = LazyModule("ablate.config.merging")
+    plugins = LazyModule("ablate.config.plugins")
+    storage = LazyModule("ablate.sweeps.storage")
+
 Row = dict[str, Any]
 
 
-def catalogue(what: str, files: Sequence[str] = ()) -> list[Row]:
-    """The rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. What the plugin
-    `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be loaded."""
-    if files:
-        import ablate.config  # noqa: F401 - fills every registry, so that what the files add can be told
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    parser = add_verb(verbs, "list", "what there is to choose from", "ablate list placements", run)
+    parser.add_argument("what", choices=list(_ROWS), metavar=f"{{{','.join(_ROWS)}}}")
+    parser.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=PLUGINS)
+    add_json(parser)
 
+
+def run(options: argparse.Namespace) -> int:
+    """Print one of the lists."""
+    rows = list_choices(options.what, parse_plugins(options.words))
+    if options.json:
+        print_json(rows)
+    else:
+        render(rows, build_console())
+    return 0
+
+
+def list_choices(what: str, files: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. What the
+    plugin `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be loaded."""
+    if files:
+        _ = ablate.Experiment  # which fills every registry, so that all that the files add is listed
     plugins.load(files)
-    return {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}[what]()
+    return _ROWS[what]()
 
 
 def render(rows: list[Row], console: Console) -> None:
-    """Prints the rows of one list, or what to do where there are none: only sweeps can be missing."""
+    """Print the rows of one list, or what to do where there are none: only sweeps can be missing."""
     if not rows:
         console.print(
             "No sweeps: there is no YAML file in sweeps/ of this folder, and none has been started. "
@@ -46,32 +77,26 @@ def _first_sentence(item: object) -> str:
 
 
 def _placements() -> list[Row]:
-    from ablate.config.merging import leaves
-    from ablate.norms import placements
-
+    placements = norms.placements
     rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
     for name, fields in placements.presets.items():
-        settings = ", ".join(f"{path}={value}" for path, value in leaves(fields))
+        settings = ", ".join(f"{path}={value}" for path, value in merging.leaves(fields))
         rows.append({"placement": name, "rule": settings, "source": placements[fields["kind"]].source})
     return rows
 
 
 def _norms() -> list[Row]:
-    from ablate.norms import norm_layers
-
     return [
-        {"norm layer": kind, "formula": norm_layers[kind].formula, "source": norm_layers[kind].source}
-        for kind in norm_layers
+        {"norm layer": kind, "formula": norms.norm_layers[kind].formula, "source": norms.norm_layers[kind].source}
+        for kind in norms.norm_layers
     ]
 
 
 def _data() -> list[Row]:
-    from ablate.config.merging import leaves
-    from ablate.data import data_kinds
-
+    data_kinds = data.data_kinds
     what = {kind: (kind, _first_sentence(data_kinds[kind])) for kind in data_kinds}
     for name, fields in data_kinds.presets.items():
-        settings = ", ".join(f"{path}={value}" for path, value in leaves(fields))
+        settings = ", ".join(f"{path}={value}" for path, value in merging.leaves(fields))
         what[name] = (fields["kind"], settings)
     return [
         {"data": name, "task": data_kinds[kind].task.replace("_", " "), "what it is": text}
@@ -80,15 +105,13 @@ def _data() -> list[Row]:
 
 
 def _models() -> list[Row]:
-    """Named sizes and the default of each family, with their parameters at the papers' vocabulary and resolution."""
+    """Return the named sizes and the default of each family, with their parameters at the papers' vocabulary and
+    resolution."""
     import torch
 
-    from ablate.experiment.tree import Experiment
-    from ablate.models import models
-
     rows = []
-    for name in models.names:
-        experiment = Experiment.from_mapping({"model": name})
+    for name in models.models.names:
+        experiment = ablate.Experiment.from_mapping({"model": name})
         config = experiment.model
         digits = config.kind == "vit" and config.hidden < 100
         shape: tuple[int, ...] = (256,) if config.kind == "llama" else (1, 8, 8) if digits else (3, 224, 224)
@@ -103,11 +126,8 @@ def _models() -> list[Row]:
 
 
 def _sweeps() -> list[Row]:
-    """The files of `sweeps/` with the first line of their header, and what has been run of them."""
-    from ablate.config.yaml import read_yaml
-    from ablate.sweeps.storage import known_sweeps, storage_url
-
-    known = known_sweeps(storage_url())
+    """Return the files of `sweeps/` with the first line of their header, and what has been started."""
+    known = storage.known_sweeps(storage.storage_url())
     rows, seen = [], set()
     for file in sorted(Path("sweeps").glob("*.yaml")):
         tree = read_yaml(file)
@@ -123,3 +143,7 @@ def _sweeps() -> list[Row]:
 
 def _yes(value: bool) -> str:
     return "yes" if value else "no"
+
+
+_ROWS = {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}
+"""List -> what returns its rows."""

@@ -7,10 +7,10 @@ import signal
 import pytest
 from rich.console import Console
 
+from ablate.cli import foreground
 from ablate.data.text.config import Topics
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.training import foreground
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from ablate.cli import main
-from ablate.cli.catalogue import catalogue
+from ablate.cli.list import list_choices
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def listed(store, tmp_path, monkeypatch, capsys):
 def test_at_80_columns_every_word_is_whole(listed, what):
     text = listed(what)
     assert all(len(line) <= 80 for line in text.splitlines())
-    for row in catalogue(what):
+    for row in list_choices(what):
         for word in " ".join(f"{v:,}" if isinstance(v, int) else v for v in row.values()).split():
             assert word in text.split()
 

@@ -1,0 +1,108 @@
+"""What the parsers of the verbs share: the parser itself, options, types of arguments, and errors in what is typed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from ablate.cli.lazy import LazyModule
+from ablate.config.errors import ConfigError, Problem
+from ablate.config.yaml import parse_overrides
+
+if TYPE_CHECKING:
+    from ablate.config import plugins
+else:
+    plugins = LazyModule("ablate.config.plugins")
+
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What a verb adds its parser to."""
+COMMAND_LINE = "the command line"
+"""The source of a ConfigError in what was typed."""
+OVERRIDES = "key=value: a dotted path of the configuration and a YAML value, such as optimizer.lr=1e-3"
+PLUGINS = "Python files with kinds of your own, such as plugins=my_norm.py"
+
+
+def add_verb(
+    verbs: Verbs, name: str, text: str, example: str, call: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    """Add the verb `name`, which `call` runs, and return its parser."""
+    parser = verbs.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(call=call)
+    return parser
+
+
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add --storage."""
+    parser.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+
+
+def add_json(parser: argparse.ArgumentParser, text: str = "print as JSON") -> None:
+    """Add --json, with which stdout is one JSON document."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def parse_positive(text: str, also: str = "") -> int:
+    """Return a whole number of at least 1."""
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be {also}a whole number of at least 1, given {text}")
+    return int(text)
+
+
+def parse_positive_or_auto(text: str) -> int | Literal["auto"]:
+    """Return a whole number of at least 1, or auto."""
+    return "auto" if text == "auto" else parse_positive(text, "auto or ")
+
+
+def parse_whole(text: str) -> int:
+    """Return a whole number of at least 0."""
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 0, given {text}")
+    return int(text)
+
+
+def parse_names(text: str) -> list[str]:
+    """Return names that stand with commas between."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_above_zero(text: str) -> float:
+    """Return a number above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, given {text}")
+    return value
+
+
+def parse_share(text: str) -> float:
+    """Return a number above 0 and at most 1."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise argparse.ArgumentTypeError(f"must be a number above 0 and at most 1, given {text}")
+    return share
+
+
+def parse_plugins(words: Sequence[str]) -> list[str]:
+    """Return the files of `plugins=FILE.py` words, the only ones that a verb without a configuration takes."""
+    overrides = parse_overrides(words)
+    if unknown := [key for key in overrides if key != "plugins"]:
+        problems = [Problem(key, "unknown key. Accepted: plugins", overrides[key]) for key in unknown]
+        raise ConfigError(problems, COMMAND_LINE)
+    return [str(file) for file in plugins.merge_plugins(overrides.get("plugins"))]
+
+
+def build_error(path: str, text: str) -> ConfigError:
+    """Return the error for one mistake in what was typed."""
+    return ConfigError([Problem(path, text)], COMMAND_LINE)

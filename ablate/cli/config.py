@@ -1,0 +1,23 @@
+"""`ablate config`: an experiment with every default written out."""
+
+from __future__ import annotations
+
+import argparse
+
+import ablate
+from ablate.cli.arguments import OVERRIDES, Verbs, add_verb
+from ablate.config.yaml import file_and_overrides
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text, example = "print the resolved configuration as YAML", "ablate config model=llama-71m norm=lns"
+    parser = add_verb(verbs, "config", text, example, run)
+    parser.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=OVERRIDES)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the experiment as YAML."""
+    file, overrides = file_and_overrides(options.words)
+    print(ablate.Experiment.load(file, overrides).to_yaml(), end="")
+    return 0

@@ -1,0 +1,35 @@
+"""`ablate export`: a trained model for other programs."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from ablate.cli.arguments import Verbs, add_verb
+from ablate.cli.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from ablate.export import run as exports
+    from ablate.sweeps import donors
+else:
+    exports = LazyModule("ablate.export.run")
+    donors = LazyModule("ablate.sweeps.donors")
+
+_SOURCE = "a run's id, the path or address (s3://...) of its folder or last.ckpt, or sweep:NAME/ARM"
+_FORMS = "consolidated (torch), safetensors, hf (a folder for transformers), or timm (one for timm, of a ViT)"
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    example = "ablate export RUN_ID --to hf --output exported"
+    parser = add_verb(verbs, "export", "write a trained model for other programs", example, run)
+    parser.add_argument("source", metavar="CHECKPOINT_OR_RUN", help=_SOURCE)
+    parser.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
+    parser.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
+    parser.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Write the model, and print where it is."""
+    print(exports.export(donors.resolved(options.source), options.to, options.output, options.ema))
+    return 0

@@ -1,0 +1,70 @@
+"""`ablate ladder`: the arms of a sweep at several sizes, and whether their difference stays."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import ablate
+from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json, repeat_command
+from ablate.config.yaml import parse_overrides
+
+if TYPE_CHECKING:
+    from ablate.scaling import ladder, report
+    from ablate.sweeps import plan
+else:
+    ladder = LazyModule("ablate.scaling.ladder")
+    report = LazyModule("ablate.scaling.report")
+    plan = LazyModule("ablate.sweeps.plan")
+
+_EXAMPLE = """\
+ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
+  ablate ladder sweeps/mixln-table1.yaml --sizes 9m,20m,35m,60m --tokens-per-parameter 20 --extrapolate 1b"""
+_SIZES = "sizes of the file or of named models, such as 9m,20m,35m (default: all sizes of the file)"
+_PER_PARAMETER = "tokens for each weight of the layers (default: as in the file)"
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "the arms of a sweep at several sizes, and whether their difference stays"
+    parser = add_verb(verbs, "ladder", text, _EXAMPLE, run)
+    parser.add_argument("file", metavar="FILE.yaml", help="the sweep file")
+    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, over every size")
+    parser.add_argument("--sizes", type=parse_names, default=[], metavar="A,B,...", help=_SIZES)
+    parser.add_argument("--tokens-per-parameter", type=parse_positive, metavar="N", help=_PER_PARAMETER)
+    parser.add_argument("--extrapolate", metavar="SIZE", help="what the fits say of this size, and how surely")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan of each size, run nothing")
+    parser.add_argument("--workers", type=parse_positive, default=1, metavar="N", help="trials at a time (default: 1)")
+    add_storage(parser)
+    add_json(parser, "print what was found as JSON")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run or continue the sweep of each size, and print the ladder."""
+    overrides = parse_overrides(options.words)
+    rungs = ladder.rungs(options.file, options.sizes, overrides, options.tokens_per_parameter)
+    if options.extrapolate:
+        ladder.parameters_of(options.extrapolate, rungs)  # a mistake is told before anything is trained
+    if options.dry_run:
+        print("\n\n".join(plan.outline(rung.spec) for rung in rungs))
+        return 0
+    console, records = build_console(stderr=options.json), []
+    for rung in rungs:
+        console.print(f"{rung.spec.name}: {rung.parameters:,} parameters in the layers", style="bold")
+        try:
+            record = ablate.sweep(rung.spec, workers=options.workers, storage=options.storage, console=console)
+        except KeyboardInterrupt:
+            print(f"\nStopped. It goes on with:\n  {repeat_command('ladder')}", file=sys.stderr)
+            return 130
+        records.append(record)
+    name = f"{Path(options.file).stem.removesuffix('-ladder')}-ladder"
+    content = report.report_ladder(ladder.ladder(name, rungs, records, options.extrapolate))
+    if options.json:
+        print_json(content.to_dict())
+    else:
+        report.render(content, build_console())
+    return 1 if any(record.failed() for record in records) else 0

@@ -1,0 +1,49 @@
+"""What the verbs print with: rich's console, one JSON document, and the command to give again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ablate.distributed import groups
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_document: TextIO | None = None  # where `print_json` writes while stdout is reserved
+
+
+def build_console(stderr: bool = False) -> Console:
+    """Return rich's console, which tells `main` of a reader that has gone."""
+    from rich.console import Console
+
+    class Pipe(Console):
+        def on_broken_pipe(self) -> None:  # rich would exit with 1, which means failed trials here
+            raise BrokenPipeError
+
+    return Pipe(stderr=stderr, soft_wrap=True, highlight=False)
+
+
+@contextlib.contextmanager
+def reserve_stdout() -> Iterator[None]:
+    """Keep stdout for `print_json`: what else is printed within, by a library too, goes to stderr."""
+    global _document
+    _document = sys.stdout
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _document = None
+
+
+def print_json(content: Any) -> None:
+    """Print the one document of --json."""
+    print(json.dumps(content, indent=2), file=_document or sys.stdout)
+
+
+def repeat_command(verb: str) -> str:
+    """Return the command that was given, without what starts anew."""
+    return " ".join([groups.command(), verb, *(word for word in sys.argv[2:] if word != "--fresh")])

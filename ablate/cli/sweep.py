@@ -1,0 +1,182 @@
+"""`ablate sweep`: sweeps of a file planned, run here, or submitted to a cluster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import ablate
+from ablate.cli.arguments import (
+    OVERRIDES,
+    Verbs,
+    add_storage,
+    add_verb,
+    build_error,
+    parse_positive,
+    parse_positive_or_auto,
+    parse_share,
+)
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, repeat_command
+from ablate.config.errors import DataError
+from ablate.config.formatting import count_noun, join_words
+from ablate.config.yaml import parse_overrides
+from ablate.distributed import slurm
+
+if TYPE_CHECKING:
+    from ablate.reports import terminal
+    from ablate.sweeps import gpu_sharing, plan, slurm_jobs
+    from ablate.sweeps.spec import files, references
+    from ablate.sweeps.spec.sweep import Sweep
+else:
+    terminal = LazyModule("ablate.reports.terminal")
+    gpu_sharing = LazyModule("ablate.sweeps.gpu_sharing")
+    plan = LazyModule("ablate.sweeps.plan")
+    slurm_jobs = LazyModule("ablate.sweeps.slurm_jobs")
+    references = LazyModule("ablate.sweeps.spec.references")
+    files = LazyModule("ablate.sweeps.spec.files")
+
+_EXAMPLE = """\
+ablate sweep sweeps/demo.yaml --workers 2
+  ablate sweep sweeps/mixln-table1.yaml --size 71m --scale 0.01
+  ablate sweep --all --dry-run
+  ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
+  ablate sweep sweeps/demo.yaml --workers-per-gpu auto
+  ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
+_PER_GPU = "trials at a time on each GPU; auto: as many as the memory plan says fit"
+_SCALE = "run this share of the tokens, above 0 and at most 1; the report says so, and studies do not mix (default: 1)"
+_SUBMIT = (
+    "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
+    "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
+)
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    parser = add_verb(verbs, "sweep", "run or continue a sweep", _EXAMPLE, run)
+    parser.add_argument("file", nargs="?", metavar="FILE.yaml", help="the sweep file")
+    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, or budget.trials=20")
+    parser.add_argument(
+        "--size",
+        metavar="SIZE",
+        help="this size or stage of a file (default: all, the smallest first or in order)",
+    )
+    parser.add_argument("--scale", type=parse_share, default=1.0, metavar="X", help=_SCALE)
+    parser.add_argument("--scale-model", action="store_true", help="shrink the layers of the model by X as well")
+    parser.add_argument("--all", action="store_true", help="with --dry-run: check and plan every file of sweeps/")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
+    parser.add_argument("--workers", type=parse_positive, metavar="N", help="trials at a time (default: 1)")
+    parser.add_argument("--workers-per-gpu", type=parse_positive_or_auto, metavar="K", help=_PER_GPU)
+    parser.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
+    add_storage(parser)
+    parser.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan, run or submit the sweeps of a file, and print their reports."""
+    if options.all:
+        return _plan_all(options)
+    if options.file is None:
+        raise build_error("", "expected the sweep file, FILE.yaml, or --all --dry-run")
+    if options.workers_per_gpu and (options.workers or options.submit):
+        other = (
+            "--workers, which counts the workers of all GPUs" if options.workers else "--submit: a job is one worker"
+        )
+        raise build_error("--workers-per-gpu", f"goes without {other}")
+    overrides, model = parse_overrides(options.words), _scales_model(options)
+    specs = files.load_sweeps(options.file, overrides, size=options.size, factor=options.scale, model=model)
+    if options.submit:
+        words = parse_overrides(options.submit)
+        if {name for spec in specs for name in references.earlier(spec)} & {spec.name for spec in specs}:
+            text = "the stages of a file follow each other: submit one at a time with --size STAGE"
+            raise build_error("--submit", text)
+        if not options.dry_run:
+            workers = options.workers or 1
+            for spec in specs:
+                print(slurm_jobs.submit(spec, words, workers=workers, storage=options.storage, fresh=options.fresh))
+            return 0
+        slurm_jobs.checked(words, options.storage)
+    requested = {spec.name for spec in specs}
+    staged = files.with_earlier(options.file, specs, overrides, factor=options.scale, model=model)
+    return (_plan if options.dry_run else _run)(staged, requested, options)
+
+
+def _plan_all(options: argparse.Namespace) -> int:
+    """Check every file of sweeps/, print what each would do, and return 2 where one is not in order."""
+    if not options.dry_run or options.submit or options.size:
+        raise build_error("--all", "goes with --dry-run, and without --submit and --size")
+    words = [options.file, *options.words] if options.file else options.words
+    model, broken = _scales_model(options), 0
+    for file, texts, error in plan.plans("sweeps", parse_overrides(words), factor=options.scale, model=model):
+        print("\n\n".join([f"{file}", *texts]) + "\n")
+        if error:
+            broken += 1
+            print(f"ablate sweep: {error}\n", file=sys.stderr)
+    return 2 if broken else 0
+
+
+def _scales_model(options: argparse.Namespace) -> bool:
+    """Return --scale-model, which needs --scale."""
+    if options.scale_model and options.scale == 1:
+        raise build_error("--scale-model", "shrinks the model by the factor of --scale; give that too")
+    return bool(options.scale_model)
+
+
+def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
+    """Print what each sweep would do; of one without its data an outline, and return 2, since it cannot start."""
+    missing: list[str] = []
+    for spec in specs:
+        try:
+            fresh = options.fresh and spec.name in requested
+            text = plan.plan(spec, _count_workers(spec, options), options.storage, fresh)
+        except DataError as error:
+            text = plan.outline(spec)
+            missing += [str(error)] if str(error) not in missing else []
+        print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
+    for message in missing:
+        print(f"ablate sweep: {message}", file=sys.stderr)
+    return 2 if missing else 0
+
+
+def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
+    """Run or continue one sweep after another until Ctrl-C, and return the worst exit status. Those that were not
+    `requested` are what the others start from."""
+    worst = 0
+    for spec in specs:
+        if spec.name not in requested:
+            after = [other.name for other in specs if spec.name in references.earlier(other)]
+            print(f"{spec.name} goes first: {join_words(after)} start{'' if after[1:] else 's'} from its best trials.")
+            if words := [word for word in options.words if files.is_shared(word.partition("=")[0])]:
+                print(f"  {' '.join(words)} holds for it too.")
+        worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested))
+        if worst == 130:
+            break
+    return worst
+
+
+def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool) -> int:
+    """Run or continue one sweep, print its report, and return the exit status."""
+    console, command, workers = build_console(), repeat_command(options.verb), _count_workers(spec, options)
+    try:
+        record = ablate.sweep(spec, workers=workers, storage=options.storage, fresh=fresh, console=console)
+    except KeyboardInterrupt as stop:
+        aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
+        way_on = "begin again" if aligned else "go on from its last checkpoint"
+        print(f"\nStopped. What was running will {way_on} with:\n  {command}", file=sys.stderr)
+        if message := slurm.requeue(stop.args):
+            print(message, file=sys.stderr)
+        return 130
+    terminal.render(ablate.report(record.title, storage=options.storage), console)
+    failed = record.failed()
+    if failed:
+        print(f"{count_noun(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _count_workers(spec: Sweep, options: argparse.Namespace) -> int:
+    """Return how many trials are trained at a time."""
+    if options.workers_per_gpu:
+        return gpu_sharing.workers_on_gpus(spec, options.workers_per_gpu)
+    return options.workers or 1

@@ -1,0 +1,52 @@
+"""`ablate train`: one experiment, or an earlier run that goes on."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import ablate
+from ablate import tracking
+from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json
+from ablate.config.yaml import file_and_overrides
+from ablate.distributed import launching, slurm
+
+if TYPE_CHECKING:
+    from ablate.cli import foreground
+    from ablate.sweeps import donors
+    from ablate.training import runs, trainer
+else:
+    foreground = LazyModule("ablate.cli.foreground")
+    donors = LazyModule("ablate.sweeps.donors")
+    runs = LazyModule("ablate.training.runs")
+    trainer = LazyModule("ablate.training.trainer")
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    example = "ablate train norm=mix norm.alpha=0.25 trainer.max_steps=100"
+    parser = add_verb(verbs, "train", "train one experiment", example, run)
+    parser.add_argument("words", nargs="*", metavar="[FILE.yaml] key=value", help=OVERRIDES)
+    add_json(parser, "print the result as JSON")
+    parser.add_argument("--resume", metavar="RUN_ID", help="continue an interrupted run from its last checkpoint")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Train, and print how it ended."""
+    file, overrides = file_and_overrides(options.words)
+    run_id = options.resume
+    if not run_id and (run_id := slurm.remembered(tracking.open_store())):
+        file, overrides = None, {}
+    if run_id:
+        experiment = runs.stored_experiment(run_id, overrides if file is None else {"FILE.yaml": file})
+    else:
+        experiment = ablate.Experiment.load(file, overrides)
+    if devices := trainer.to_launch(experiment.trainer):
+        return launching.launch(devices)
+    experiment = donors.with_donors(experiment)
+    result = foreground.train_in_foreground(experiment, build_console(stderr=options.json), run_id)
+    if options.json:
+        print_json(result.to_dict())
+    return 130 if result.status == "interrupted" else 0

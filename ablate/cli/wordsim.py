@@ -1,0 +1,67 @@
+"""`ablate wordsim`: how alike words are to embedding and head, against what people say."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ablate.cli.arguments import Verbs, add_json, add_verb, parse_positive
+from ablate.cli.lazy import LazyModule
+from ablate.cli.output import build_console, print_json
+from ablate.cli.tables import table
+from ablate.config.formatting import format_number
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablate.diagnostics import wordsim
+    from ablate.sweeps import donors
+else:
+    donors = LazyModule("ablate.sweeps.donors")
+    wordsim = LazyModule("ablate.diagnostics.wordsim")
+
+_EXAMPLE = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt combined.csv"
+_PAIRS = "word pairs with scores: SimLex-999 and WordSim-353 in their original formats, or word, word, score"
+_NEIGHBOURS = "nearest tokens of each token that are compared with the first model's (default: 100)"
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    text = "word similarity of embedding and head, against what people say"
+    parser = add_verb(verbs, "wordsim", text, _EXAMPLE, run)
+    parser.add_argument("sources", nargs="+", metavar="CHECKPOINT_OR_RUN", help="as for export; several are compared")
+    parser.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)
+    parser.add_argument("--neighbours", type=parse_positive, default=100, metavar="N", help=_NEIGHBOURS)
+    add_json(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the correlations of each model, and the neighbours that it shares with the first."""
+    names = {donors.resolved(source): source for source in options.sources}
+    similarities, overlaps = wordsim.wordsim(list(names), options.pairs, options.neighbours)
+    if options.json:
+        print_json(wordsim.to_dict(similarities, overlaps))
+    else:
+        render(similarities, overlaps, names, build_console())
+    return 0
+
+
+def render(
+    similarities: Sequence[wordsim.Similarity],
+    overlaps: Sequence[wordsim.Overlap],
+    names: Mapping[str, str],
+    console: Console,
+) -> None:
+    """Print one row for each model and layer; `names` are those by which the models were given."""
+    rows = [
+        [names[s.model], s.layer, s.pairs, format_number(s.correlation), str(s.used), str(s.dropped)]
+        for s in similarities
+    ]
+    header, numbers = ["model", "layer", "pairs", "Spearman", "used", "dropped"], {"Spearman", "used", "dropped"}
+    console.print(table(header, rows, numbers))
+    console.print("dropped: pairs with a word that is not one token of the model's tokenizer")
+    if overlaps:
+        shared = [[names[o.models[0]], names[o.models[1]], o.layer, f"{100 * o.shared:.1f} %"] for o in overlaps]
+        header = ["model", "and", "layer", f"of {overlaps[0].neighbours} neighbours shared"]
+        console.print(table(header, shared))

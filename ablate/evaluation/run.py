@@ -1,0 +1,135 @@
+"""Trained models on downstream tasks; the scores go to their runs in MLflow, and so into the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ablate.config.errors import AblateError
+from ablate.evaluation import results
+from ablate.evaluation.comparing import Difference, by_question, difference
+from ablate.evaluation.scoring import Score, score, score_hf
+from ablate.evaluation.tasks import load, quiet
+from ablate.export import tokenizer
+from ablate.training.trained import Source, find
+
+HF = "hf:"
+"""Before the name of a model of `transformers`."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One model and its scores."""
+
+    name: str
+    """As it was given; of an arm of a sweep sweep:NAME/ARM."""
+    run_id: str | None
+    """Its MLflow run."""
+    scores: dict[str, Score]
+    """By task."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What models are asked, and with what settings; see `ablate.evaluation.scoring.score`."""
+
+    tasks: Sequence[str]
+    task_data: str | None = None
+    shots: int | None = None
+    limit: int | None = None
+    batch_size: int = 16
+    progress: bool = True
+
+    @property
+    def scoring(self) -> dict[str, Any]:
+        """What holds for each model."""
+        return {"limit": self.limit, "batch_size": self.batch_size, "progress": self.progress}
+
+
+def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evaluated]:
+    """Score models, of which each is (its name, a run's id or a checkpoint, or `hf:` and a model of `transformers`).
+    What belongs to a run is logged there as soon as it is known.
+
+    Raises AblateError for what is no language model, an unknown task, missing data, and without the extra `eval`.
+    """
+    sources = [(name, _find(model)) for name, model in models]  # a wrong one is told before any is scored
+    with quiet():
+        tasks = load(options.tasks, options.task_data, options.shots)
+    evaluated = []
+    for name, source in sources:
+        if isinstance(source, str):
+            evaluated.append(Evaluated(name, None, score_hf(source, tasks, **options.scoring)))
+            continue
+        scores = _score(source, tasks, options)
+        if source.run_id:
+            trainer, (_, (length,)) = source.experiment.trainer, source.inputs
+            results.log(source.run_id, scores, source.step * trainer.batch_size * length)
+        evaluated.append(Evaluated(name, source.run_id, scores))
+    return evaluated
+
+
+def _find(model: str) -> Source | str:
+    """Return a trained language model; of `hf:` what transformers is to load."""
+    if model.startswith(HF):
+        return model.removeprefix(HF)
+    source = find(model)
+    if (task := source.experiment.model.task) != "language_modeling":
+        raise AblateError(f"{model} is for {task.replace('_', ' ')}; the tasks are for language models.")
+    return source
+
+
+def _score(source: Source, tasks: dict[str, Any], options: Options) -> dict[str, Score]:
+    _, (length,) = source.inputs
+    model = source.model().to("cuda" if torch.cuda.is_available() else "cpu")
+    return score(model, tokenizer.load_own(source.experiment), tasks, length=length, **options.scoring)
+
+
+def compare(evaluated: Sequence[Evaluated]) -> dict[tuple[str, str, str], Difference]:
+    """Return (model, task, metric) -> by how much it is above the first model, paired by question."""
+    differences = {}
+    for other in evaluated[1:]:
+        for task, ours in other.scores.items():
+            first = evaluated[0].scores[task]
+            for metric in ours.stderr:
+                if paired := difference(by_question([ours], metric), by_question([first], metric)):
+                    differences[other.name, task, metric] = paired
+    return differences
+
+
+def to_dict(evaluated: Sequence[Evaluated], questions: bool = False) -> list[dict[str, Any]]:
+    """Return plain values, for JSON."""
+    differences = compare(evaluated)
+    return [
+        {
+            "model": one.name,
+            "run_id": one.run_id,
+            "tasks": {
+                task: {
+                    **{key: value for key, value in score.to_dict().items() if questions or key != "questions"},
+                    "n": len(score.questions),
+                    "less_first": {
+                        metric: {"mean": d.mean, "low": d.low, "high": d.high}
+                        for (name, of, metric), d in differences.items()
+                        if (name, of) == (one.name, task)
+                    },
+                }
+                for task, score in one.scores.items()
+            },
+        }
+        for one in evaluated
+    ]
+
+
+def write(evaluated: Sequence[Evaluated], file: str) -> None:
+    """Write everything, question by question, as JSON. Raises AblateError where that cannot be."""
+    try:
+        Path(file).expanduser().write_text(
+            json.dumps(to_dict(evaluated, questions=True), indent=1) + "\n", encoding="utf-8"
+        )
+    except OSError as error:
+        raise AblateError(f"{file} cannot be written: {error.strerror or error}.") from None

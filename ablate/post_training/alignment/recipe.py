@@ -1,0 +1,111 @@
+"""The experiment that aligns a trained model, with settings that suit it, and its run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ablate import tracking
+from ablate.config.errors import AblateError
+from ablate.data.text.tokenizers import HuggingFace, keep_tokenizer, load_data_tokenizer
+from ablate.experiment.tree import Experiment
+from ablate.post_training.alignment.measures import Reward
+from ablate.post_training.alignment.run import procedure
+from ablate.training.procedures import Place
+from ablate.training.train import train
+from ablate.training.trained import Source, find
+
+SETTINGS: Mapping[str, Any] = {
+    "trainer.max_steps": 500,
+    "trainer.batch_size": 16,
+    "trainer.log_every_n_steps": 1,
+    "trainer.gradient_clip_val": 1.0,
+    "optimizer": {"kind": "adamw", "lr": 1e-6, "betas": [0.9, 0.999], "weight_decay": 0},
+    "schedule": {"kind": "wsd", "warmup_steps": 0, "decay_fraction": 1, "shape": "linear", "final_fraction": 0},
+}
+"""Dotted path -> value, where an alignment has another default than an experiment: the learning rate is small and falls
+to nothing on a straight line. It is validated once, at the end."""
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """The result of an alignment."""
+
+    status: str
+    """completed, or diverged: then there is no model."""
+    run_id: str
+    """The MLflow run."""
+    folder: str
+    """The model as `transformers` loads it: `hf:FOLDER` for `ablate evaluate`."""
+    metrics: dict[str, float]
+    """Measured on held-out prompts, by name."""
+    told: str
+    """What was learnt from."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        return asdict(self)
+
+
+def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward: Reward | None = None) -> Aligned:
+    """Align the run or checkpoint `start`, which the user calls `name`.
+
+    Args:
+        name: for messages and tags.
+        start: a run's id or a checkpoint.
+        pairs: preference pairs: a file, a glob or a dataset.
+        settings: dotted path -> value, over `SETTINGS`; align.method is among them.
+        reward: a reward model in Python.
+
+    Raises AblateError for what is no language model, for pairs that are missing or not as expected, and without the
+    extra `rlhf`.
+    """
+    source = find(start)
+    if (task := source.experiment.model.task) != "language_modeling":
+        raise AblateError(f"{name} is for {task.replace('_', ' ')}; align is for language models.")
+    experiment = build_experiment(source, start, pairs, settings)
+    place = Place("align", f"{settings['align.method']} {name}", tags={"ablate.aligned": name})
+    result = train(experiment, place, procedure=procedure(reward))
+    assert result.run_id is not None
+    facts = result.facts
+    text = f"{pairs}: {facts['ablate.corpus_description']}"
+    if result.status != "completed":
+        text += f". {result.status}: {result.reason}"
+    return Aligned(result.status, result.run_id, facts.get("ablate.folder", ""), result.metrics, text)
+
+
+def build_experiment(source: Source, start: str, pairs: str, settings: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that aligns the model of `source`, which `start` names. Raises ConfigError and
+    DataError."""
+    before = source.experiment.to_tree()
+    local = Path(pairs).expanduser()
+    is_file = bool(local.suffix) and not local.is_dir()
+    settings = {**SETTINGS, **settings}
+    if is_file:
+        settings.pop("data.train_split", None)
+    return Experiment.from_mapping(
+        {name: before[name] for name in ("model", "norm", "init", "plugins")},
+        {
+            "data.kind": "preferences",
+            "data.files" if is_file else "data.dataset": pairs,
+            "data.tokenizer": _name_tokenizer(source),
+            "data.seq_len": source.inputs[1][0],
+            "warm_start": {"from": start, "copy": "all"},
+            "trainer.val_check_interval": settings["trainer.max_steps"],
+        },
+        settings,
+    )
+
+
+def _name_tokenizer(source: Source) -> str:
+    """Return what `data.tokenizer` calls the tokenizer of a run; that of one which was trained on its text is kept in
+    the cache, as it has no name. Raises DataError where it is not there any more."""
+    data, cache = source.experiment.data, tracking.cache_folder()
+    name = str(getattr(data, "tokenizer", "bytes"))
+    if not name.startswith("bpe-"):
+        return name
+    tokenizer = load_data_tokenizer(data, cache)
+    assert isinstance(tokenizer, HuggingFace)
+    return str(keep_tokenizer(tokenizer.json, cache))
