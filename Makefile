@@ -41,7 +41,7 @@ $(BIN)/.installed: pyproject.toml constraints.txt
 	$(call INSTALL,.)
 ifdef PYTHONDONTWRITEBYTECODE
 	@echo "Compiling what Ablate imports, since PYTHONDONTWRITEBYTECODE would have each process do it anew ..."
-	@$(BIN)/python -c 'import ablate.cli, ablate.running, ablate.sweeping, lightning.pytorch, optuna, mlflow.store.tracking.sqlalchemy_store, datasets, timm, sklearn.datasets, matplotlib.pyplot'
+	@$(BIN)/python -c 'import ablate.cli, ablate.sweeps.preload, ablate.reports.report, datasets, matplotlib.pyplot'
 endif
 	@touch $@
 
@@ -60,10 +60,11 @@ demo: $(BIN)/.installed ## run both demo sweeps (a few minutes) and print their 
 test: $(BIN)/.dev ## run the tests on two processes
 	$(BIN)/pytest -n 2 --dist worksteal
 
-lint: $(BIN)/.dev ## check format, style and types
+lint: $(BIN)/.dev ## check format, style, types and which room imports which
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(BIN)/.dev ## put the code into its format
 	$(BIN)/ruff format .
