@@ -1,7 +1,9 @@
 """Models that are built on the meta device, and given later, part by part, the weights that they would have had.
 
 Every operation that builds the model is written down, with the state of the random generator before each that draws.
-Played back for one tensor, they give it bit for bit; no more of the model need be in memory than that tensor.
+Played back for one tensor, they give it bit for bit; no more of the model need be in memory than that tensor. Seeding
+each matrix by (seed, parameter name) would be shorter and faster, and would change every number: a sweep begun before
+could not go on, since its later trials would start from other weights than its earlier ones.
 """
 
 from __future__ import annotations
