@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     atexit.register(gc.freeze)  # at its end Python looks for garbage among all that was imported, for two seconds
-    return groups.led(lambda: _call(options))
+    return groups.lead(lambda: _call(options))
 
 
 def _call(options: argparse.Namespace) -> int:

@@ -71,13 +71,13 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         try:
             result = train(experiment, Place(run_id=run_id), hooks, procedure)
         except ranks.Lost as error:
-            again = f" Go on with: {groups.command()} train --resume {begun[0]}" if begun else ""
+            again = f" Go on with: {groups.describe_command()} train --resume {begun[0]}" if begun else ""
             raise ranks.Lost(f"{error}{again}") from None
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
     )
     if result.status == "interrupted":
-        console.print(f"Go on with: {groups.command()} train --resume {result.run_id}", markup=False)
+        console.print(f"Go on with: {groups.describe_command()} train --resume {result.run_id}", markup=False)
         if told := slurm.requeue(asked.signals):
             console.print(told, markup=False)
     else:

@@ -46,4 +46,4 @@ def print_json(content: Any) -> None:
 
 def repeat_command(verb: str) -> str:
     """Return the command that was given, without what starts anew."""
-    return " ".join([groups.command(), verb, *(word for word in sys.argv[2:] if word != "--fresh")])
+    return " ".join([groups.describe_command(), verb, *(word for word in sys.argv[2:] if word != "--fresh")])

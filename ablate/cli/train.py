@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     """Train, and print how it ended."""
     file, overrides = file_and_overrides(options.words)
     run_id = options.resume
-    if not run_id and (run_id := slurm.remembered(tracking.open_store())):
+    if not run_id and (run_id := slurm.recall(tracking.open_store())):
         file, overrides = None, {}
     if run_id:
         experiment = runs.stored_experiment(run_id, overrides if file is None else {"FILE.yaml": file})

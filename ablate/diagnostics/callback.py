@@ -121,7 +121,7 @@ class LayerDiagnostics(RunCallback):
         # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
         draw_overview(self.last, self.history, self.unit).savefig(folder / "training.png", metadata={"Software": None})
         for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
-            tracker.file(path, FOLDER)
+            tracker.log_file(path, FOLDER)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values; a number that is not finite is null."""

@@ -215,5 +215,5 @@ def _log(diagnosis: Diagnosis, runs: Mapping[str, str]) -> None:
         file.write_text(json.dumps({"label": label, "last": own}, allow_nan=False) + "\n", encoding="utf-8")
         tracker = tracking.Tracker(run_id)
         for path in [*diagnosis.files, file]:
-            tracker.file(path, FOLDER)
+            tracker.log_file(path, FOLDER)
         file.unlink()

@@ -1,1 +1,1 @@
-"""The processes that train one model together: their groups, what they tell each other, how they are started."""
+"""Processes that train one model together: their group, the collectives, how they are launched, and Slurm."""

@@ -1,8 +1,7 @@
-"""The processes of a torchrun group, which train one model together: how they meet, what rank 0 has them do, how they
-part.
+"""The processes of a torchrun group, from their meeting to their end.
 
 Rank 0 does everything but the computing alone: it asks, tells, tracks and prints. The others wait for what it calls
-`together`. In a process that torchrun did not start, or started alone, everything here does nothing.
+`run_together`. In a process that torchrun did not start, or started alone, everything here does nothing.
 """
 
 from __future__ import annotations
@@ -19,48 +18,48 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ablate.distributed import launching, ranks
-from ablate.distributed.ranks import GRACE, Group, Lost, grouped, local_size
+from ablate.distributed.ranks import GRACE, Group, Lost, is_grouped, local_size
 from ablate.distributed.slurm import STOPPING
 
 
-def command() -> str:
-    """How this program was started, for messages: "ablate", or what starts a group of it."""
+def describe_command() -> str:
+    """Return how this program was started, for messages: "ablate", or what starts a group of it."""
     if ranks.group is None or launching.LAUNCHED in os.environ:
         return "ablate"
     return f"torchrun --nproc-per-node {local_size()} ... -m ablate"
 
 
-def led(function: Callable[[], int]) -> int:
-    """Runs `function` on rank 0 while the other ranks do what it calls `together`; its result, on every rank.
+def lead(function: Callable[[], int]) -> int:
+    """Run `function` on rank 0 while the other ranks do what it calls `run_together`; return its result on every rank.
 
     Without a group that is `function()`.
     """
-    if not grouped() or int(os.environ["WORLD_SIZE"]) == 1:
+    if not is_grouped() or int(os.environ["WORLD_SIZE"]) == 1:
         return function()
     try:
-        group = ranks.group = _joined()
+        group = ranks.group = _join()
     except Lost as error:
         print(f"ablate: {error}", file=sys.stderr)
-        return launching.ends(2, int(os.environ["RANK"]))
+        return launching.report_end(2, int(os.environ["RANK"]))
     if group.rank:
         try:
-            return launching.ends(_follow(group), group.rank)
+            return launching.report_end(_follow(group), group.rank)
         except Lost as error:
             print(f"rank {group.rank}: {error}", file=sys.stderr)
             return 1
-    launching.begins()
+    launching.report_start()
     status = 1
     try:
         status = function()
     finally:
         with contextlib.suppress(Lost):
             group.write(f"call/{group.calls}", (None, status))
-    return launching.ends(status, 0)
+    return launching.report_end(status, 0)
 
 
 @contextlib.contextmanager
-def together(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    """While rank 0 is within, the other ranks run `function(*arguments)`, which does the same there.
+def run_together(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
+    """While rank 0 is within, let the other ranks run `function(*arguments)`, which does the same there.
 
     An error that all ranks meet leaves the group as it was; one of a single rank, while the others wait for it, is
     raised as Lost.
@@ -75,7 +74,7 @@ def together(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
         yield
     except Exception as error:
         group.write(f"end/{number}/0", None)
-        if not group.hears(*(f"end/{number}/{rank}" for rank in range(group.size)), seconds=GRACE):
+        if not group.wait_for(*(f"end/{number}/{rank}" for rank in range(group.size)), seconds=GRACE):
             said = str(error).strip().partition("\n")[0]
             first = re.sub(r"^\[\S+\] ", "", said).partition(". ")[0]  # gloo's goes on for lines
             raise Lost(f"A rank of this group is gone or stands still ({type(error).__name__}: {first}).") from error
@@ -84,8 +83,8 @@ def together(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def ready() -> Iterator[None]:
-    """What every rank prepares for itself: where one cannot, all raise."""
+def prepare_together() -> Iterator[None]:
+    """Let every rank prepare something for itself; where one of them fails, raise on all."""
     group = ranks.group
     if group is None:
         yield
@@ -101,17 +100,17 @@ def ready() -> Iterator[None]:
     distributed.all_gather_object(reasons, reason)
     if failed:
         raise failed
-    if found := next(filter(None, reasons), None):
-        raise RuntimeError(found)
+    if other := next(filter(None, reasons), None):
+        raise RuntimeError(other)
 
 
-def _joined() -> Group:
-    """This process as a part of the group that torchrun started."""
+def _join() -> Group:
+    """Return the group that torchrun started, with this process as a part of it."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or each rank remarks on sockets and unused parameters
-    asked: list[float] = []
+    signalled: list[float] = []
     if int(os.environ["RANK"]):
         for number in STOPPING:  # rank 0 answers them, and we follow it
-            signal.signal(number, lambda *_: asked.append(time.monotonic()))
+            signal.signal(number, lambda *_: signalled.append(time.monotonic()))
     else:
         for number in STOPPING[1:]:
             signal.signal(number, signal.default_int_handler)
@@ -129,12 +128,12 @@ def _joined() -> Group:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
         store = distributed.PrefixStore(prefix, distributed.TCPStore(address, port, is_master=False))
     except RuntimeError as error:
-        raise Lost(f"The ranks cannot meet at {address}:{port}: {_why(error, port)}") from None
-    return Group(distributed.get_rank(), distributed.get_world_size(), store, signals=asked)
+        raise Lost(f"The ranks cannot meet at {address}:{port}: {_explain(error, port)}") from None
+    return Group(distributed.get_rank(), distributed.get_world_size(), store, signals=signalled)
 
 
-def _why(error: RuntimeError, port: int) -> str:
-    """What torch says, without the stack of its C++ code, and what to do where another program has the port."""
+def _explain(error: RuntimeError, port: int) -> str:
+    """Return the first line of torch's error, or what to do where another program has the port."""
     if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
         return (
             f"port {port} is in use by another program. Leave the choice to torchrun (--standalone), or give another "
@@ -144,8 +143,8 @@ def _why(error: RuntimeError, port: int) -> str:
 
 
 def _follow(group: Group) -> int:
-    """What the ranks above 0 do: one call after another, until rank 0 says that it is over."""
-    while group.hears(f"call/{group.calls}"):
+    """Run what rank 0 calls, one call after another, until it is done; return its exit status."""
+    while group.wait_for(f"call/{group.calls}"):
         function, content = group.read(f"call/{group.calls}")
         if function is None:
             return int(content)
@@ -155,7 +154,7 @@ def _follow(group: Group) -> int:
         except Exception:
             failed, trace = True, traceback.format_exc()
         group.write(f"end/{group.calls}/{group.rank}", None)
-        if failed and not group.hears(f"end/{group.calls}/0", seconds=GRACE):
+        if failed and not group.wait_for(f"end/{group.calls}/0", seconds=GRACE):
             raise Lost(f"It failed alone.\n{trace}")
         group.calls += 1
     raise Lost("Rank 0 is gone.")

@@ -21,16 +21,16 @@ _PROCESS, _STATUS = "process", "status"
 
 
 def launch(devices: int) -> int:
-    """Runs this command in `devices` processes, and returns the exit status of rank 0."""
+    """Run this command in `devices` processes and return the exit status of rank 0."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
     with tempfile.TemporaryDirectory(prefix="ablate-") as name:
         folder = Path(name)
         environment = {"OMP_NUM_THREADS": str(max(1, cores // devices)), **os.environ, LAUNCHED: name}
-        asked: list[int] = []
+        forwarded: list[int] = []
 
         def forward(number: int, frame: object) -> None:
-            asked.append(number)
+            forwarded.append(number)
             with contextlib.suppress(FileNotFoundError, ProcessLookupError, ValueError):
                 os.kill(int((folder / _PROCESS).read_text()), number)
                 return
@@ -42,7 +42,7 @@ def launch(devices: int) -> int:
                 [sys.executable, *group, "-m", "ablate", *sys.argv[1:]],
                 env=environment,
                 start_new_session=True,  # the keyboard's Ctrl-C comes to us alone
-                preexec_fn=_apart,
+                preexec_fn=_detach,
             )
             status = process.wait()
         finally:
@@ -51,28 +51,29 @@ def launch(devices: int) -> int:
         try:
             return int((folder / _STATUS).read_text())
         except FileNotFoundError:
-            if asked:
+            if forwarded:
                 return 130
             print(f"ablate: the group of {devices} processes ended before rank 0 did its work", file=sys.stderr)
             return status or 1
 
 
-def _apart() -> None:
-    """In torchrun's process: it ends when we do, and leaves to rank 0 a signal that it does not know."""
+def _detach() -> None:
+    """Let torchrun, in whose process this is called, end when we do, and ignore the signals that are for rank 0."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     for number in STOPPING[2:]:
         signal.signal(number, signal.SIG_IGN)
 
 
-def begins() -> None:
-    """Rank 0 of a group tells the command that has launched it, if one has, where signals are to be sent."""
+def report_start() -> None:
+    """Write, on rank 0, the process to which the command that launched this group, if one has, sends signals."""
     if folder := os.environ.get(LAUNCHED):
         _write(Path(folder) / _PROCESS, os.getpid())
 
 
-def ends(status: int, rank: int) -> int:
-    """With what this rank is to exit: a launched one tells its command, and torchrun has nothing to say about it."""
+def report_end(status: int, rank: int) -> int:
+    """Return the exit status of this rank. Rank 0 of a launched group writes it for the command that launched it; the
+    rank itself exits with 0 then, so that torchrun prints nothing."""
     folder = os.environ.get(LAUNCHED)
     if folder is None:
         return status

@@ -1,4 +1,4 @@
-"""The ranks that train one model together: which one this process is, and the collectives by which they agree.
+"""The ranks that train one model together: the number of this process, and the collectives.
 
 In a process that torchrun did not start, or started alone, a rank is alone and a collective returns what it is given.
 """
@@ -38,14 +38,14 @@ class Group:
     """Where calls and their ends are written: no collective, so that waiting may take days and one rank may fail."""
     calls: int = 0
     signals: list[float] = field(default_factory=list)
-    """When this process was asked to end."""
+    """When this process was sent a signal to end."""
 
-    def hears(self, *keys: str, seconds: float = math.inf) -> bool:
-        """Whether all `keys` are written within so many seconds; where torchrun ends us, there are hardly any left."""
+    def wait_for(self, *keys: str, seconds: float = math.inf) -> bool:
+        """Return whether all `keys` are written within `seconds`, or within GRACE of a signal to end."""
         begin = time.monotonic()
         while not self._check(keys):
-            asked = self.signals[0] if self.signals else math.inf
-            if time.monotonic() > min(begin + seconds, asked + GRACE):
+            signalled = self.signals[0] if self.signals else math.inf
+            if time.monotonic() > min(begin + seconds, signalled + GRACE):
                 return False
             time.sleep(POLL)
         return True
@@ -67,34 +67,34 @@ class Group:
 
 
 group: Group | None = None
-"""The group that this process is in; `groups.led` sets it."""
+"""The group that this process is in; `groups.lead` sets it."""
 
 
 def rank() -> int:
-    """The number of this process in its group; 0 without one."""
+    """Return the number of this process in its group; 0 without one."""
     return group.rank if group else 0
 
 
 def world_size() -> int:
-    """The processes of the group; 1 without one."""
+    """Return the number of processes in the group; 1 without one."""
     return group.size if group else 1
 
 
 def local_size() -> int:
-    """Those of them on this machine."""
+    """Return the number of processes of the group on this machine."""
     return int(os.environ["LOCAL_WORLD_SIZE"]) if group else 1
 
 
-def grouped() -> bool:
-    """Whether torchrun started this process."""
+def is_grouped() -> bool:
+    """Return whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 # ---------------------------------------------------------------------------------------------------- collectives
 
 
-def first(function: Callable[[], T]) -> T:
-    """What `function` returns on rank 0, on every rank; it is called there alone. An error there is one on all."""
+def run_on_first(function: Callable[[], T]) -> T:
+    """Call `function` on rank 0 alone and return its result on every rank; an error there is raised on all."""
     if group is None:
         return function()
     from torch import distributed
@@ -115,8 +115,8 @@ def first(function: Callable[[], T]) -> T:
     return answer
 
 
-def gathered(value: Tensor) -> Tensor:
-    """The tensors of all ranks, stacked in their order."""
+def gather(value: Tensor) -> Tensor:
+    """Return the tensors of all ranks, stacked in their order."""
     import torch
 
     if group is None:
@@ -127,29 +127,29 @@ def gathered(value: Tensor) -> Tensor:
 
 
 def total(value: Tensor) -> Tensor:
-    """The sum over all ranks, the same in every bit on each."""
-    return value if group is None else gathered(value).sum(0)
+    """Return the sum over all ranks, the same in every bit on each."""
+    return value if group is None else gather(value).sum(0)
 
 
 def mean(value: Tensor) -> Tensor:
-    """The mean over all ranks, the same in every bit on each."""
-    return value if group is None else gathered(value.double()).mean(0)
+    """Return the mean over all ranks, the same in every bit on each."""
+    return value if group is None else gather(value.double()).mean(0)
 
 
 def variance(value: Tensor) -> Tensor:
-    """The variance of the elements of all ranks, as many on each, in float64."""
+    """Return the variance of the elements of all ranks, as many on each, in float64."""
     import torch
 
     wide = value.double()
     if group is None:
         return wide.var(correction=0)
-    variances, means = gathered(torch.stack([wide.var(correction=0), wide.mean()])).unbind(1)
+    variances, means = gather(torch.stack([wide.var(correction=0), wide.mean()])).unbind(1)
     return variances.mean() + means.var(correction=0)
 
 
-def sharded_alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """`tensors` in as many lists as there are meshes of ranks that have shards of them; torch computes with those of
-    one mesh at a time. One list where nothing is sharded, or all of it in the same way."""
+def group_by_mesh(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
+    """Return `tensors` in one list for each mesh of ranks that they are sharded over: torch computes with those of one
+    mesh at a time. One list where nothing is sharded."""
     by_mesh: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
         by_mesh.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)
@@ -157,19 +157,19 @@ def sharded_alike(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
 
 
 def norm(tensors: Iterable[Tensor]) -> Tensor:
-    """The Euclidean norm of all elements of `tensors` together, some of which the ranks may have shards of."""
+    """Return the Euclidean norm of all elements of `tensors` together, sharded or not."""
     import torch
 
     norms = []
-    for own in sharded_alike(tensors):
+    for own in group_by_mesh(tensors):
         part = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(own)))
         # of rank 0: what is summed over two dimensions of a mesh may differ in its last bit
-        norms.append(gathered(part.full_tensor())[0] if hasattr(part, "full_tensor") else part)
+        norms.append(gather(part.full_tensor())[0] if hasattr(part, "full_tensor") else part)
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
 
 
 def unify(module: nn.Module) -> None:
-    """Gives every rank the parameters and buffers of rank 0, but what is shared by the ranks."""
+    """Give every rank the parameters and buffers of rank 0, except for sharded ones."""
     if group is not None:
         from torch import distributed
 

@@ -1,4 +1,4 @@
-"""A job of Slurm that is told that its time is over (`#SBATCH --signal=USR1@120`): it is queued again, and goes on.
+"""Jobs of Slurm that are queued again when their time is nearly over (`#SBATCH --signal=USR1@120`), and go on.
 
 SIGTERM alone, which preemption, `scancel` and the end of the time send, has a run write its checkpoint; what Slurm then
 does with the job is Slurm's business.
@@ -19,14 +19,14 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal,
 """The signals that a run answers with a checkpoint."""
 
 
-def job() -> str | None:
-    """The job that this process is in, if Slurm started it; of an array, the one element."""
+def job_id() -> str | None:
+    """Return the number of the job that this process is in, of an array that of the element; None outside Slurm."""
     return os.environ.get("SLURM_JOB_ID")
 
 
 def requeue(signals: Iterable[int]) -> str:
-    """Queues this job again where SIGUSR1 is among the `signals` that it was stopped by; what was done, in words."""
-    number = job()
+    """Queue this job again where SIGUSR1 is among the `signals` that stopped it; return a sentence on what was done."""
+    number = job_id()
     if number is None or signal.SIGUSR1 not in signals:
         return ""
     sys.stdout.flush()
@@ -40,8 +40,8 @@ def requeue(signals: Iterable[int]) -> str:
 
 
 def remember(store: Path, run_id: str) -> None:
-    """Notes the run that this job trains, for when it is queued again."""
-    if number := job():
+    """Write down the run that this job trains, for when it is queued again."""
+    if number := job_id():
         folder = store / "slurm"
         try:
             folder.mkdir(exist_ok=True)
@@ -50,9 +50,9 @@ def remember(store: Path, run_id: str) -> None:
             raise StoreError(f"{folder} cannot be written: {error.strerror}") from None
 
 
-def remembered(store: Path) -> str | None:
-    """The run that this job trained before it was queued again."""
-    if job() is None or int(os.environ.get("SLURM_RESTART_COUNT", 0)) == 0:
+def recall(store: Path) -> str | None:
+    """Return the run that this job trained before it was queued again; None where it was not."""
+    if job_id() is None or int(os.environ.get("SLURM_RESTART_COUNT", 0)) == 0:
         return None
-    note = store / "slurm" / str(job())
+    note = store / "slurm" / str(job_id())
     return note.read_text(encoding="utf-8") if note.exists() else None

@@ -46,7 +46,7 @@ class Downstream(RunCallback):
             return
         self.last = step
         self.curves.on_validation_start(trainer, pl_module)
-        found = ranks.first(lambda: self._scores(pl_module))
+        found = ranks.run_on_first(lambda: self._scores(pl_module))
         self.curves.on_validation_end(trainer, pl_module)
         self.curves.record(trainer, pl_module, found)
 

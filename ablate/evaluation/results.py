@@ -22,22 +22,22 @@ def log(run_id: str, scores: Mapping[str, Score], step: int) -> None:
     """Adds scores to a run, at `step` tokens; those of the same task are replaced. On how many questions each is, and
     after how many solved examples, is a tag beside them. Raises StoreError."""
     tracker = tracking.Tracker(run_id)
-    tracker.metrics(metrics(scores), step)
+    tracker.log_metrics(metrics(scores), step)
     tracker.flush()
     for task, score in scores.items():
-        tracker.text(json.dumps(score.to_dict()), f"{FOLDER}/{task}.json")
-    with tracking.patience(tracking.tracking_uri()):
+        tracker.log_text(json.dumps(score.to_dict()), f"{FOLDER}/{task}.json")
+    with tracking.explain_errors(tracking.tracking_uri()):
         before = tracking.client().get_run(run_id).data.tags.get(TAG, "")
     counted = {f"{TAG}.{name}": f"{len(s.questions)} questions, {s.shots} shots" for name, s in scores.items()}
-    tracker.tags({TAG: ",".join(sorted({*before.split(","), *scores} - {""})), **counted})
+    tracker.set_tags({TAG: ",".join(sorted({*before.split(","), *scores} - {""})), **counted})
 
 
 def read(experiment: str) -> dict[str, dict[str, Score]]:
     """Run -> task -> score, of all runs in an MLflow experiment that have any. Raises StoreError."""
     found: dict[str, dict[str, Score]] = {}
-    if not tracking.exists():
+    if not tracking.store_exists():
         return found
-    with tracking.patience(tracking.tracking_uri()):
+    with tracking.explain_errors(tracking.tracking_uri()):
         client = tracking.client()
         there = client.get_experiment_by_name(experiment)
         runs = client.search_runs([there.experiment_id], f"tags.`{TAG}` != ''", max_results=1000) if there else []

@@ -55,7 +55,7 @@ class OptimizerConfig(Kind):
         return [
             {"params": alike, "weight_decay": decay}
             for parameters, decay in ((decaying, self.weight_decay), (others, 0.0))
-            for alike in ranks.sharded_alike(parameters) or [[]]
+            for alike in ranks.group_by_mesh(parameters) or [[]]
         ]
 
 

@@ -47,7 +47,7 @@ class Writer:
             torch.save(meta, folder / META)
 
         self.finish()
-        ranks.first(prepare)
+        ranks.run_on_first(prepare)
         written = dcp.async_save(state, storage_writer=dcp.FileSystemWriter(folder), process_group=self._group)
         assert isinstance(written, Future)
         self._pending = self._thread.submit(_sum, written, folder)

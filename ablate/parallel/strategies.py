@@ -70,7 +70,7 @@ class Ddp(DDPStrategy):
             self.model.register_comm_hook(None, lambda state, bucket: mean_in_float32(state, bucket))
 
     def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
-        ranks.first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
+        ranks.run_on_first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
 
 
 def mean_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
@@ -216,4 +216,4 @@ def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:
         return file
 
     file = checkpoint.with_name(CONVERTED)
-    return ranks.first(convert)
+    return ranks.run_on_first(convert)

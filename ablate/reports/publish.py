@@ -18,7 +18,7 @@ def place_of(record: SweepRecord) -> dict[str, Any]:
     return {
         "experiment": record.title,
         "experiment_id": None,
-        "tracking_uri": tracking.redacted(tracking.tracking_uri()),
+        "tracking_uri": tracking.redact(tracking.tracking_uri()),
         "run_id": None,
         "parents": dict(record.parents),
     }
@@ -27,8 +27,8 @@ def place_of(record: SweepRecord) -> dict[str, Any]:
 def report_run(title: str) -> dict[str, str]:
     """The `experiment_id` of the experiment `title` and the `run_id` of its report, created if missing. Raises
     StoreError."""
-    experiment = tracking.experiment_id(title)
-    with tracking.patience(tracking.tracking_uri()):
+    experiment = tracking.ensure_experiment(title)
+    with tracking.explain_errors(tracking.tracking_uri()):
         client = tracking.client()
         found = client.search_runs([experiment], f"tags.`{ROLE}` = '{REPORT}'", order_by=["attributes.start_time ASC"])
     if found:
@@ -38,7 +38,7 @@ def report_run(title: str) -> dict[str, str]:
 
 def publish(run_id: str, files: Iterable[Path]) -> None:
     """Stores `files` as artifacts of the run, over earlier ones of the same names, and ends it. Raises StoreError."""
-    with tracking.patience(tracking.tracking_uri()):
+    with tracking.explain_errors(tracking.tracking_uri()):
         for file in files:
             tracking.client().log_artifact(run_id, str(file))
         tracking.client().set_tag(run_id, "ablate.status", "completed")

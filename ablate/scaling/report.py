@@ -81,7 +81,7 @@ def report_ladder(found: Ladder) -> LadderReport:
     """Writes the pictures, ladder.json and ladder.txt into `reports/NAME` of the store, and to the run "report" of the
     MLflow experiment of that name; an MLflow store that fails is noted. Raises StoreError where the folder cannot be
     written."""
-    folder = tracking.subfolder(f"reports/{found.name}")
+    folder = tracking.open_folder(f"reports/{found.name}")
     made = LadderReport(found, folder, {})
     figures = {LOSSES: losses_figure(found), DIFFERENCES: differences_figure(found)}
     for name, figure in figures.items():

@@ -59,7 +59,7 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
         for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
             check_ranks(trained.trainer, f"sweep {spec.name}")
             if trained.trainer.copy_to:
-                remote_files.check(trained.trainer.copy_to)
+                remote_files.check_url(trained.trainer.copy_to)
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
@@ -194,20 +194,20 @@ def ranks_before(arms: list[ArmTrials]) -> int:
 def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     """The arm's run in MLflow, made if this store has none."""
     known = study.user_attrs.get("parent")
-    uri = tracking.redacted(tracking.tracking_uri())  # a password is not for whoever reads the studies
-    if known and tracking.redacted(study.user_attrs.get("tracking_uri", "")) == uri:
+    uri = tracking.redact(tracking.tracking_uri())  # a password is not for whoever reads the studies
+    if known and tracking.redact(study.user_attrs.get("tracking_uri", "")) == uri:
         return str(known)
     mark = study.user_attrs.get("mark")  # finds the run of a process that was killed before it wrote down the id
     found = tracking.find_run(title, {"ablate.mark": mark}) if mark else None
     if not mark:
         study.set_user_attr("mark", mark := uuid.uuid4().hex)
     tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, "ablate.mark": mark}
-    tags |= provenance.environment()
+    tags |= provenance.describe_environment()
     tracker = tracking.Tracker(found) if found else tracking.Tracker.start(title, arm, tags)
-    tracker.params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
-    tracker.text(spec.to_yaml(), "sweep.yaml")
+    tracker.log_params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
+    tracker.log_text(spec.to_yaml(), "sweep.yaml")
     for name, text in plugins.copies(spec.plugin_files).items():
-        tracker.text(text, name)
+        tracker.log_text(text, name)
     study.set_user_attr("parent", tracker.run_id)
     study.set_user_attr("tracking_uri", uri)
     return tracker.run_id

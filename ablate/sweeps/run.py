@@ -250,7 +250,7 @@ class _Runner:
             reason, trace = content
             job.arm.failed(job.trial, reason)
             name = job.arm.label(job.trial).replace("#", "").replace(" ", "-")
-            file = tracking.subfolder("failures") / f"{self.title}-{name}.txt"
+            file = tracking.open_folder("failures") / f"{self.title}-{name}.txt"
             file.write_text(trace, encoding="utf-8")
             self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
         elif kind == "died":
@@ -330,9 +330,9 @@ class _Runner:
                 tracker = tracking.Tracker.resume(arm.parent)
                 if trial := best.get(arm.arm):
                     metrics = {f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}
-                    tracker.metrics(metrics, arm.tally().finished)
+                    tracker.log_metrics(metrics, arm.tally().finished)
                     chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
-                    tracker.tags({"ablate.best.run_id": trial.run_id, **chosen})
+                    tracker.set_tags({"ablate.best.run_id": trial.run_id, **chosen})
                 tracker.end("completed")
                 if trial:
                     self._copy(arm, trial, tracker)
@@ -343,4 +343,4 @@ class _Runner:
         """Copies the checkpoint of an arm's best trial to where it is asked for, where the sweep has kept it."""
         experiment = self.spec.at(arm.arm, trial.params)
         if experiment.trainer.copy_to and trial.run_id and checkpoint_bytes(trial.run_id):
-            tracker.tags({"ablate.copy": copied(experiment, trial.run_id)})
+            tracker.set_tags({"ablate.copy": copied(experiment, trial.run_id)})

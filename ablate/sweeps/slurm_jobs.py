@@ -105,7 +105,7 @@ class Submitted:
 
     def __str__(self) -> str:
         ids = [str(job.job_id) for job in self.jobs]
-        storage = f" --storage {shlex.quote(tracking.redacted(self.storage))}" if self.storage else ""
+        storage = f" --storage {shlex.quote(tracking.redact(self.storage))}" if self.storage else ""
         stop = "kill -INT" if self.cluster == "local" else "scancel"
         bases = dict.fromkeys(job.partition("_")[0] for job in ids)  # of an array the number before the _
         lines = [
@@ -132,7 +132,7 @@ def submit(
     own = parameters.get("cpus_per_task") or (share(workers) if cluster == "local" else None)
     _, title, _, _ = open_sweep(spec, url, fresh, own)  # without a number, as many threads as the first job has
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    folder = Path(tempfile.mkdtemp(prefix=f"{title}-{stamp}-", dir=tracking.subfolder("submitted")))  # for us alone
+    folder = Path(tempfile.mkdtemp(prefix=f"{title}-{stamp}-", dir=tracking.open_folder("submitted")))  # for us alone
     file = folder / "sweep.yaml"
     file.write_text(spec.to_yaml(), encoding="utf-8")
     environment = {
@@ -161,9 +161,9 @@ def _jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: dict[str
         with _own_output():
             return list(executor.submit_array(work))
     except (AssertionError, NameError, TypeError, ValueError) as error:  # what submitit has to say of its parameters
-        raise ConfigError([Problem("", tracking.shortened(error))], "--submit") from None
+        raise ConfigError([Problem("", tracking.shorten(error))], "--submit") from None
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
-        raise AblateError(f"The cluster did not take the jobs: {tracking.shortened(error)}") from None
+        raise AblateError(f"The cluster did not take the jobs: {tracking.shorten(error)}") from None
 
 
 def checked(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[str, Any]]:

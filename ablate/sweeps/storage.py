@@ -24,13 +24,13 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking.databases import (
     ASKING,
     LOCKED,
-    creation_lock,
-    missing_driver,
-    redacted,
-    server_lock,
-    shortened,
+    add_driver,
+    explain_missing_driver,
+    hold_creation_lock,
+    hold_server_lock,
+    redact,
+    shorten,
     sqlite_file,
-    with_driver,
 )
 from ablate.tracking.paths import store_path
 from ablate.verdict.outcomes import TrialRecord, pick_best
@@ -45,7 +45,7 @@ HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machin
 
 def storage_url(given: str | None = None) -> str:
     """`given`, else ABLATE_STORAGE, else the SQLite database of the store."""
-    return with_driver(given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
+    return add_driver(given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
 
 
 def open_storage(url: str) -> BaseStorage:
@@ -54,22 +54,22 @@ def open_storage(url: str) -> BaseStorage:
     import sqlalchemy.exc
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    url = with_driver(url)
+    url = add_driver(url)
     try:
         # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
         engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if sqlite_file(url) else {"pool_pre_ping": True}
-        with creation_lock(url, _create), warnings.catch_warnings():
+        with hold_creation_lock(url, _create), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
             return optuna.storages.RDBStorage(
                 url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=10 * HEARTBEAT
             )
     except ImportError as error:
-        raise missing_driver(error, f"The Optuna storage {redacted(url)}") from None
+        raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
-        text = shortened(error).rstrip(".")
+        text = shorten(error).rstrip(".")
         advice = ", or move a damaged file away" if sqlite_file(url) else " (sqlite:///FILE or postgresql://HOST/NAME)"
         raise StoreError(
-            f"The Optuna storage {redacted(url)} cannot be used: {text}. Give another with --storage URL{advice}."
+            f"The Optuna storage {redact(url)} cannot be used: {text}. Give another with --storage URL{advice}."
         ) from None
 
 
@@ -286,7 +286,7 @@ def exclusive(storage: BaseStorage) -> Iterator[None]:
         except Timeout:
             raise StoreError(f"Another process holds {file}.asking for two minutes. Stop it, or wait.") from None
     else:
-        with server_lock(database.engine, ASKING):
+        with hold_server_lock(database.engine, ASKING):
             yield
 
 
@@ -312,8 +312,8 @@ def storage_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
-        text = shortened(error.__cause__ or error)
+        text = shorten(error.__cause__ or error)
         raise StoreError(
-            f"The Optuna storage {redacted(url)} failed: {text} "
+            f"The Optuna storage {redact(url)} failed: {text} "
             "Finished trials are safe; run the same command again once it answers."
         ) from None

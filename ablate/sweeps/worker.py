@@ -31,7 +31,7 @@ from ablate.config.errors import StoreError
 from ablate.config.formatting import format_duration
 from ablate.distributed import ranks
 from ablate.distributed.slurm import STOPPING
-from ablate.tracking.client import environ
+from ablate.tracking.connection import set_environ
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -74,7 +74,7 @@ def start_server(threads: int) -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ablate.sweeps.preload"])
-    with environ(dict.fromkeys(_THREADS, str(threads))), signals(signal.SIG_IGN):
+    with set_environ(dict.fromkeys(_THREADS, str(threads))), signals(signal.SIG_IGN):
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
@@ -247,7 +247,7 @@ def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) 
     deadline = time.monotonic() + AWAY
     while True:
         try:
-            tracking.ask()
+            tracking.check_store()
             return
         except StoreError as error:
             if not tracking.is_remote() or time.monotonic() > deadline or asked_to_stop():

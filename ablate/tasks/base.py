@@ -102,7 +102,7 @@ class Task(LightningModule):
         sake of float16's loss scaling, which bfloat16 does not have."""
         if gradient_clip_val:
             norm = ranks.norm([p.grad for p in self.parameters() if p.grad is not None])
-            for parameters in ranks.sharded_alike(self.parameters()):
+            for parameters in ranks.group_by_mesh(self.parameters()):
                 torch.nn.utils.clip_grads_with_norm_(parameters, gradient_clip_val, norm)
 
     def configure_model(self) -> None:

@@ -47,7 +47,7 @@ class LanguageModeling(Task):
         targets = ranks.total(torch.stack(self._counts).sum())
         self._counts.clear()
         self.train_loss_scale = config.batch_size * self.per_item * config.tensor_parallel / targets
-        for gradients in ranks.sharded_alike(p.grad for p in self.parameters() if p.grad is not None):
+        for gradients in ranks.group_by_mesh(p.grad for p in self.parameters() if p.grad is not None):
             torch._foreach_mul_(gradients, self.train_loss_scale)
 
     def computed(self, loss: float) -> dict[str, float]:

@@ -1,34 +1,50 @@
-"""MLflow: where the store is, what is logged and under which names.
+"""MLflow: the store, the runs in it, and what is logged.
 
 One experiment per sweep, one parent run per arm, one child run per trial. Metrics are logged against the tokens or
 images seen, in batches: a call costs milliseconds, a training step may cost less. MLflow itself is imported on first
 use.
 """
 
-from ablate.tracking.client import ask, client, environ, experiment_id, find_run, patience, quiet
-from ablate.tracking.databases import creation_lock, redacted, shortened, sqlite_file
-from ablate.tracking.paths import cache_folder, exists, is_remote, open_store, store_path, subfolder, tracking_uri
+from ablate.tracking.connection import (
+    check_store,
+    client,
+    ensure_experiment,
+    explain_errors,
+    find_run,
+    set_environ,
+    silence_logs,
+)
+from ablate.tracking.databases import hold_creation_lock, redact, shorten, sqlite_file
+from ablate.tracking.paths import (
+    cache_folder,
+    is_remote,
+    open_folder,
+    open_store,
+    store_exists,
+    store_path,
+    tracking_uri,
+)
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 
 __all__ = [
     "STEP_METRIC",
     "Tracker",
-    "ask",
     "cache_folder",
+    "check_store",
     "client",
-    "creation_lock",
-    "environ",
-    "exists",
-    "experiment_id",
+    "ensure_experiment",
+    "explain_errors",
     "find_run",
+    "hold_creation_lock",
     "is_remote",
+    "open_folder",
     "open_store",
-    "patience",
-    "quiet",
-    "redacted",
-    "shortened",
+    "redact",
+    "set_environ",
+    "shorten",
+    "silence_logs",
     "sqlite_file",
+    "store_exists",
     "store_path",
-    "subfolder",
     "tracking_uri",
 ]

@@ -17,14 +17,14 @@ from ablate.config.errors import StoreError
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-LOCKED = 120  # seconds that a process waits for another that holds a lock
+LOCKED = 120.0  # seconds that a process waits for another that holds a lock, of a file or of a server
 ASKING, CREATING = 1, 2  # what locks are taken for: a trial's turn, and making tables
 _DRIVERS = ("psycopg", "psycopg2")
 
 
-def with_driver(url: str) -> str:
-    """`url`, of a plain `postgresql://` or `postgres://` one with the driver that is installed: SQLAlchemy's own choice
-    differs between its versions."""
+def add_driver(url: str) -> str:
+    """Return `url`; a plain `postgresql://` or `postgres://` one with the driver that is installed, since the choice of
+    SQLAlchemy itself differs between its versions."""
     plain = re.match(r"postgres(ql)?://", url)
     driver = next((name for name in _DRIVERS if find_spec(name)), None) if plain else None
     if plain and driver:
@@ -32,16 +32,16 @@ def with_driver(url: str) -> str:
     return f"postgresql://{url[plain.end() :]}" if plain else url
 
 
-def missing_driver(error: ImportError, what: str) -> StoreError:
-    """What is told where the Python module of a database is not installed; `what` names the database."""
+def explain_missing_driver(error: ImportError, what: str) -> StoreError:
+    """Return the error of a database whose Python module is not installed; `what` names the database."""
     module = getattr(error.__cause__, "name", None) or error.name or str(error)
     hint = " Install it: pip install 'ablate[cluster]'" if module in _DRIVERS else ""
     return StoreError(f"{what} needs the Python module {module}, which is not installed.{hint}")
 
 
 @contextlib.contextmanager
-def server_lock(engine: Engine, number: int) -> Iterator[None]:
-    """One process at a time, over all machines that use the database of `engine`; other databases take no lock.
+def hold_server_lock(engine: Engine, number: int) -> Iterator[None]:
+    """Hold a lock of the database of `engine`, one process at a time over all machines; SQLite takes none.
 
     The lock is the connection's, so a process that dies holds none. Raises StoreError after two minutes of waiting.
     """
@@ -55,7 +55,7 @@ def server_lock(engine: Engine, number: int) -> Iterator[None]:
     with engine.connect() as connection:
         if kind == "postgresql":
             give = f"SELECT pg_advisory_unlock(4149, {number})"
-            connection.execute(text(f"SET LOCAL lock_timeout = '{LOCKED}s'"))
+            connection.execute(text(f"SET LOCAL lock_timeout = '{LOCKED:g}s'"))
             try:
                 connection.execute(text(f"SELECT pg_advisory_lock(4149, {number})"))
                 taken = True
@@ -65,7 +65,7 @@ def server_lock(engine: Engine, number: int) -> Iterator[None]:
                 taken = False
         else:
             give = f"SELECT RELEASE_LOCK('ablate-{number}')"
-            taken = connection.execute(text(f"SELECT GET_LOCK('ablate-{number}', {LOCKED})")).scalar() == 1
+            taken = connection.execute(text(f"SELECT GET_LOCK('ablate-{number}', {LOCKED:g})")).scalar() == 1
         if not taken:
             raise StoreError(
                 "Another process holds the lock of the database for two minutes. Stop that process, or wait."
@@ -77,31 +77,33 @@ def server_lock(engine: Engine, number: int) -> Iterator[None]:
             connection.commit()
 
 
-def shortened(error: BaseException) -> str:
-    """An error's text on one line, cut at a word, without passwords and SQLAlchemy's link to its manual."""
-    text = re.sub(r"\(Background on this error at: \S+\)", "", redacted(str(error)))
+def shorten(error: BaseException) -> str:
+    """Return an error's text on one line, cut at a word, without passwords and SQLAlchemy's link to its manual."""
+    text = re.sub(r"\(Background on this error at: \S+\)", "", redact(str(error)))
     return textwrap.shorten(text, 300, placeholder=" ...")
 
 
-def redacted(text: str) -> str:
-    """`text` without the passwords of the addresses in it."""
+def redact(text: str) -> str:
+    """Return `text` without the passwords of the addresses in it."""
     return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
 
 
 @contextlib.contextmanager
-def creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None]:
-    """Lets one process at a time open, and where its tables are missing create, the database at `uri`. A missing SQLite
-    file is made by `create` under another name and moved into place when it is whole: one that was half made when its
-    process was killed is of no use."""
+def hold_creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None]:
+    """Hold a lock under which the database at `uri` is opened and, where its tables are missing, created.
+
+    A missing SQLite file is made by `create` under another name and moved into place when it is whole: a killed process
+    leaves no half-made one.
+    """
     file = sqlite_file(uri)
     if file is None:
-        with _creating(uri):
+        with _lock_server_creation(uri):
             yield
         return
     from filelock import FileLock
 
     if not file.parent.is_dir():  # the lock would make it
-        raise StoreError(f"The database {redacted(uri)} cannot be made: there is no folder {file.parent}.")
+        raise StoreError(f"The database {redact(uri)} cannot be made: there is no folder {file.parent}.")
     with FileLock(f"{file}.lock"):
         if not file.exists():
             part = file.with_name(f"{file.name}.part")
@@ -115,8 +117,8 @@ def creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _creating(uri: str) -> Iterator[None]:
-    """The lock of a database server; an MLflow server has its own ways."""
+def _lock_server_creation(uri: str) -> Iterator[None]:
+    """Hold the lock of a database server; an MLflow server needs none."""
     from sqlalchemy import create_engine, pool
 
     if not uri.startswith(("postgres", "mysql", "mariadb")):
@@ -125,11 +127,11 @@ def _creating(uri: str) -> Iterator[None]:
     try:
         engine = create_engine(uri, poolclass=pool.NullPool)
     except ImportError as error:
-        raise missing_driver(error, f"The database {redacted(uri)}") from None
-    with server_lock(engine, CREATING):
+        raise explain_missing_driver(error, f"The database {redact(uri)}") from None
+    with hold_server_lock(engine, CREATING):
         yield
 
 
 def sqlite_file(uri: str) -> Path | None:
-    """The file of the SQLite database at `uri`; None for a server."""
+    """Return the file of the SQLite database at `uri`; None for a server."""
     return Path(uri.removeprefix("sqlite:///")) if uri.startswith("sqlite:///") else None

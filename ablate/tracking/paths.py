@@ -1,4 +1,4 @@
-"""Where results lie: the folder of the store and the address of MLflow's."""
+"""Where results lie: the folder of the store, and the address of MLflow's database or server."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import os
 from pathlib import Path
 
 from ablate.config.errors import StoreError
-from ablate.tracking.databases import sqlite_file, with_driver
+from ablate.tracking.databases import add_driver, sqlite_file
 from ablate.tracking.remote_files import is_url
 
 
 def store_path() -> Path:
-    """The folder of all results: `mlruns/` of the current folder, or what ABLATE_STORE names. It may be missing."""
-    given = os.environ.get("ABLATE_STORE", "mlruns")
-    if is_url(given):
+    """Return the folder of all results: `mlruns/` here, or what ABLATE_STORE names. It may be missing."""
+    folder = os.environ.get("ABLATE_STORE", "mlruns")
+    if is_url(folder):
         raise StoreError(
-            f"ABLATE_STORE is {given}, and has to be a folder: runs lock, append and move files there. Data and warm "
+            f"ABLATE_STORE is {folder}, and has to be a folder: runs lock, append and move files there. Data and warm "
             "checkpoints are read from addresses; trainer.copy_to takes finished runs to one."
         )
-    return Path(given).absolute()
+    return Path(folder).absolute()
 
 
 def open_store() -> Path:
-    """The folder of all results, created if missing. Raises StoreError where it cannot be written to."""
+    """Return the folder of all results, created if missing. Raises StoreError where it cannot be written to."""
     folder = store_path()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,8 +37,8 @@ def open_store() -> Path:
     return folder
 
 
-def subfolder(name: str) -> Path:
-    """A folder of the store, created if missing. Raises StoreError where it cannot be."""
+def open_folder(name: str) -> Path:
+    """Return a folder of the store, created if missing. Raises StoreError where it cannot be."""
     folder = open_store() / name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -48,21 +48,21 @@ def subfolder(name: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where prepared data lies: `cache/` of the store."""
+    """Return the folder of prepared data, `cache/` of the store."""
     return open_store() / "cache"
 
 
 def tracking_uri() -> str:
-    """MLFLOW_TRACKING_URI, or the SQLite database of the store."""
-    given = os.environ.get("MLFLOW_TRACKING_URI")
-    return with_driver(given) if given else f"sqlite:///{open_store() / 'mlflow.db'}"
+    """Return MLFLOW_TRACKING_URI, or the address of the SQLite database of the store."""
+    address = os.environ.get("MLFLOW_TRACKING_URI")
+    return add_driver(address) if address else f"sqlite:///{open_store() / 'mlflow.db'}"
 
 
-def exists() -> bool:
-    """Whether there is a store to read from: a server, or a database that has been made."""
+def store_exists() -> bool:
+    """Return whether there is a store to read from: a server, or a database that has been made."""
     return is_remote() or not (file := sqlite_file(tracking_uri())) or Path(file).exists()
 
 
 def is_remote() -> bool:
-    """Whether the store is a server, which may be away and come back."""
+    """Return whether the store is a server, which may be away and come back."""
     return tracking_uri().startswith("http")

@@ -1,4 +1,4 @@
-"""Where a run was made: commit, hardware, Python and package versions."""
+"""What a run was computed with, as tags: commit, hardware, Python and package versions."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ COMPARED = (
 
 
 @cache
-def environment() -> dict[str, str]:
-    """The facts as tags of a run."""
+def describe_environment() -> dict[str, str]:
+    """Return commit, hardware, Python and package versions as tags of a run."""
     import torch
 
     facts = {
-        "ablate.hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _cpu(),
+        "ablate.hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _describe_cpu(),
         "ablate.python": platform.python_version(),
     }
-    commit = _git("rev-parse", "HEAD")
+    commit = _run_git("rev-parse", "HEAD")
     if commit:
         facts["mlflow.source.git.commit"] = commit
-        facts["ablate.dirty"] = str(bool(_git("status", "--porcelain", "--untracked-files=no"))).lower()
-    return facts | _versions(("ablate", *_PACKAGES))
+        facts["ablate.dirty"] = str(bool(_run_git("status", "--porcelain", "--untracked-files=no"))).lower()
+    return facts | _read_versions(("ablate", *_PACKAGES))
 
 
-def aligning() -> dict[str, str]:
-    """The versions of what an alignment is computed by besides, as tags of a run."""
-    return _versions(_ALIGNING)
+def read_alignment_versions() -> dict[str, str]:
+    """Return the versions of the packages that only alignments use, as tags of a run."""
+    return _read_versions(_ALIGNING)
 
 
-def _versions(packages: Iterable[str]) -> dict[str, str]:
+def _read_versions(packages: Iterable[str]) -> dict[str, str]:
     facts = {}
     for package in packages:
         with contextlib.suppress(PackageNotFoundError):
@@ -50,16 +50,16 @@ def _versions(packages: Iterable[str]) -> dict[str, str]:
     return facts
 
 
-def _git(*arguments: str) -> str:
+def _run_git(*arguments: str) -> str:
     folder = Path(__file__).parent
     try:
-        found = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=5)
+        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return found.stdout.strip() if found.returncode == 0 else ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
-def _cpu() -> str:
+def _describe_cpu() -> str:
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

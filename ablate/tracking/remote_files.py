@@ -15,54 +15,56 @@ from ablate.config.errors import DataError, StoreError
 
 
 def is_url(name: str) -> bool:
-    """Whether `name` is an address and no path."""
+    """Return whether `name` is an address and no path."""
     return "://" in name
 
 
-def local(names: Sequence[str], cache: Path) -> list[str]:
-    """`names`, with what the addresses among them, or their globs, name as files in the cache. Raises DataError."""
-    found: list[str] = []
+def fetch_all(names: Sequence[str], cache: Path) -> list[str]:
+    """Return `names` with each address, or glob of addresses, replaced by its files in the cache. Raises DataError."""
+    paths: list[str] = []
     for name in names:
-        found += map(str, fetched(name, cache)) if is_url(name) else [name]
-    return found
+        paths += map(str, fetch(name, cache)) if is_url(name) else [name]
+    return paths
 
 
-def fetched(url: str, cache: Path) -> list[Path]:
-    """The files at `url`, which may be a glob, in the cache, sorted by their addresses. One that is there is fetched
-    again where it has changed. Raises DataError."""
-    system, path = _opened(url)
-    with _reading(url):
+def fetch(url: str, cache: Path) -> list[Path]:
+    """Return the files at `url`, which may be a glob, in the cache, sorted by their addresses. A file is fetched again
+    where it has changed. Raises DataError."""
+    system, path = _open_url(url)
+    with _explain_errors(url):
         names = sorted(system.glob(path)) if glob.has_magic(path) else [path]
         files = [name for name in names if system.isfile(name)]
         if not files and system.isdir(path):
             raise DataError(f"{url} is a folder. Name its files, for instance by a glob: {url.rstrip('/')}/*.jsonl")
     if not files:
         raise DataError(f"There is no file {url}")
-    return [_kept(system, url, {name: Path(name).name}, cache) / Path(name).name for name in files]
+    return [_fetch_once(system, url, {name: Path(name).name}, cache) / Path(name).name for name in files]
 
 
-def fetched_checkpoint(url: str, name: str, cache: Path) -> Path:
-    """The checkpoint at `url`, a file or a folder of shards, or the one called `name` in the folder `url`. Raises
-    DataError."""
-    system, path = _opened(url)
-    with _reading(url):
+def fetch_checkpoint(url: str, name: str, cache: Path) -> Path:
+    """Return the checkpoint at `url`, a file or a folder of shards, or the one called `name` in the folder `url`.
+
+    Raises DataError.
+    """
+    system, path = _open_url(url)
+    with _explain_errors(url):
         if system.isfile(path):
-            return _kept(system, url, {path: Path(path).name}, cache) / Path(path).name
+            return _fetch_once(system, url, {path: Path(path).name}, cache) / Path(path).name
         if not path.endswith(".ckpt"):
             path = f"{path.rstrip('/')}/{name}"
         if system.isfile(path):
-            return _kept(system, url, {path: name}, cache) / name
+            return _fetch_once(system, url, {path: name}, cache) / name
         shards = {file: f"{Path(path).name}/{file[len(path.rstrip('/')) + 1 :]}" for file in system.find(path)}
     if not shards:
         raise DataError(f"There is no checkpoint at {url}")
-    return _kept(system, url, shards, cache) / Path(path).name
+    return _fetch_once(system, url, shards, cache) / Path(path).name
 
 
 def copy(files: Mapping[str, Path], url: str) -> None:
-    """Writes `files`, by their names below the folder `url`; folders with all that is in them. What says that a folder
-    is whole comes last. Raises StoreError."""
+    """Write `files` by their names below the folder `url`, folders with all that is in them. Check sums come last:
+    where they are, the folder is whole. Raises StoreError."""
     try:
-        system, path = _opened(url)
+        system, path = _open_url(url)
         for name, source in files.items():
             inner = [p for p in source.rglob("*") if p.is_file()] if source.is_dir() else [source]
             for file in sorted(inner, key=lambda p: (p.name.startswith("sums-"), p)):
@@ -70,19 +72,19 @@ def copy(files: Mapping[str, Path], url: str) -> None:
                 system.makedirs(target.rpartition("/")[0], exist_ok=True)
                 system.put_file(str(file), target)
     except Exception as error:  # each file system has errors of its own
-        raise StoreError(f"Nothing can be copied to {url}: {_reason(error)}") from None
+        raise StoreError(f"Nothing can be copied to {url}: {_explain(error)}") from None
 
 
-def check(url: str) -> None:
-    """Raises DataError where there is no way to `url`: of an unknown kind, or its package is not installed."""
-    _opened(url)
+def check_url(url: str) -> None:
+    """Raise DataError for a `url` of an unknown kind, and where the package that reads it is not installed."""
+    _open_url(url)
 
 
-# ---------------------------------------------------------------------------------------------------- of fsspec
+# ---------------------------------------------------------------------------------------------------- fsspec
 
 
-def _opened(url: str) -> tuple[Any, str]:
-    """fsspec's file system, and the path on it. Raises DataError."""
+def _open_url(url: str) -> tuple[Any, str]:
+    """Return fsspec's file system and the path on it. Raises DataError."""
     import fsspec
 
     try:
@@ -96,25 +98,25 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 @contextlib.contextmanager
-def _reading(url: str) -> Iterator[None]:
+def _explain_errors(url: str) -> Iterator[None]:
     try:
         yield
     except DataError:
         raise
     except Exception as error:  # each file system has errors of its own
-        raise DataError(f"{url} cannot be read: {_reason(error)}") from None
+        raise DataError(f"{url} cannot be read: {_explain(error)}") from None
 
 
-def _reason(error: BaseException) -> str:
+def _explain(error: BaseException) -> str:
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
-def _kept(system: Any, url: str, files: Mapping[str, str], cache: Path) -> Path:
-    """The folder of the cache with `files` (path there -> name here), fetched unless it has them as they are now."""
+def _fetch_once(system: Any, url: str, files: Mapping[str, str], cache: Path) -> Path:
+    """Return the folder of the cache with `files` (path there -> name here), fetched unless it has them unchanged."""
     from filelock import FileLock
 
-    with _reading(url):
+    with _explain_errors(url):
         stamps = [f"{system.unstrip_protocol(name)} {system.ukey(name)} {system.size(name)}" for name in sorted(files)]
         folder = cache / "remote" / hashlib.sha256("\n".join(stamps).encode()).hexdigest()
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -10,15 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, StoreError
-from ablate.tracking.client import client, experiment_id, patience
-from ablate.tracking.paths import subfolder, tracking_uri
+from ablate.tracking.connection import client, ensure_experiment, explain_errors
+from ablate.tracking.paths import open_folder, tracking_uri
 
 STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
-
-
 FLUSH_SECONDS = 5.0
-
-
 _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 
 
@@ -41,19 +37,19 @@ class Tracker:
 
     @classmethod
     def start(cls, experiment: str, name: str, tags: Mapping[str, Any], parent: str | None = None) -> Tracker:
-        """A new run in `experiment`; `parent` is the id of the run that it is nested in."""
+        """Start a run in `experiment`; `parent` is the id of the run that it is nested in."""
         nesting = {"mlflow.parentRunId": parent} if parent else {}
         everything = {k: str(v) for k, v in {**tags, **nesting}.items()}
-        with patience(tracking_uri()):
-            run = client().create_run(experiment_id(experiment), run_name=name, tags=everything)
+        with explain_errors(tracking_uri()):
+            run = client().create_run(ensure_experiment(experiment), run_name=name, tags=everything)
         return cls(run.info.run_id)
 
     @classmethod
     def resume(cls, run_id: str) -> Tracker:
-        """An earlier run, continued. Raises AblateError where it was deleted."""
+        """Continue an earlier run. Raises AblateError where it was deleted."""
         from mlflow.exceptions import MlflowException
 
-        with patience(tracking_uri()):
+        with explain_errors(tracking_uri()):
             try:
                 run = client().get_run(run_id)
                 client().update_run(run_id, status="RUNNING")
@@ -64,10 +60,10 @@ class Tracker:
             if "ablate.status" in run.data.tags:
                 client().delete_tag(run_id, "ablate.status")
             histories = {key: client().get_metric_history(run_id, key) for key in run.data.metrics}
-        return cls(run_id, {key: max(metric.step for metric in found) for key, found in histories.items()})
+        return cls(run_id, {key: max(metric.step for metric in history) for key, history in histories.items()})
 
-    def metrics(self, values: Mapping[str, float], step: int) -> None:
-        """Keeps `values` for the next batch; `step` counts tokens or images seen."""
+    def log_metrics(self, values: Mapping[str, float], step: int) -> None:
+        """Keep `values` for the next batch; `step` counts tokens or images seen."""
         now = int(time.time() * 1000)
         self.keep([(key, float(value), now, step) for key, value in values.items()])
         if len(self._metrics) >= _BATCH or time.monotonic() - self._last_flush > FLUSH_SECONDS:
@@ -75,23 +71,23 @@ class Tracker:
 
     @property
     def unsent(self) -> list[tuple[str, float, int, int]]:
-        """What is kept: metric, value, time in milliseconds, step."""
+        """The points that are kept: metric, value, time in milliseconds, step."""
         return list(self._metrics)
 
     def keep(self, points: Iterable[tuple[str, float, int, int]]) -> None:
-        """Takes up what was unsent when a checkpoint was written, or is new; what the run has is left out."""
+        """Keep points for the next batch, but for those that the run has already."""
         for key, value, now, step in points:
             if step > self._logged.get(key, -1):
                 self._logged[key] = step
                 self._metrics.append((key, value, now, step))
 
     def flush(self) -> bool:
-        """Sends what is kept. False where the store did not take it; it is kept then."""
+        """Send what is kept; return whether the store took it. What it did not take is kept."""
         from mlflow.entities import Metric
 
         self._last_flush = time.monotonic()
         try:
-            with patience(tracking_uri()):
+            with explain_errors(tracking_uri()):
                 while self._metrics:
                     batch = [Metric(*item) for item in self._metrics[:_BATCH]]
                     client().log_batch(self.run_id, metrics=batch)
@@ -101,52 +97,52 @@ class Tracker:
             return False
         return True
 
-    def params(self, values: Mapping[str, Any]) -> None:
-        """Logs flat parameters; null ones are left out, as MLflow would print them as the word None."""
+    def log_params(self, values: Mapping[str, Any]) -> None:
+        """Log flat parameters; null ones are left out, as MLflow would print them as the word None."""
         from mlflow.entities import Param
 
         known = [Param(key, str(value)) for key, value in values.items() if value is not None]
-        with patience(tracking_uri()):
+        with explain_errors(tracking_uri()):
             for i in range(0, len(known), 100):
                 client().log_batch(self.run_id, params=known[i : i + 100])
 
-    def tags(self, values: Mapping[str, Any]) -> None:
-        """Sets tags."""
+    def set_tags(self, values: Mapping[str, Any]) -> None:
+        """Set tags."""
         from mlflow.entities import RunTag
 
-        with patience(tracking_uri()):
+        with explain_errors(tracking_uri()):
             client().log_batch(self.run_id, tags=[RunTag(key, str(value)) for key, value in values.items()])
 
-    def text(self, text: str, name: str) -> None:
-        """Stores `text` as the artifact `name`."""
-        with patience(tracking_uri()):
+    def log_text(self, text: str, name: str) -> None:
+        """Store `text` as the artifact `name`."""
+        with explain_errors(tracking_uri()):
             client().log_text(self.run_id, text, name)
 
-    def has(self, name: str) -> bool:
-        """Whether the run has the artifact `name`."""
-        with patience(tracking_uri()):
+    def has_artifact(self, name: str) -> bool:
+        """Return whether the run has the artifact `name`."""
+        with explain_errors(tracking_uri()):
             return any(item.path == name and item.file_size for item in client().list_artifacts(self.run_id))
 
-    def file(self, file: Path, folder: str | None = None) -> None:
-        """Stores a file as an artifact."""
-        with patience(tracking_uri()):
+    def log_file(self, file: Path, folder: str | None = None) -> None:
+        """Store a file as an artifact."""
+        with explain_errors(tracking_uri()):
             client().log_artifact(self.run_id, str(file), folder)
 
     def end(self, status: str, reason: str = "") -> None:
-        """Ends the run as completed, diverged, pruned, interrupted or failed; the tag `ablate.status` says which.
+        """End the run as completed, diverged, pruned, interrupted or failed; the tag `ablate.status` says which.
 
         For MLflow a diverged or pruned run is FINISHED, an interrupted one KILLED and a failed one FAILED.
         """
         mlflow_status = {"interrupted": "KILLED", "failed": "FAILED"}.get(status, "FINISHED")
         sent = self.flush()
         try:
-            self.tags({"ablate.status": status, **({"ablate.reason": reason} if reason else {})})
-            with patience(tracking_uri()):
+            self.set_tags({"ablate.status": status, **({"ablate.reason": reason} if reason else {})})
+            with explain_errors(tracking_uri()):
                 client().set_terminated(self.run_id, mlflow_status)
         except StoreError as error:
             print(f"\n{error}", file=sys.stderr)
         if not sent:
-            file = subfolder("unsent") / f"{self.run_id}.json"
+            file = open_folder("unsent") / f"{self.run_id}.json"
             content = {"run_id": self.run_id, "status": status, "metrics": self._metrics}
             file.write_text(json.dumps(content))
             print(f"What the store did not take is in {file}", file=sys.stderr)

@@ -119,7 +119,7 @@ class Curves(Callback):
         """Hands one point to the tracker; what is not finite cannot be drawn and is left out."""
         if self.tracker:
             finite = {key: value for key, value in values.items() if math.isfinite(value)}
-            self.tracker.metrics({STEP_METRIC: trainer.global_step, **finite}, seen(trainer, module))
+            self.tracker.log_metrics({STEP_METRIC: trainer.global_step, **finite}, seen(trainer, module))
 
     @staticmethod
     def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:
@@ -160,7 +160,7 @@ class Validations(Callback):
         if not math.isfinite(self.metrics["val/loss"]):
             raise Stop("diverged", f"validation loss {self.metrics['val/loss']} at update {self.step}")
         last = self.step >= pl_module.experiment.trainer.max_steps
-        goes_on = ranks.first(lambda: self.decide is None or self.decide(self.step, self.metrics))
+        goes_on = ranks.run_on_first(lambda: self.decide is None or self.decide(self.step, self.metrics))
         if not goes_on and not last:
             raise Stop("pruned", f"pruned at update {self.step}")
 
@@ -178,13 +178,13 @@ class Interrupt(Callback):
         assert isinstance(pl_module, Task)
         config = pl_module.experiment.trainer
         updated = (batch_idx + 1) % config.accumulate == 0
-        if updated and trainer.global_step % config.validation_interval and ranks.first(self.asked):
+        if updated and trainer.global_step % config.validation_interval and ranks.run_on_first(self.asked):
             self.save(trainer)
             self._stop(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)
-        if trainer.global_step < pl_module.experiment.trainer.max_steps and ranks.first(self.asked):
+        if trainer.global_step < pl_module.experiment.trainer.max_steps and ranks.run_on_first(self.asked):
             self._stop(trainer)  # the checkpoint of this validation is written
 
     @staticmethod
@@ -243,7 +243,7 @@ class Checkpoint(Callback):
         with self._full_disk():
             if finish := getattr(trainer.strategy, "finish", None):
                 finish()
-            ranks.first(self._move)
+            ranks.run_on_first(self._move)
 
     def _move(self) -> None:
         part = self.folder / PART

@@ -43,8 +43,8 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     costs = facts_of(skeleton(experiment, corpus.classes, corpus.shape), experiment)
-    with groups.together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
-        with groups.ready():
+    with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
+        with groups.prepare_together():
             prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
         parameters = sum(p.numel() for p in prepared.task.model.parameters())
         if hooks.started:
@@ -164,7 +164,7 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
 def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:
     """What the ranks above 0 do while rank 0 trains: the same on their parts of each batch, and nothing else."""
     torch.set_num_threads(threads)
-    with groups.ready():
+    with groups.prepare_together():
         experiment = Experiment.from_mapping(tree)
         corpus = experiment.data.load(tracking.cache_folder())
         prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), checkpoint is None)

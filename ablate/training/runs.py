@@ -25,7 +25,7 @@ _KEPT = "kept"  # beside a checkpoint that other runs start from
 
 def run_folder(run_id: str) -> Path:
     """Where a run keeps its checkpoints. Raises StoreError where it cannot be written to."""
-    return tracking.subfolder(f"runs/{run_id}")
+    return tracking.open_folder(f"runs/{run_id}")
 
 
 def copied(experiment: Experiment, run_id: str) -> str:

@@ -42,7 +42,7 @@ def train(
     if problems := validate_sharing(experiment):
         raise ConfigError(problems)
     if experiment.trainer.copy_to:
-        remote_files.check(experiment.trainer.copy_to)
+        remote_files.check_url(experiment.trainer.copy_to)
     corpus = experiment.data.load(tracking.cache_folder())
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
@@ -58,7 +58,7 @@ def train(
         try:
             status, reason, step, metrics, facts = procedure.run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
-                tracker.tags({"ablate.copy": copied(experiment, tracker.run_id)})
+                tracker.set_tags({"ablate.copy": copied(experiment, tracker.run_id)})
         except OutOfMemory as error:
             advised = OutOfMemory(f"{error} {_advise_less_memory(experiment, corpus, speed)}")
             tracker.end("failed", reason_of(advised))
@@ -67,7 +67,7 @@ def train(
             stopped = isinstance(error, (ranks.Lost, KeyboardInterrupt))
             tracker.end("interrupted" if stopped else "failed", reason_of(error))
             raise
-        tracker.tags(facts)
+        tracker.set_tags(facts)
         tracker.end(status, reason)
         if status != "interrupted":
             remove(folder / PREVIOUS)
@@ -110,7 +110,7 @@ def _advise_less_memory(experiment: Experiment, corpus: Corpus, speed: Speed) ->
 def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
     """With what a run is made: data, hardware, versions, arithmetic."""
     return {
-        **provenance.environment(),
+        **provenance.describe_environment(),
         **{f"version.{package}": version for package, version in plugins.installed().items()},
         **({"ablate.plugins": plugin_tag(experiment)} if experiment.plugins else {}),
         **{tag: value for extension in extensions_of(experiment) for tag, value in extension.facts().items()},
@@ -129,12 +129,12 @@ def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, A
     texts = {**plugins.copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
     if place.run_id:
         tracker = tracking.Tracker.resume(place.run_id)
-        if tracker.has("config.yaml"):  # the last thing written below
+        if tracker.has_artifact("config.yaml"):  # the last thing written below
             return tracker
     else:
         tags = {**surroundings, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
         tracker = tracking.Tracker.start(place.experiment, place.name or run_name(experiment), tags, place.parent)
-    tracker.params(experiment.flat())
+    tracker.log_params(experiment.flat())
     for name, text in texts.items():
-        tracker.text(text, name)
+        tracker.log_text(text, name)
     return tracker

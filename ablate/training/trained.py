@@ -17,7 +17,7 @@ from ablate.experiment.extensions import extensions_of
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import tensor
-from ablate.tracking.remote_files import fetched_checkpoint, is_url
+from ablate.tracking.remote_files import fetch_checkpoint, is_url
 from ablate.training.checkpoints import load
 from ablate.training.runs import CHECKPOINT
 
@@ -125,7 +125,7 @@ def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) 
 def _file(given: str) -> Path:
     """The checkpoint that `given` names."""
     if is_url(given):
-        return fetched_checkpoint(given, CHECKPOINT, tracking.cache_folder())
+        return fetch_checkpoint(given, CHECKPOINT, tracking.cache_folder())
     path = Path(given).expanduser()
     runs = tracking.store_path() / "runs"
     places = (path, path / CHECKPOINT, runs / given / CHECKPOINT)

@@ -91,7 +91,7 @@ def to_launch(config: TrainerConfig) -> int:
     ConfigError where the machine has fewer GPUs, if it has any."""
     import torch
 
-    if config.devices in ("auto", 1) or ranks.grouped() or (config.nodes or 1) > 1:
+    if config.devices in ("auto", 1) or ranks.is_grouped() or (config.nodes or 1) > 1:
         return 0
     devices = int(config.devices)
     there = torch.cuda.device_count() if torch.cuda.is_available() else devices

@@ -122,7 +122,7 @@ def experiments(store):
     """The client of a store with the experiments `old`, `train` and `demo`; the sweep `demo` maximises."""
     client = tracking.client()
     for name in ("old", "train", "demo"):
-        tracking.experiment_id(name)
+        tracking.ensure_experiment(name)
         with sqlite3.connect(store / "mlflow.db") as database:
             now = ("old", "train", "demo").index(name) + 1
             database.execute("UPDATE experiments SET creation_time = ? WHERE name = ?", (now, name))

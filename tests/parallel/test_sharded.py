@@ -18,8 +18,8 @@ SCRIPT = """
 import json, os, signal, sys, time
 from pathlib import Path
 
-from ablate import ranks
-from ablate.config import Experiment
+from ablate.distributed import groups
+from ablate.experiment.tree import Experiment
 from ablate.training.train import Hooks, Place, train
 
 tree = json.loads(sys.argv[1])
@@ -47,7 +47,7 @@ if os.environ["RANK"] == "1":
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=die, daemon=True).start()
-sys.exit(ranks.led(everything))
+sys.exit(groups.lead(everything))
 """
 
 

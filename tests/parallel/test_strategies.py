@@ -22,8 +22,8 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 
-from ablate import ranks
-from ablate.config import Experiment
+from ablate.distributed import groups
+from ablate.experiment.tree import Experiment
 from ablate.training.runs import stored_experiment
 from ablate.training.train import Hooks, Place, train
 
@@ -47,7 +47,7 @@ def everything():
     return 0
 
 
-sys.exit(ranks.led(everything))
+sys.exit(groups.lead(everything))
 """
 
 PLACEMENTS = ("pre", "post", "mix", "deepnorm", "lns", "admin")

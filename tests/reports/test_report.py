@@ -76,7 +76,7 @@ def test_another_folder_can_be_given(demo: Any, tmp_path: Path) -> None:
 def test_two_reports_are_one_run_in_mlflow(demo: Any) -> None:
     first, second = report("demo"), report("demo")
     client = tracking.client()
-    runs = client.search_runs([tracking.experiment_id("demo")])
+    runs = client.search_runs([tracking.ensure_experiment("demo")])
     assert [run.info.run_name for run in runs] == ["report"]
     assert runs[0].info.run_id == first.mlflow["run_id"] == second.mlflow["run_id"]
     assert runs[0].info.status == "FINISHED"
@@ -98,7 +98,7 @@ def test_mlflow_that_does_not_answer_leaves_the_report(demo: Any, monkeypatch: p
     def away(*_: Any) -> str:
         raise StoreError("The MLflow store http://nowhere cannot be used.")
 
-    monkeypatch.setattr(tracking, "experiment_id", away)
+    monkeypatch.setattr(tracking, "ensure_experiment", away)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://user:secret@nowhere:5000")
     made = report("demo")
     assert any("http://nowhere cannot be used" in note for note in made.notes)

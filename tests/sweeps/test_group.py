@@ -54,11 +54,11 @@ def kill_rank_1(torchrun):
 WITHOUT_REPORT = """
 import sys
 
-from ablate import ranks
-from ablate.sweeping.run import sweep
-from ablate.sweeping.spec import Sweep
+from ablate.distributed import groups
+from ablate.sweeps.run import sweep
+from ablate.sweeps.spec.sweep import Sweep
 
-sys.exit(ranks.led(lambda: [sweep(Sweep.load(file)) for file in ("small.yaml", "plain.yaml")] == []))
+sys.exit(groups.lead(lambda: [sweep(Sweep.load(file)) for file in ("small.yaml", "plain.yaml")] == []))
 """
 
 

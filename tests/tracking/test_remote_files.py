@@ -47,11 +47,11 @@ def test_what_has_changed_is_fetched_again_and_nothing_else(memory, tmp_path, mo
     get = type(memory).get_file
     monkeypatch.setattr(type(memory), "get_file", lambda *given, **more: (fetches.append(1), get(*given, **more))[1])
     memory.pipe("/data/a.txt", b"one")
-    (first,) = remote_files.fetched("memory://data/a.txt", tmp_path)
-    assert remote_files.fetched("memory://data/a.txt", tmp_path) == [first]
+    (first,) = remote_files.fetch("memory://data/a.txt", tmp_path)
+    assert remote_files.fetch("memory://data/a.txt", tmp_path) == [first]
     assert (first.read_text(), fetches) == ("one", [1])
     memory.pipe("/data/a.txt", b"another")
-    (second,) = remote_files.fetched("memory://data/a.txt", tmp_path)
+    (second,) = remote_files.fetch("memory://data/a.txt", tmp_path)
     assert (second.read_text(), fetches) == ("another", [1, 1])
 
 
@@ -68,7 +68,7 @@ def test_what_has_changed_is_fetched_again_and_nothing_else(memory, tmp_path, mo
 def test_a_wrong_address_is_told(memory, tmp_path, url, message):
     memory.pipe("/data/a.txt", b"one")
     with pytest.raises(DataError, match=message):
-        remote_files.fetched(url, tmp_path)
+        remote_files.fetch(url, tmp_path)
 
 
 def test_a_package_that_is_missing_and_a_refusal_are_told(memory, tmp_path, monkeypatch):
@@ -81,10 +81,10 @@ def test_a_package_that_is_missing_and_a_refusal_are_told(memory, tmp_path, monk
     memory.pipe("/data/a.txt", b"one")
     monkeypatch.setattr(type(memory), "get_file", refused)
     with pytest.raises(DataError, match=r"memory://data/a.txt cannot be read: Access Denied"):
-        remote_files.fetched("memory://data/a.txt", tmp_path)
+        remote_files.fetch("memory://data/a.txt", tmp_path)
     monkeypatch.setattr("fsspec.core.url_to_fs", missing)
     with pytest.raises(DataError, match=r"s3://bucket/a.txt cannot be reached: Install s3fs"):
-        remote_files.fetched("s3://bucket/a.txt", tmp_path)
+        remote_files.fetch("s3://bucket/a.txt", tmp_path)
 
 
 def test_a_finished_run_is_copied_and_its_copy_is_a_checkpoint(store, memory, tiny_settings, tmp_path):
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_shards_is_copied_whole(memory, tmp_path):
         (shards / name).write_text(name)
     remote_files.copy({"last.ckpt": shards}, "memory://runs/1")
     for given in ("memory://runs/1", "memory://runs/1/last.ckpt"):
-        found = remote_files.fetched_checkpoint(given, "last.ckpt", tmp_path / "cache")
+        found = remote_files.fetch_checkpoint(given, "last.ckpt", tmp_path / "cache")
         assert found.name == "last.ckpt"
         assert {str(p.relative_to(found)) for p in found.rglob("*") if p.is_file()} == set(names)
 

@@ -33,7 +33,7 @@ def test_metrics_are_sent_in_batches_and_all_of_them_arrive(store, monkeypatch):
     monkeypatch.setattr(client, "log_batch", lambda *a, **k: (calls.append(1), send(*a, **k)))
     tracker = tracking.Tracker.start("e", "r", {"a": 1})
     for step in range(1000):
-        tracker.metrics({"m": step / 2}, step)
+        tracker.log_metrics({"m": step / 2}, step)
     tracker.end("completed")
     assert len(calls) < 10
     assert [(m.step, m.value) for m in client.get_metric_history(tracker.run_id, "m")] == [
@@ -52,9 +52,9 @@ def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch,
             raise MlflowException("away")
 
         away.setattr(client, "log_batch", fail)
-        tracker.metrics({"m": 1.0}, 1)
+        tracker.log_metrics({"m": 1.0}, 1)
         assert not tracker.flush()
-    tracker.metrics({"m": 2.0}, 2)
+    tracker.log_metrics({"m": 2.0}, 2)
     assert tracker.flush()
     assert [m.value for m in client.get_metric_history(tracker.run_id, "m")] == [1.0, 2.0]
     assert "kept until the store answers" in capsys.readouterr().err
@@ -70,7 +70,7 @@ def test_what_is_unsent_at_the_end_is_written_to_a_file(store, monkeypatch):
 
     for name in ("log_batch", "set_terminated"):
         monkeypatch.setattr(tracking.client(), name, fail)
-    tracker.metrics({"m": 1.5}, 7)
+    tracker.log_metrics({"m": 1.5}, 7)
     tracker.end("completed")
     saved = json.loads((store / "unsent" / f"{tracker.run_id}.json").read_text())
     assert saved["status"] == "completed"
@@ -101,14 +101,14 @@ def test_no_stray_database_or_folder_appears_beside_the_store(store, tmp_path, m
     empty.mkdir()
     monkeypatch.chdir(empty)
     tracker = tracking.Tracker.start("e", "r", {})
-    tracker.text("x", "a.txt")
+    tracker.log_text("x", "a.txt")
     tracker.end("completed")
     assert list(empty.iterdir()) == []
     assert list(store.glob("artifacts/**/a.txt"))
 
 
 def test_passwords_are_not_shown():
-    shown = tracking.redacted("postgresql://me:secret@host/db")
+    shown = tracking.redact("postgresql://me:secret@host/db")
     assert shown == "postgresql://me:***@host/db"
 
 
@@ -143,7 +143,7 @@ def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
     tracker = tracking.Tracker.start("e", "r", {})
     study = optuna.create_study(storage=open_storage(storage_url()))
     releases = [locked(store / name, 6) for name in ("mlflow.db", "optuna.db")]
-    tracker.metrics({"m": 1.0}, 1)
+    tracker.log_metrics({"m": 1.0}, 1)
     assert tracker.flush()
     study.set_user_attr("a", 1)
     for release in releases:
@@ -152,10 +152,10 @@ def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
 
 
 def test_a_database_that_stays_locked_is_told(store, monkeypatch):
-    monkeypatch.setattr(tracking, "LOCKED", 0.3)
+    monkeypatch.setattr("ablate.tracking.connection.LOCKED", 0.3)
     monkeypatch.setattr("ablate.sweeps.storage.LOCKED", 0.3)
     tracking.client.cache_clear()
-    tracking.experiment_id("e")
+    tracking.ensure_experiment("e")
     study = optuna.create_study(storage=open_storage(storage_url()))
     releases = [locked(store / name, 3600) for name in ("mlflow.db", "optuna.db")]
     with pytest.raises(StoreError, match="locked"):
@@ -175,7 +175,7 @@ def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
         if error := next(answers):
             raise error
 
-    monkeypatch.setattr(tracking, "ask", ask)
+    monkeypatch.setattr(tracking, "check_store", ask)
     monkeypatch.setattr("ablate.sweeps.worker.time.sleep", lambda _: None)
     notes = []
     await_store(notes.append, lambda: False)

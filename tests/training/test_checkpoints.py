@@ -149,11 +149,11 @@ def test_metrics_that_could_not_be_sent_are_in_the_checkpoint(store, tiny_settin
 def test_a_point_that_was_sent_in_part_is_completed(store, tiny_settings):
     """Killed while it validates: the training loss of that update is sent, the validation is not."""
     tracker = tracking.Tracker.start("e", "r", {})
-    tracker.metrics({"train/loss": 2.0, "trainer/step": 4}, 512)
+    tracker.log_metrics({"train/loss": 2.0, "trainer/step": 4}, 512)
     tracker.flush()
     again = tracking.Tracker.resume(tracker.run_id)
-    again.metrics({"train/loss": 2.0, "trainer/step": 4}, 512)
-    again.metrics({"val/loss": 3.0, "trainer/step": 4}, 512)
+    again.log_metrics({"train/loss": 2.0, "trainer/step": 4}, 512)
+    again.log_metrics({"val/loss": 3.0, "trainer/step": 4}, 512)
     again.end("completed")
     found = histories(tracker.run_id)
     assert found == {"train/loss": [(512, 2.0)], "trainer/step": [(512, 4.0)], "val/loss": [(512, 3.0)]}

@@ -265,9 +265,9 @@ def test_slurm_is_asked_after_sigusr1_alone(monkeypatch, tmp_path):
     assert slurm.requeue([signal.SIGTERM]) == ""
     assert "cannot be queued again: scontrol: No such file" in slurm.requeue([signal.SIGUSR1])
     slurm.remember(tmp_path, "abc")
-    assert slurm.remembered(tmp_path) is None  # it begins for the first time
+    assert slurm.recall(tmp_path) is None  # it begins for the first time
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert slurm.remembered(tmp_path) == "abc"
+    assert slurm.recall(tmp_path) == "abc"
 
 
 def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):

@@ -19,9 +19,9 @@ SCRIPT = """
 import json, sys
 from pathlib import Path
 
-from ablate import ranks
-from ablate.config import Experiment
-from ablate.errors import DataError
+from ablate.distributed import groups, ranks
+from ablate.experiment.tree import Experiment
+from ablate.config.errors import DataError
 from ablate.training.train import Hooks, Place, train
 
 settings = json.loads(sys.argv[1])
@@ -46,7 +46,7 @@ def everything():
     return 7
 
 
-status = ranks.led(everything)
+status = groups.lead(everything)
 print(f"rank {ranks.rank()} of {ranks.world_size()} ends with {status}", flush=True)
 """
 
@@ -138,10 +138,10 @@ def test_a_batch_that_the_ranks_cannot_share_is_refused(monkeypatch):
 def test_without_a_group_nothing_is_asked_of_anyone(monkeypatch):
     for name in ("TORCHELASTIC_RUN_ID", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
-    assert groups.led(lambda: 5) == 5
+    assert groups.lead(lambda: 5) == 5
     assert (ranks.rank(), ranks.world_size(), ranks.local_size()) == (0, 1, 1)
-    assert groups.command() == "ablate"
+    assert groups.describe_command() == "ablate"
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
     monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process
-    assert groups.led(ranks.world_size) == 1
+    assert groups.lead(ranks.world_size) == 1
     assert not torch.distributed.is_initialized()

@@ -16,7 +16,7 @@ from ablate.data.cache import fingerprint_files
 from ablate.data.files import explain, find_files
 from ablate.data.text.documents import name_json_type, open_arrow, read_json_lines
 from ablate.data.text.sources import DatasetSource, open_dataset
-from ablate.tracking.remote_files import local
+from ablate.tracking.remote_files import fetch_all
 
 Row = tuple[str, dict[str, Any]]
 """Where a row is, for messages, and its values by column."""
@@ -39,7 +39,7 @@ def open_rows(
     if dataset is not None:
         source: DatasetSource = open_dataset(dataset, subset, split, revision, "", cache)
         return RowSource(source.name, source.fingerprint, source.rows)
-    paths = find_files(local(files, cache), lambda path: path.suffix.lower() in READERS, ACCEPTED)
+    paths = find_files(fetch_all(files, cache), lambda path: path.suffix.lower() in READERS, ACCEPTED)
     name = ", ".join(map(str, paths[:3])) + (f" and {len(paths) - 3} more" if paths[3:] else "")
     return RowSource(name, fingerprint_files(paths, cache), lambda: (row for path in paths for row in _read_file(path)))
 

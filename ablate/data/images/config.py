@@ -24,7 +24,7 @@ from ablate.data.images.pixels import Pixels
 from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
 from ablate.data.images.tables import SUFFIXES, TableImages, get_split, load_files, load_splits
 from ablate.data.splits import split
-from ablate.tracking.remote_files import local
+from ablate.tracking.remote_files import fetch_all
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -188,7 +188,9 @@ class ImageFiles(ImageTableConfig):
     def load(self, cache: Path) -> Corpus:
         given = {"train": self.files, "validation": self.val_files}
         files = {
-            name: find_files(local(patterns, cache), lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES))
+            name: find_files(
+                fetch_all(patterns, cache), lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES)
+            )
             for name, patterns in given.items()
             if patterns
         }

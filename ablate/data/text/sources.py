@@ -24,7 +24,7 @@ from ablate.data.text.documents import (
     read_file,
     yield_piece,
 )
-from ablate.tracking.remote_files import local
+from ablate.tracking.remote_files import fetch_all
 
 
 class Reader(Iterator[Piece]):
@@ -235,4 +235,4 @@ def open_source(
     """The documents of `files` or, where a dataset is named, of its split. Raises DataError where they are missing."""
     if dataset is not None:
         return open_dataset(dataset, subset, split, revision, column, cache)
-    return open_files(find_files(local(files, cache), find_format, ACCEPTED), column, cache)
+    return open_files(find_files(fetch_all(files, cache), find_format, ACCEPTED), column, cache)

@@ -194,7 +194,7 @@ class Follower:
 
     def _record(self, step: int, values: Mapping[str, float]) -> None:
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
-        self.tracker.metrics({STEP_METRIC: step, **finite}, step * items_per_update(self.experiment))
+        self.tracker.log_metrics({STEP_METRIC: step, **finite}, step * items_per_update(self.experiment))
 
 
 _NAMES = {"learning_rate": "lr"}

@@ -99,7 +99,11 @@ def _align(
         told = _told(corpus, setting)
         if hooks.started:
             hooks.started(tracker.run_id, f"{parameters:,} parameters; {told}; {speed.why}", Earlier())
-        facts = {"ablate.parameters": parameters, "ablate.corpus_description": told, **provenance.aligning()}
+        facts = {
+            "ablate.parameters": parameters,
+            "ablate.corpus_description": told,
+            **provenance.read_alignment_versions(),
+        }
         try:
             fit(setting, prepared, follower)
         except Stop as stop:
