@@ -33,6 +33,7 @@ from ablate.cli import (
 from ablate.cli import list as list_choices  # the module takes the place of the builtin in this file
 from ablate.cli.output import reserve_stdout
 from ablate.config.errors import AblateError
+from ablate.config.logs import log_to_stderr
 from ablate.distributed import groups
 
 VERBS = (
@@ -90,7 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     atexit.register(gc.freeze)  # at its end Python looks for garbage among all that was imported, for two seconds
-    return groups.lead(lambda: _call(options))
+    with log_to_stderr():
+        return groups.lead(lambda: _call(options))
 
 
 def _call(options: argparse.Namespace) -> int:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
+
+logger = logging.getLogger(__name__)
 
 AFTER, EVERY = 2.0, 15.0
 """Seconds until a bar or the first line is shown, and between two lines."""
@@ -29,7 +32,7 @@ def show_progress(what: str, total: int | None, unit: str = "tokens") -> Iterato
                 bar = stack.enter_context(_show_bar(what, total, unit))
             elif now - shown >= EVERY:
                 shown = now
-                print(f"{what}: {done:,}{of} {unit}", file=sys.stderr, flush=True)
+                logger.info(f"{what}: {done:,}{of} {unit}")
 
         yield advance
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import re
 import signal
@@ -20,6 +21,8 @@ from typing import Any
 from ablate.distributed import launching, ranks
 from ablate.distributed.ranks import GRACE, Group, Lost, is_grouped, local_size
 from ablate.distributed.slurm import STOPPING
+
+logger = logging.getLogger(__name__)
 
 
 def describe_command() -> str:
@@ -39,13 +42,13 @@ def lead(function: Callable[[], int]) -> int:
     try:
         group = ranks.group = _join()
     except Lost as error:
-        print(f"ablate: {error}", file=sys.stderr)
+        logger.error(f"ablate: {error}")
         return launching.report_end(2, int(os.environ["RANK"]))
     if group.rank:
         try:
             return launching.report_end(_follow(group), group.rank)
         except Lost as error:
-            print(f"rank {group.rank}: {error}", file=sys.stderr)
+            logger.error(f"rank {group.rank}: {error}")
             return 1
     launching.report_start()
     status = 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ import tempfile
 from pathlib import Path
 
 from ablate.distributed.slurm import STOPPING
+
+logger = logging.getLogger(__name__)
 
 LAUNCHED = "ABLATE_LAUNCHED"  # in the environment of a group: where rank 0 writes what its command has to know
 _PROCESS, _STATUS = "process", "status"
@@ -53,7 +56,7 @@ def launch(devices: int) -> int:
         except FileNotFoundError:
             if forwarded:
                 return 130
-            print(f"ablate: the group of {devices} processes ended before rank 0 did its work", file=sys.stderr)
+            logger.error(f"ablate: the group of {devices} processes ended before rank 0 did its work")
             return status or 1
 
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.config.formatting import format_duration
+from ablate.config.logs import log_to_stderr
 from ablate.distributed import ranks
 from ablate.distributed.slurm import STOPPING
 from ablate.tracking.connection import set_environ
@@ -164,7 +165,7 @@ def work(connection: Connection, threads: int, folder: str, environment: Mapping
         signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else lambda number, frame: told.append(number))
     os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
-    with contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
+    with log_to_stderr(), contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
         while (given := connection.recv()) != "stop" and trial(connection, given[0], given[1], threads, told):
             _free()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,6 +12,8 @@ from typing import Any
 from ablate.config.errors import AblateError, StoreError
 from ablate.tracking.connection import client, ensure_experiment, explain_errors
 from ablate.tracking.paths import open_folder, tracking_uri
+
+logger = logging.getLogger(__name__)
 
 STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 FLUSH_SECONDS = 5.0
@@ -93,7 +95,7 @@ class Tracker:
                     client().log_batch(self.run_id, metrics=batch)
                     del self._metrics[:_BATCH]
         except StoreError as error:
-            print(f"\nMetrics are kept until the store answers. {error}", file=sys.stderr)
+            logger.warning(f"\nMetrics are kept until the store answers. {error}")
             return False
         return True
 
@@ -140,9 +142,9 @@ class Tracker:
             with explain_errors(tracking_uri()):
                 client().set_terminated(self.run_id, mlflow_status)
         except StoreError as error:
-            print(f"\n{error}", file=sys.stderr)
+            logger.warning(f"\n{error}")
         if not sent:
             file = open_folder("unsent") / f"{self.run_id}.json"
             content = {"run_id": self.run_id, "status": status, "metrics": self._metrics}
             file.write_text(json.dumps(content))
-            print(f"What the store did not take is in {file}", file=sys.stderr)
+            logger.warning(f"What the store did not take is in {file}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import zipfile
@@ -20,6 +21,8 @@ from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.parallel import sharded
 from ablate.training.runs import CHECKPOINT
+
+logger = logging.getLogger(__name__)
 
 PREVIOUS = "previous.ckpt"  # the one before it, while the run goes on
 PART = "last.part"  # one that is being written
@@ -68,7 +71,7 @@ def newest(folder: Path) -> tuple[Path, Earlier] | None:
             way_on = (
                 "the one before it is used" if (folder / PREVIOUS).exists() else "the run starts from its beginning"
             )
-            print(f"The checkpoint {file} is damaged ({error}). It is now {aside.name}; {way_on}.")
+            logger.warning(f"The checkpoint {file} is damaged ({error}). It is now {aside.name}; {way_on}.")
     return None
 
 
@@ -119,7 +122,7 @@ def alone(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0.2)
     except Timeout:
-        print(f"Another process is at the run {folder.name}; waiting for it to end.")
+        logger.warning(f"Another process is at the run {folder.name}; waiting for it to end.")
         lock.acquire()
     try:
         yield

@@ -41,7 +41,7 @@ def test_metrics_are_sent_in_batches_and_all_of_them_arrive(store, monkeypatch):
     ]
 
 
-def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch, capsys):
+def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch, caplog):
     from mlflow.exceptions import MlflowException
 
     tracker = tracking.Tracker.start("e", "r", {})
@@ -57,7 +57,7 @@ def test_what_the_store_does_not_take_is_kept_and_sent_later(store, monkeypatch,
     tracker.log_metrics({"m": 2.0}, 2)
     assert tracker.flush()
     assert [m.value for m in client.get_metric_history(tracker.run_id, "m")] == [1.0, 2.0]
-    assert "kept until the store answers" in capsys.readouterr().err
+    assert "kept until the store answers" in caplog.text
 
 
 def test_what_is_unsent_at_the_end_is_written_to_a_file(store, monkeypatch):

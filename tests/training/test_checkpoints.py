@@ -57,7 +57,7 @@ def flip(file):
 
 @pytest.mark.parametrize("damage", [truncate, flip])
 @pytest.mark.parametrize("damaged", [["last"], ["last", "previous"]], ids=["last", "both"])
-def test_a_damaged_checkpoint_is_set_aside_and_costs_no_number(store, tiny_settings, capsys, damage, damaged):
+def test_a_damaged_checkpoint_is_set_aside_and_costs_no_number(store, tiny_settings, caplog, damage, damaged):
     run = Experiment.from_mapping(tiny_settings)
     whole = train(run)
     run_id = killed_at(run, 10)
@@ -66,7 +66,7 @@ def test_a_damaged_checkpoint_is_set_aside_and_costs_no_number(store, tiny_setti
         damage(folder / f"{name}.ckpt")
     heard = []
     rest = train(run, Place(run_id=run_id), Hooks(started=lambda run_id, text, before: heard.append(before.updates)))
-    told = capsys.readouterr().out
+    told = caplog.text
     assert heard == [4 if damaged == ["last"] else 0]
     assert "the one before it is used" in told
     assert ("starts from its beginning" in told) == (len(damaged) == 2)

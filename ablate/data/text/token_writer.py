@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +20,8 @@ from ablate.data.text.documents import Piece
 from ablate.data.text.encoding import cut_row, encode_pieces, keep_first_pieces
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import Tokenizer
+
+logger = logging.getLogger(__name__)
 
 BATCH = 1 << 22
 """UTF-8 bytes that are encoded at a time, by all threads together."""
@@ -79,7 +81,7 @@ def tokenize(
             writer.sync()
     except BaseException:
         if journal.exists():
-            print(f"{source.name}: tokenised so far is kept; the same goes on from there", file=sys.stderr)
+            logger.warning(f"{source.name}: tokenised so far is kept; the same goes on from there")
         else:
             for part in parts:
                 part.unlink(missing_ok=True)
