@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,9 +12,12 @@ import ablate
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json, repeat_command
+from ablate.cli.tables import table
 from ablate.config.yaml import parse_overrides
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ablate.scaling import ladder, report
     from ablate.sweeps import plan
 else:
@@ -62,9 +66,35 @@ def run(options: argparse.Namespace) -> int:
             return 130
         records.append(record)
     name = f"{Path(options.file).stem.removesuffix('-ladder')}-ladder"
-    content = report.report_ladder(ladder.ladder(name, rungs, records, options.extrapolate))
+    content = report.report_ladder(ladder.ladder(name, rungs, records, options.extrapolate), to_text)
     if options.json:
         print_json(content.to_dict())
     else:
-        report.render(content, build_console())
+        render(content, build_console())
     return 1 if any(record.failed() for record in records) else 0
+
+
+def render(content: report.LadderReport, console: Console) -> None:
+    """Print the table, the sentences below it, and where the files are."""
+    name, metric = content.ladder.name, ladder.METRIC
+    console.print(f"\n{name}: {metric} on fresh seeds, mean +- 95 % interval", style="bold", markup=False)
+    header, rows = report.tabulate(content.ladder)
+    console.print(table(header, rows, right=header[1:]))
+    console.print("\nWhat this shows", style="bold")
+    sentences = [*report.describe_trends(content.ladder), *report.list_caveats(content.ladder)]
+    for sentence in (*sentences, *(f"Note: {note}" for note in content.notes)):
+        console.print(sentence, markup=False, soft_wrap=False)
+    files = ", ".join((report.LOSSES, report.DIFFERENCES, report.JSON, report.TEXT))
+    console.print(f"\n{content.folder}: {files}", markup=False, soft_wrap=True)
+    if content.mlflow:
+        console.print(f'MLflow: run "report" of the experiment "{name}"', markup=False)
+
+
+def to_text(content: report.LadderReport) -> str:
+    """Return what `render` prints, without colours, 100 characters wide."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=100, color_system=None, force_terminal=False)
+    with console.capture() as capture:
+        render(content, console)
+    return capture.get()

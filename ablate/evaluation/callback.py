@@ -11,6 +11,7 @@ from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.tasks import Task
+from ablate.tracking.scores import name_metrics
 from ablate.training.callbacks import Curves, RunCallback
 
 
@@ -51,10 +52,10 @@ class Downstream(RunCallback):
         self.curves.record(trainer, pl_module, found)
 
     def _scores(self, task: Task) -> dict[str, float]:
-        from ablate.evaluation.results import metrics
         from ablate.evaluation.scoring import score
 
         data: Any = task.experiment.data
         config = self.config
         options: dict[str, Any] = {"length": data.seq_len, "limit": config.limit, "batch_size": config.batch_size}
-        return metrics(score(task.model, self.tokenizer, self.tasks, **options))
+        scores = score(task.model, self.tokenizer, self.tasks, **options)
+        return name_metrics({name: own.metrics for name, own in scores.items()})

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 
 from ablate.config.errors import AblateError
-from ablate.evaluation import results
-from ablate.evaluation.comparing import Difference, by_question, difference
-from ablate.evaluation.scoring import Score, score, score_hf
+from ablate.evaluation.scoring import score, score_hf
 from ablate.evaluation.tasks import load, quiet
 from ablate.export import tokenizer
+from ablate.tracking.scores import log_scores
 from ablate.training.trained import Source, find
+from ablate.verdict.questions import QuestionDifference, Score, average_by_question, compare_by_question
 
 HF = "hf:"
 """Before the name of a model of `transformers`."""
@@ -68,7 +68,8 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
         scores = _score(source, tasks, options)
         if source.run_id:
             trainer, (_, (length,)) = source.experiment.trainer, source.inputs
-            results.log(source.run_id, scores, source.step * trainer.batch_size * length)
+            contents = {task: own.to_dict() for task, own in scores.items()}
+            log_scores(source.run_id, contents, source.step * trainer.batch_size * length)
         evaluated.append(Evaluated(name, source.run_id, scores))
     return evaluated
 
@@ -89,14 +90,15 @@ def _score(source: Source, tasks: dict[str, Any], options: Options) -> dict[str,
     return score(model, tokenizer.load_own(source.experiment), tasks, length=length, **options.scoring)
 
 
-def compare(evaluated: Sequence[Evaluated]) -> dict[tuple[str, str, str], Difference]:
+def compare(evaluated: Sequence[Evaluated]) -> dict[tuple[str, str, str], QuestionDifference]:
     """Return (model, task, metric) -> by how much it is above the first model, paired by question."""
     differences = {}
     for other in evaluated[1:]:
         for task, ours in other.scores.items():
             first = evaluated[0].scores[task]
             for metric in ours.stderr:
-                if paired := difference(by_question([ours], metric), by_question([first], metric)):
+                answers = (average_by_question([scored], metric) for scored in (ours, first))
+                if paired := compare_by_question(*answers):
                     differences[other.name, task, metric] = paired
     return differences
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,48 +15,10 @@ from ablate.config.errors import AblateError
 from ablate.config.extras import library
 from ablate.evaluation.tasks import load, quiet
 from ablate.training.undisturbed import undisturbed
+from ablate.verdict.questions import Question, Score
 
 if TYPE_CHECKING:
     from ablate.data.text.tokenizers import Tokenizer
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a model gave to one question."""
-
-    id: str
-    """A hash of the question; the same for all models."""
-    values: dict[str, float]
-    """Metric -> value, such as acc -> 1.0."""
-    loglikelihoods: list[float]
-    """Of each answer, in nats."""
-
-
-@dataclass(frozen=True)
-class Score:
-    """How a model did on one task."""
-
-    task: str
-    metrics: dict[str, float]
-    """Such as acc and acc_norm (the answer with the highest log-likelihood for each of its characters)."""
-    stderr: dict[str, float]
-    """Standard errors of those metrics that are means over questions."""
-    questions: list[Question] = field(default_factory=list)
-    shots: int = 0
-    """Solved examples before each question."""
-    cut: int = 0
-    """Questions that lost their beginning, since it did not fit into the context with the answer."""
-    long: int = 0
-    """Questions of which an answer is longer than the context, and was scored part by part."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any]) -> Score:
-        """What `to_dict` gave."""
-        return cls(**{**content, "questions": [Question(**question) for question in content["questions"]]})
 
 
 def score(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.config.formatting import join_words
 from ablate.reports import confirmation, cost, fairness, findings, literature, savings
-from ablate.reports.downstream import Downstream, downstream
+from ablate.reports.downstream import Downstream, compare_downstream
 from ablate.reports.sensitivity import Sensitivity, sensitivity
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.scale import told
@@ -74,7 +74,7 @@ class Contents:
     @cached_property
     def downstream(self) -> Downstream:
         """The scores on downstream tasks."""
-        return downstream(self.record)
+        return compare_downstream(self.record)
 
     @cached_property
     def confounds(self) -> fairness.Confounds | None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ablate.config.errors import StoreError
 from ablate.config.formatting import format_number
-from ablate.evaluation import results
-from ablate.evaluation.comparing import Difference, by_question, difference
-from ablate.evaluation.scoring import Score
 from ablate.reports.cells import NOTHING, Cells, Column, Section
 from ablate.sweeps.records import SweepRecord
+from ablate.tracking.scores import read_scores
+from ablate.verdict.questions import QuestionDifference, Score, average_by_question, compare_by_question
 
 
 @dataclass(frozen=True)
@@ -25,90 +25,103 @@ class Row:
     """Questions that every run of every arm was asked."""
     means: dict[str, float]
     """Arm -> the mean over its runs, on those questions."""
-    differences: dict[str, Difference]
+    differences: dict[str, QuestionDifference]
     """Arm -> how much above the baseline, paired by question."""
 
 
 @dataclass(frozen=True)
 class Downstream:
-    """All that is known."""
+    """All metrics of all tasks."""
 
     rows: list[Row]
     runs: dict[str, int]
     """Arm -> runs that the means are over."""
 
 
-def downstream(record: SweepRecord) -> Downstream:
-    """Of each arm the trainings on fresh seeds that were evaluated, else its best trial. Nothing where there are none,
-    or MLflow is away."""
+def compare_downstream(record: SweepRecord) -> Downstream:
+    """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of its best trial; nothing
+    where there are none, or MLflow is away."""
     try:
-        scores = results.read(record.title)
+        scores = read_scores(record.title)
     except StoreError:
         scores = {}
-    runs: dict[str, list[Mapping[str, Score]]] = {}
+    runs: dict[str, list[dict[str, Score]]] = {}
     for arm in record.trials:
         fresh = [t.run_id for t in record.confirmed.get(arm, ()) if t.run_id in scores]
         best = record.best(arm)
-        found = fresh or ([best.run_id] if best is not None and best.run_id in scores else [])
-        if found:
-            runs[arm] = [scores[str(run_id)] for run_id in found]
-    return Downstream(_rows(runs, record.spec.compared_with), {arm: len(found) for arm, found in runs.items()})
+        run_ids = fresh or ([best.run_id] if best is not None and best.run_id in scores else [])
+        if run_ids:
+            runs[arm] = [_parse_scores(scores[str(run_id)]) for run_id in run_ids]
+    return Downstream(_compare_arms(runs, record.spec.compared_with), {arm: len(own) for arm, own in runs.items()})
 
 
-def _rows(runs: Mapping[str, list[Mapping[str, Score]]], baseline: str) -> list[Row]:
+def _parse_scores(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
+    return {task: Score.from_dict(content) for task, content in contents.items()}
+
+
+def _compare_arms(runs: Mapping[str, Sequence[Mapping[str, Score]]], baseline: str) -> list[Row]:
+    """Return a row for each metric that every run of some arm has. `runs`: arm -> of each run task -> score."""
     keys = {
         (task, score.shots, metric): None
-        for found in runs.values()
-        for scores in found
+        for arm_runs in runs.values()
+        for scores in arm_runs
         for task, score in scores.items()
         for metric in score.metrics
     }
     rows = []
     for task, shots, metric in keys:
-        of = {
-            arm: [s[task] for s in found]
-            for arm, found in runs.items()
-            if all(task in s and s[task].shots == shots and metric in s[task].metrics for s in found)
+        of_arms = {
+            arm: [scores[task] for scores in arm_runs]
+            for arm, arm_runs in runs.items()
+            if all(task in s and s[task].shots == shots and metric in s[task].metrics for s in arm_runs)
         }
-        paired = {arm: by_question(scores, metric) for arm, scores in of.items()}
-        is_mean = all(metric in s.stderr for scores in of.values() for s in scores)
-        common = set.intersection(*(set(values) for values in paired.values())) if of else set()
-        if is_mean and common:  # some may have been asked less than others
-            paired = {arm: {q: v for q, v in values.items() if q in common} for arm, values in paired.items()}
-            means = {arm: sum(values.values()) / len(values) for arm, values in paired.items()}
-        else:
-            means = {arm: sum(s.metrics[metric] for s in scores) / len(scores) for arm, scores in of.items()}
-        compared = {
-            arm: found
-            for arm in of
-            if is_mean and arm != baseline and baseline in of and (found := difference(paired[arm], paired[baseline]))
-        }
-        if of:
-            rows.append(Row(task, shots, metric, len(common), means, compared))
+        if of_arms:
+            rows.append(_compare_metric(task, shots, metric, of_arms, baseline))
     return rows
 
 
-def section(found: Downstream, baseline: str) -> list[Section]:
-    """A table; nothing where nothing was evaluated."""
-    if not found.rows:
+def _compare_metric(task: str, shots: int, metric: str, arms: Mapping[str, Sequence[Score]], baseline: str) -> Row:
+    """Return the means of `arms` and their differences from `baseline`, on the questions that all were asked; of a
+    metric that is no mean over questions, the means over runs alone."""
+    means = {arm: sum(score.metrics[metric] for score in scores) / len(scores) for arm, scores in arms.items()}
+    answers = {arm: average_by_question(scores, metric) for arm, scores in arms.items()}
+    common = set.intersection(*(set(values) for values in answers.values()))
+    if not all(metric in score.stderr for scores in arms.values() for score in scores):
+        return Row(task, shots, metric, len(common), means, {})
+    if common:  # some may have been asked less than others
+        answers = {arm: {q: v for q, v in values.items() if q in common} for arm, values in answers.items()}
+        means = {arm: sum(values.values()) / len(values) for arm, values in answers.items()}
+    paired = {
+        arm: compare_by_question(answers[arm], answers[baseline])
+        for arm in answers
+        if arm != baseline and baseline in answers
+    }
+    return Row(task, shots, metric, len(common), means, {arm: d for arm, d in paired.items() if d})
+
+
+def tabulate(downstream: Downstream, baseline: str) -> list[Section]:
+    """Return the table of the scores; nothing where nothing was evaluated."""
+    rows, others = downstream.rows, [arm for arm in downstream.runs if arm != baseline]
+    if not rows:
         return []
-    rows, others = found.rows, [arm for arm in found.runs if arm != baseline]
     columns = [
         Column("task", [row.task for row in rows], words=True),
         Column("shots", [str(row.shots) for row in rows]),
         Column("metric", [row.metric for row in rows], words=True),
         Column("n", [f"{row.n:,}" for row in rows]),
-        *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in found.runs),
-        *(Column(f"{arm} less {baseline}", [_spoken(row.differences.get(arm)) for row in rows]) for arm in others),
+        *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in downstream.runs),
+        *(Column(f"{arm} less {baseline}", [_format(row.differences.get(arm)) for row in rows]) for arm in others),
     ]
-    said = [
+    sentences = [
         "n: questions. Differences are paired by question; in brackets their 95 % bootstrap interval over questions, "
         "which says nothing of other seeds.",
-        "Runs: " + ", ".join(f"{arm} {count}" for arm, count in found.runs.items()) + ".",
+        "Runs: " + ", ".join(f"{arm} {count}" for arm, count in downstream.runs.items()) + ".",
     ]
     strong = frozenset(i for i, row in enumerate(rows) if any(d.shown for d in row.differences.values()))
-    return [Section("Downstream tasks", Cells(columns, strong), said)]
+    return [Section("Downstream tasks", Cells(columns, strong), sentences)]
 
 
-def _spoken(found: Difference | None) -> str:
-    return NOTHING if found is None else f"{found.mean:+.4f} [{found.low:+.4f}, {found.high:+.4f}]"
+def _format(difference: QuestionDifference | None) -> str:
+    if difference is None:
+        return NOTHING
+    return f"{difference.mean:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"

@@ -16,7 +16,7 @@ from ablate.config.formatting import (
 from ablate.reports import cost, fairness, findings
 from ablate.reports.cells import COUNTS, NOTHING, SETTINGS, Cells, Column, Section
 from ablate.reports.contents import Contents
-from ablate.reports.downstream import section
+from ablate.reports.downstream import tabulate
 from ablate.reports.importance import MINIMUM, finished
 from ablate.reports.labels import searched, short_names
 from ablate.reports.sensitivity import MINIMUM as MINIMUM_RATES
@@ -82,7 +82,7 @@ def published(report: Contents) -> list[Section]:
 
 def downstream(report: Contents) -> list[Section]:
     """The scores on downstream tasks; nothing where no run was evaluated."""
-    return section(report.downstream, report.record.spec.compared_with)
+    return tabulate(report.downstream, report.record.spec.compared_with)
 
 
 def search(report: Contents) -> list[Section]:

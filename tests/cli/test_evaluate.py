@@ -11,9 +11,9 @@ from ablate import tracking
 from ablate.cli import main
 from ablate.cli.evaluate import render
 from ablate.evaluation.run import Evaluated
-from ablate.evaluation.scoring import Question, Score
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
+from ablate.verdict.questions import Question, Score
 
 pytest.importorskip("lm_eval")
 from evaluation.conftest import QUESTIONS, task_data  # noqa: F401

@@ -17,8 +17,9 @@ from ablate.experiment.tree import Experiment
 pytest.importorskip("lm_eval")
 from evaluation.conftest import QUESTIONS
 
-from ablate.evaluation.scoring import Score, score, score_hf
+from ablate.evaluation.scoring import score, score_hf
 from ablate.evaluation.tasks import load
+from ablate.verdict.questions import Score
 
 BYTES = load_tokenizer("bytes")
 

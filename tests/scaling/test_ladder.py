@@ -7,10 +7,11 @@ import pytest
 import yaml
 
 from ablate.cli import main
+from ablate.cli.ladder import to_text
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
 from ablate.scaling.ladder import ladder, parameters_of, rungs
-from ablate.scaling.report import report_ladder, verdict
+from ablate.scaling.report import describe_trends, report_ladder
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.storage import open_storage, storage_url
 
@@ -107,12 +108,12 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     known = rungs(file(), ["s", "m", "9m"])
     found = ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3)), "20m")
     assert found.trends["post"].slope.value == pytest.approx(-0.1, abs=0.01)
-    (sentence,) = verdict(found)
+    (sentence,) = describe_trends(found)
     assert sentence.startswith("post and pre: the difference grows (-0.")
     target = models.parse("llama-20m").layer_parameters()
     assert found.trends["post"].at(target).value == pytest.approx(-0.1 * math.log10(target / 1e3), abs=0.02)
     assert found.curves["pre"].at(target).value == pytest.approx(3 * (target / 1e4) ** -0.1, abs=0.05)
-    made = report_ladder(found)
+    made = report_ladder(found, to_text)
     told = json.loads((made.folder / "ladder.json").read_text())
     assert told["differences"]["post"]["verdict"] == "grows"
     assert told["rungs"][2]["parameters"] == known[2].parameters

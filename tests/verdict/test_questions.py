@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.evaluation.comparing import by_question, difference
-from ablate.evaluation.scoring import Question, Score
+from ablate.verdict.questions import Question, Score, average_by_question, compare_by_question
 
 
 def scores(values, name="q"):
@@ -17,7 +16,9 @@ def test_the_interval_is_that_of_scipy():
     generator = np.random.default_rng(5)
     baseline = generator.integers(2, size=300).astype(float)
     ours = np.where(generator.random(300) < 0.2, 1.0, baseline)
-    found = difference(by_question([scores(ours)], "acc"), by_question([scores(baseline)], "acc"))
+    found = compare_by_question(
+        average_by_question([scores(ours)], "acc"), average_by_question([scores(baseline)], "acc")
+    )
     theirs = stats.bootstrap(
         (ours - baseline,), np.mean, n_resamples=10_000, method="percentile", random_state=generator
     ).confidence_interval
@@ -29,12 +30,11 @@ def test_the_interval_is_that_of_scipy():
 
 def test_it_is_paired_by_question_and_averaged_over_runs():
     runs = [scores([1.0, 0.0, 1.0, 1.0]), scores([1.0, 1.0, 0.0, 1.0])]
-    assert by_question(runs, "acc") == {"q0 1": 1.0, "q1 1": 0.5, "q2 1": 0.5, "q3 1": 1.0}
-    same = difference(by_question(runs, "acc"), by_question(list(reversed(runs)), "acc"))
+    assert average_by_question(runs, "acc") == {"q0 1": 1.0, "q1 1": 0.5, "q2 1": 0.5, "q3 1": 1.0}
+    same = compare_by_question(average_by_question(runs, "acc"), average_by_question(list(reversed(runs)), "acc"))
     assert (same.mean, same.low, same.high, same.shown) == (0.0, 0.0, 0.0, False)
     twice = scores([1.0, 0.0])
     twice = Score("task", {}, {}, [Question("same", q.values, []) for q in twice.questions])
-    assert by_question([twice], "acc") == {"same 1": 1.0, "same 2": 0.0}
-    assert (
-        difference(by_question([scores([1.0, 1.0])], "acc"), by_question([scores([1.0, 1.0], "other")], "acc")) is None
-    )
+    assert average_by_question([twice], "acc") == {"same 1": 1.0, "same 2": 0.0}
+    apart = (scores([1.0, 1.0]), scores([1.0, 1.0], "other"))
+    assert compare_by_question(*(average_by_question([score], "acc") for score in apart)) is None
