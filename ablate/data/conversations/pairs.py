@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ablate.config.errors import DataError, did_you_mean
 from ablate.data.conversations.sources import Row
 from ablate.data.conversations.templates import Template, read_messages
-from ablate.data.text.documents import name_json_type
+from ablate.data.readers import name_json_type
 
 FORMAT = (
     "A pair has chosen and rejected, each a text, a message or a chat, and the question in prompt, in conversations or "

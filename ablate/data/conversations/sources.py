@@ -4,17 +4,14 @@ preferences are read from."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ablate.config.errors import DataError
 from ablate.data.cache import fingerprint_files
 from ablate.data.files import explain, find_files
-from ablate.data.text.documents import name_json_type, open_arrow, read_json_lines
+from ablate.data.readers import name_json_type, open_arrow, open_parquet, read_json_lines
 from ablate.data.text.sources import DatasetSource, open_dataset
 from ablate.tracking.remote_files import fetch_all
 
@@ -75,19 +72,16 @@ def _read_json_lines(path: Path) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    try:
-        with pq.ParquetFile(path) as file:
-            yield from _number_rows(path, file.iter_batches(batch_size=1024))
-    except pa.ArrowException as error:
-        raise DataError(f"{path} is not a readable parquet file: {explain(error)}") from error
+    with open_parquet(path) as (_, batches):
+        yield from _number_rows(path, batches)
 
 
 def _read_arrow(path: Path) -> Iterator[Row]:
     with open_arrow(path) as (_, batches):
-        yield from _number_rows(path, iter(batches))
+        yield from _number_rows(path, batches)
 
 
-def _number_rows(path: Path, batches: Iterator[Any]) -> Iterator[Row]:
+def _number_rows(path: Path, batches: Iterable[Any]) -> Iterator[Row]:
     rows = (row for batch in batches for row in batch.to_pylist())
     for number, row in enumerate(rows, 1):
         yield f"{path}: row {number}", row

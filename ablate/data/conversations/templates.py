@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ablate.config.base import Config
 from ablate.config.errors import DataError, did_you_mean
-from ablate.data.text.documents import name_json_type
+from ablate.data.readers import name_json_type
 
 
 class Turn(NamedTuple):

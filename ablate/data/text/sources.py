@@ -15,15 +15,8 @@ from ablate.config.errors import DataError
 from ablate.data import hub
 from ablate.data.cache import fingerprint_files
 from ablate.data.files import explain, find_files, read_stamps
-from ablate.data.text.documents import (
-    ACCEPTED,
-    Piece,
-    explain_missing_column,
-    find_format,
-    name_json_type,
-    read_file,
-    yield_piece,
-)
+from ablate.data.readers import explain_missing_column, name_json_type
+from ablate.data.text.documents import ACCEPTED, Piece, find_format, read_file, yield_piece
 from ablate.tracking.remote_files import fetch_all
 
 
