@@ -1,5 +1,5 @@
-"""Word similarity of the embedding and of the head of language models: how well cosines of word vectors agree with what
-people say (Spearman's correlation), and how many nearest neighbours two models share. Rules of Lee et al."""
+"""Word similarity of the embedding and of the head of language models: the correlation (Spearman's) of cosines of word
+vectors with people's scores, and the share of nearest neighbours that two models have in common. Rules of Lee et al."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.training.trained import Source, find
 
 LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
-"""What is measured -> the matrix, one row for each token."""
+"""Layer -> its matrix, one row for each token."""
 BLOCK = 1024
-"""Tokens whose cosines with all others are there at once: 200 MB for 50,000 tokens."""
-_SCORES = ("SimLex999", "Human (mean)")  # how the original files call the column
+"""Tokens whose cosines with all others are in memory at once: 200 MB for 50,000 tokens."""
+_SCORES = ("SimLex999", "Human (mean)")  # the column's names in the original files
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two words and how similar people find them."""
+    """Two words and people's score of their similarity."""
 
     first: str
     second: str
@@ -57,14 +57,14 @@ class Overlap:
     models: tuple[str, str]
     layer: str
     neighbours: int
-    """How many of each token are compared."""
+    """Neighbours of each token that are compared."""
     shared: float
     """The mean share of them that both models have."""
 
 
 def read_pairs(file: str | Path) -> list[Pair]:
-    """The pairs of a file in one of the original formats: SimLex-999.txt, WordSim-353's combined.csv and its parts for
-    similarity and relatedness, or any table of word, word, score, with tabs, commas or blanks between them.
+    """Return the pairs of a file in one of the original formats (SimLex-999.txt, WordSim-353's combined.csv and its
+    parts for similarity and relatedness), or any table of word, word, score, with tabs, commas or blanks between them.
 
     Raises DataError, which names file and line.
     """
@@ -82,12 +82,12 @@ def read_pairs(file: str | Path) -> list[Pair]:
     if len(rows[0][1]) > 2 and not _is_number(rows[0][1][2]):  # a header
         names = [name.strip() for name in rows.pop(0)[1]]
         column = next((names.index(name) for name in _SCORES if name in names), 2)
-    found = []
+    pairs = []
     for i, row in rows:
         if len(row) <= column or not _is_number(row[column]):
             raise DataError(f"{path}, line {i}: expected two words and a score, found {' '.join(row)!r}")
-        found.append(Pair(row[0].strip(), row[1].strip(), float(row[column])))
-    return found
+        pairs.append(Pair(row[0].strip(), row[1].strip(), float(row[column])))
+    return pairs
 
 
 def _is_number(text: str) -> bool:
@@ -98,15 +98,17 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def token_of(word: str, tokenizer: Tokenizer) -> int | None:
-    """The token that is a word: with a leading space where there is one, else without; None where it takes several."""
+def find_token(word: str, tokenizer: Tokenizer) -> int | None:
+    """Return the token of a word, with a leading space where there is one, else without; None where it has several."""
     spaced, plain = tokenizer.encode([f" {word}", word])
     return next((int(ids[0]) for ids in (spaced, plain) if len(ids) == 1), None)
 
 
-def similarity(vectors: Tensor, pairs: Sequence[Pair], tokens: Callable[[str], int | None]) -> tuple[float | None, int]:
-    """(Spearman's correlation of cosines and scores, pairs used): pairs with a word that `tokens` knows none for are
-    left out.
+def compute_similarity(
+    vectors: Tensor, pairs: Sequence[Pair], tokens: Callable[[str], int | None]
+) -> tuple[float | None, int]:
+    """Return (Spearman's correlation of cosines and scores, pairs used). Pairs with a word for which `tokens` returns
+    None are left out.
 
     Args:
         vectors: [vocabulary, d].
@@ -115,8 +117,8 @@ def similarity(vectors: Tensor, pairs: Sequence[Pair], tokens: Callable[[str], i
     """
     from scipy import stats
 
-    known = [(tokens(pair.first), tokens(pair.second), pair.score) for pair in pairs]
-    used = [(first, second, score) for first, second, score in known if first is not None and second is not None]
+    rows = [(tokens(pair.first), tokens(pair.second), pair.score) for pair in pairs]
+    used = [(first, second, score) for first, second, score in rows if first is not None and second is not None]
     if not used:
         return None, 0
     left, right, scores = zip(*used, strict=True)
@@ -126,9 +128,10 @@ def similarity(vectors: Tensor, pairs: Sequence[Pair], tokens: Callable[[str], i
     return float(stats.spearmanr(cosines.numpy(), scores).statistic), len(used)
 
 
-def overlap(first: Tensor, second: Tensor, neighbours: int = 100, block: int = BLOCK) -> float:
-    """The mean, over all tokens, of the share of the `neighbours` tokens nearest by cosine that two models have in
-    common. A token is no neighbour of its own. Cosines are made for `block` tokens at a time.
+def compute_overlap(first: Tensor, second: Tensor, neighbours: int = 100, block: int = BLOCK) -> float:
+    """Return the share of the `neighbours` tokens nearest by cosine that two models have in common, the mean of tokens.
+
+    A token is no neighbour of its own. Cosines are computed for `block` tokens at a time.
 
     Args:
         first, second: [vocabulary, d1] and [vocabulary, d2], of the same vocabulary.
@@ -138,15 +141,17 @@ def overlap(first: Tensor, second: Tensor, neighbours: int = 100, block: int = B
     if len(first) <= neighbours:
         raise AblateError(f"{neighbours} neighbours need more than {neighbours} tokens, there are {len(first)}")
     shared = 0
-    for own, other in zip(_nearest(first, neighbours, block), _nearest(second, neighbours, block), strict=True):
+    for own, other in zip(
+        _find_nearest(first, neighbours, block), _find_nearest(second, neighbours, block), strict=True
+    ):
         mask = torch.zeros(len(own), len(first), dtype=torch.bool)
         mask.scatter_(1, own, value=True)
         shared += int(mask.gather(1, other).sum())
     return shared / (neighbours * len(first))
 
 
-def _nearest(vectors: Tensor, neighbours: int, block: int) -> Iterator[Tensor]:
-    """The rows nearest to each row, [rows of a block, neighbours], block by block."""
+def _find_nearest(vectors: Tensor, neighbours: int, block: int) -> Iterator[Tensor]:
+    """Yield the rows nearest to each row, [rows of a block, neighbours], block by block."""
     units = F.normalize(vectors.float(), dim=-1)
     for start in range(0, len(units), block):
         cosines = units[start : start + block] @ units.T
@@ -159,29 +164,29 @@ def _nearest(vectors: Tensor, neighbours: int, block: int) -> Iterator[Tensor]:
 
 
 def wordsim(
-    given: Sequence[str], files: Sequence[str | Path], neighbours: int = 100
+    names: Sequence[str], files: Sequence[str | Path], neighbours: int = 100
 ) -> tuple[list[Similarity], list[Overlap]]:
-    """The similarities of each model (a run's id, a checkpoint or an exported folder) on each file, for embedding and
-    head, and the neighbours that the first model shares with each other of the same vocabulary.
+    """Return the similarities of each model on each file, for embedding and head, and the neighbours that the first
+    model shares with each other of the same vocabulary. A model is a run's id, a checkpoint or an exported folder.
 
     Raises AblateError where a model is no language model, or no word of a file is a token of its tokenizer.
     """
     tables = {str(file): read_pairs(file) for file in files}
-    sources = {name: find(name) for name in given}
+    sources = {name: find(name) for name in names}
     similarities: list[Similarity] = []
     for name, source in sources.items():
-        similarities += _of_model(name, source, tables)
+        similarities += _measure_model(name, source, tables)
     overlaps = []
     first, *others = sources
     for other in others:
         for layer, weight in LAYERS.items():
             one, two = (sources[name].state[weight] for name in (first, other))
             if len(one) == len(two) > neighbours:
-                overlaps.append(Overlap((first, other), layer, neighbours, overlap(one, two, neighbours)))
+                overlaps.append(Overlap((first, other), layer, neighbours, compute_overlap(one, two, neighbours)))
     return similarities, overlaps
 
 
-def _of_model(name: str, source: Source, tables: dict[str, list[Pair]]) -> list[Similarity]:
+def _measure_model(name: str, source: Source, tables: dict[str, list[Pair]]) -> list[Similarity]:
     if any(weight not in source.state for weight in LAYERS.values()):
         raise AblateError(f"{name} is a {source.experiment.model.kind}: word vectors are those of a language model.")
     data: Any = source.experiment.data
@@ -190,22 +195,22 @@ def _of_model(name: str, source: Source, tables: dict[str, list[Pair]]) -> list[
 
     def tokens(word: str) -> int | None:
         if word not in known:
-            known[word] = token_of(word, tokenizer)
+            known[word] = find_token(word, tokenizer)
         return known[word]
 
-    found = []
+    similarities = []
     for file, pairs in tables.items():
         for layer, weight in LAYERS.items():
-            correlation, used = similarity(source.state[weight], pairs, tokens)
+            correlation, used = compute_similarity(source.state[weight], pairs, tokens)
             if not used:
                 raise AblateError(
                     f"No pair of {file} has two words that are one token each of {name}'s tokenizer "
                     f"({getattr(data, 'tokenizer', 'bytes')}). Take a model with a tokenizer of words or their parts."
                 )
-            found.append(Similarity(name, layer, Path(file).name, correlation, used, len(pairs) - used))
-    return found
+            similarities.append(Similarity(name, layer, Path(file).name, correlation, used, len(pairs) - used))
+    return similarities
 
 
 def to_dict(similarities: Sequence[Similarity], overlaps: Sequence[Overlap]) -> dict[str, Any]:
-    """Plain values, for JSON."""
+    """Return plain values for JSON."""
     return {"similarities": [asdict(s) for s in similarities], "overlaps": [asdict(o) for o in overlaps]}

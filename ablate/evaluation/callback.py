@@ -9,6 +9,8 @@ from lightning.pytorch import LightningModule, Trainer
 from ablate import tracking
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.distributed import ranks
+from ablate.evaluation.scoring import score
+from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.experiment.tree import Experiment
 from ablate.tasks import Task
 from ablate.tracking.scores import name_metrics
@@ -23,12 +25,10 @@ class Downstream(RunCallback):
     """
 
     def __init__(self, experiment: Experiment, curves: Curves) -> None:
-        from ablate.evaluation.tasks import load, quiet
-
         self.config, self.curves = experiment.evaluation, curves
         self.last = -1  # updates before the last evaluation
-        with quiet():
-            self.tasks = load(self.config.tasks, self.config.task_data, self.config.shots)
+        with silence_harness():
+            self.tasks = load_tasks(self.config.tasks, self.config.task_data, self.config.shots)
         self.tokenizer = load_data_tokenizer(experiment.data, tracking.cache_folder())
 
     def state_dict(self) -> dict[str, Any]:
@@ -47,12 +47,11 @@ class Downstream(RunCallback):
             return
         self.last = step
         self.curves.on_validation_start(trainer, pl_module)
-        found = ranks.run_on_first(lambda: self._scores(pl_module))
+        scores = ranks.run_on_first(lambda: self._score(pl_module))
         self.curves.on_validation_end(trainer, pl_module)
-        self.curves.record(trainer, pl_module, found)
+        self.curves.record(trainer, pl_module, scores)
 
-    def _scores(self, task: Task) -> dict[str, float]:
-        from ablate.evaluation.scoring import score
+    def _score(self, task: Task) -> dict[str, float]:
 
         data: Any = task.experiment.data
         config = self.config

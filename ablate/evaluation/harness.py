@@ -1,5 +1,5 @@
-"""The harness's own Hugging Face model around any model of token ids to logits: how answers are cut into tokens,
-ordered by length, batched and scored is its code. Imports lm_eval."""
+"""The harness's Hugging Face model around any model of token ids to logits: its code cuts answers into tokens, orders
+them by length, batches and scores them. Imports lm_eval."""
 
 from __future__ import annotations
 
@@ -19,44 +19,44 @@ Request = tuple[Any, list[int], list[int]]
 """(texts, or None of a part of a long text; tokens of the context; tokens of the answer)."""
 
 
-class Counting(HFLM):
-    """Tells what did not fit into the context, as (task, number of the question): `cut`, whose question lost its
+class CountingModel(HFLM):
+    """Counts what did not fit into the context, as (task, number of the question): `cut`, whose question lost its
     beginning, and `long`, of which an answer is longer than the context and was scored part by part instead."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        super().__init__(*given, **options)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.cut: set[tuple[str, int]] = set()
         self.long: set[tuple[str, int]] = set()
-        self._asked: list[tuple[str, int]] = []
+        self._numbers: list[tuple[str, int]] = []
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        self._asked = [(request.task_name, request.doc_id) for request in requests]
-        found: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm)
-        self._asked = []
-        return found
+        self._numbers = [(request.task_name, request.doc_id) for request in requests]
+        likelihoods: list[tuple[float, bool]] = super().loglikelihood(requests, disable_tqdm)
+        self._numbers = []
+        return likelihoods
 
-    def _loglikelihood_tokens(self, requests: Sequence[Request], *given: Any, **options: Any) -> list[Any]:
+    def _loglikelihood_tokens(self, requests: Sequence[Request], *arguments: Any, **options: Any) -> list[Any]:
         parts: list[Request] = []
         sizes = []
         for number, request in enumerate(requests):
             _, context, answer = request
-            asked = self._asked[number : number + 1]  # nothing of the windows of a long text, which all fit
+            question = self._numbers[number : number + 1]  # nothing of the windows of a long text, which all fit
             if len(answer) <= self.max_length:
                 pieces = [request]
                 if len(context) + len(answer) > self.max_length + 1:
-                    self.cut.update(asked)
+                    self.cut.update(question)
             else:
                 windows = get_rolling_token_windows(answer, context[-1], self.max_length, 1)
                 pieces = [(None, *make_disjoint_window(window)) for window in windows]
-                self.long.update(asked)
+                self.long.update(question)
             parts += pieces
             sizes.append(len(pieces))
-        found = iter(super()._loglikelihood_tokens(parts, *given, **options))
-        scored = [[next(found) for _ in range(size)] for size in sizes]
+        likelihoods = iter(super()._loglikelihood_tokens(parts, *arguments, **options))
+        scored = [[next(likelihoods) for _ in range(size)] for size in sizes]
         return [(sum(value for value, _ in part), all(greedy for _, greedy in part)) for part in scored]
 
 
-class Ours(Counting):
+class OwnModel(CountingModel):
     """A model of ours: `model` [batch, seq] -> logits, its `tokenizer`, and the `length` that it was trained on."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, length: int, batch_size: int) -> None:
@@ -75,8 +75,8 @@ class Ours(Counting):
 
     def tok_encode(self, string: str, *_: Any, left_truncate_len: int | None = None, **__: Any) -> list[int]:
         (ids,) = self.text.encode([string])
-        found: list[int] = ids.tolist()
-        return found[-left_truncate_len:] if left_truncate_len else found
+        tokens: list[int] = ids.tolist()
+        return tokens[-left_truncate_len:] if left_truncate_len else tokens
 
     @property
     def prefix_token_id(self) -> int:

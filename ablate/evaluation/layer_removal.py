@@ -46,7 +46,7 @@ class Benchmarks:
 
         metrics = {}
         for task in self.names:
-            loaded = tasks.load([task], self.task_data)
+            loaded = tasks.load_tasks([task], self.task_data)
             name = _choose_metric(loaded["tasks"].get(task))
             metrics[f"{task}/{name}"] = build_metric(task, name, loaded)
         return metrics

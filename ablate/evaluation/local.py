@@ -1,4 +1,4 @@
-"""The questions of a task in local files, found in a folder by what the files are called and hold."""
+"""The questions of a task in local files, found in a folder by the names of files and their columns."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _NOTES = ("dataset_info.json", "state.json")  # what `datasets` writes beside th
 
 @dataclass(frozen=True)
 class Local:
-    """How the files of a task are told from others."""
+    """How the files of a task are recognised."""
 
     hub: str
     """The dataset on the hub."""
     names: tuple[str, ...]
     """Folders of their path, or the beginning of the file's name."""
     columns: tuple[str, ...]
-    """What each question has."""
+    """The columns of each question."""
     change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
-    """What turns a question into one of the hub's."""
+    """Turns a question into one of the hub's."""
 
 
-def _label(question: dict[str, Any]) -> dict[str, Any]:
+def _add_label(question: dict[str, Any]) -> dict[str, Any]:
     return {**question, "label": int(question["answer"])}
 
 
 KNOWN: Mapping[str, Local] = {
     "arc_easy": Local("allenai/ai2_arc", ("ai2_arc", "ARC-Easy"), ("question", "choices", "answerKey")),
     "arc_challenge": Local("allenai/ai2_arc", ("ai2_arc", "ARC-Challenge"), ("question", "choices", "answerKey")),
-    "boolq": Local("google/boolq", ("boolq",), ("question", "passage", "answer"), _label),
+    "boolq": Local("google/boolq", ("boolq",), ("question", "passage", "answer"), _add_label),
     "hellaswag": Local("Rowan/hellaswag", ("hellaswag",), ("ctx_a", "ctx_b", "activity_label", "endings", "label")),
     "lambada_openai": Local("EleutherAI/lambada_openai", ("lambada",), ("text",)),
     "openbookqa": Local("allenai/openbookqa", ("openbookqa",), ("question_stem", "choices", "answerKey")),
@@ -53,24 +53,26 @@ KNOWN: Mapping[str, Local] = {
 """Task -> its files. Their names and columns are those of the hub."""
 
 
-def find(task: str, folder: Path) -> dict[str, Dataset]:
-    """Split (train, validation, test) -> the questions of `task` under `folder`. Raises DataError where there are none,
-    and says which files would be taken and where they are from."""
+def find_questions(task: str, folder: Path) -> dict[str, Dataset]:
+    """Return split (train, validation, test) -> the questions of `task` under `folder`.
+
+    Raises DataError where there are none, which names the files that would be taken and their origin.
+    """
     if (local := KNOWN.get(task)) is None:
         raise DataError(f"Of {task} no local files can be read. Accepted: {', '.join(KNOWN)}. Others: no --task-data.")
     if not folder.is_dir():
         raise DataError(f"There is no folder {folder} with the data of {task}.")
-    found: dict[str, dict[Path, list[Dataset]]] = {}
+    files: dict[str, dict[Path, list[Dataset]]] = {}
     others: list[str] = []
     for file in sorted(file for suffix in _READERS for file in folder.rglob(f"*{suffix}")):
-        if file.name in _NOTES or (split := _split_of(file.relative_to(folder), local)) is None:
+        if file.name in _NOTES or (split := _find_split(file.relative_to(folder), local)) is None:
             continue
         questions = _read(file)
         if missing := [name for name in local.columns if name not in questions.column_names]:
             others.append(f"{file} has no {', '.join(missing)}")
         else:
-            found.setdefault(split, {}).setdefault(file.parent, []).append(questions)
-    if not any(split in found for split in ("validation", "test")):
+            files.setdefault(split, {}).setdefault(file.parent, []).append(questions)
+    if not any(split in files for split in ("validation", "test")):
         place = "/".join(local.names)
         text = f"There are no questions of {task} under {folder}: no {place}/validation/*.arrow (or .jsonl, .json, "
         text += f".parquet; or test) with {', '.join(local.columns)}."
@@ -78,10 +80,10 @@ def find(task: str, folder: Path) -> dict[str, Dataset]:
         raise DataError(
             f"{text} They are the dataset {local.hub} of the Hugging Face hub: without --task-data it is read."
         )
-    return {split: _one(task, split, folders, local) for split, folders in found.items()}
+    return {split: _join_parts(task, split, folders, local) for split, folders in files.items()}
 
 
-def _one(task: str, split: str, folders: dict[Path, list[Dataset]], local: Local) -> Dataset:
+def _join_parts(task: str, split: str, folders: dict[Path, list[Dataset]], local: Local) -> Dataset:
     from datasets import Dataset, concatenate_datasets
 
     if len(folders) > 1:
@@ -91,16 +93,16 @@ def _one(task: str, split: str, folders: dict[Path, list[Dataset]], local: Local
     return whole if local.change is None else Dataset.from_list([local.change(question) for question in whole])
 
 
-def _split_of(file: Path, local: Local) -> str | None:
-    """The split that a file holds, if it is one of the task's."""
+def _find_split(file: Path, local: Local) -> str | None:
+    """Return the split that a file holds, None for a file of another task."""
     parts = [part.lower() for part in (*file.parent.parts, file.stem)]
-    if not all(any(_called(part, name.lower()) for part in parts) for name in local.names):
+    if not all(any(_matches(part, name.lower()) for part in parts) for name in local.names):
         return None
     words = [word for part in reversed(parts) for word in re.split(r"[-_.]", part)]
     return next((SPLITS[word] for word in words if word in SPLITS), None)
 
 
-def _called(part: str, name: str) -> bool:
+def _matches(part: str, name: str) -> bool:
     return part == name or part.startswith((f"{name}_", f"{name}-", f"{name}."))
 
 
@@ -111,27 +113,27 @@ def _read(file: Path) -> Dataset:
         raise DataError(f"{file} cannot be read: {' '.join(str(error).split())}") from None
 
 
-def _arrow(file: Path) -> Dataset:
+def _read_arrow(file: Path) -> Dataset:
     from datasets import Dataset
 
     return Dataset.from_file(str(file), in_memory=True)  # so that nothing is written beside it
 
 
-def _parquet(file: Path) -> Dataset:
+def _read_parquet(file: Path) -> Dataset:
     from datasets import Dataset
     from pyarrow import parquet
 
     return Dataset(parquet.read_table(file))
 
 
-def _json(file: Path) -> Dataset:
+def _read_json(file: Path) -> Dataset:
     from datasets import Dataset
 
-    return Dataset.from_list(list(_questions(file.read_text(encoding="utf-8"))))
+    return Dataset.from_list(list(_parse_json(file.read_text(encoding="utf-8"))))
 
 
-def _questions(text: str) -> Iterator[dict[str, Any]]:
-    """Of a list, or of one in each line."""
+def _parse_json(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the questions of a JSON list, or of one object in each line."""
     if text.lstrip().startswith("["):
         yield from json.loads(text)
     else:
@@ -139,8 +141,8 @@ def _questions(text: str) -> Iterator[dict[str, Any]]:
 
 
 _READERS: Mapping[str, Callable[[Path], Dataset]] = {
-    ".arrow": _arrow,
-    ".jsonl": _json,
-    ".json": _json,
-    ".parquet": _parquet,
+    ".arrow": _read_arrow,
+    ".jsonl": _read_json,
+    ".json": _read_json,
+    ".parquet": _read_parquet,
 }

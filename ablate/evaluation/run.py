@@ -12,7 +12,7 @@ import torch
 
 from ablate.config.errors import AblateError
 from ablate.evaluation.scoring import score, score_hf
-from ablate.evaluation.tasks import load, quiet
+from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.export import tokenizer
 from ablate.tracking.scores import log_scores
 from ablate.training.trained import Source, find
@@ -58,8 +58,8 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
     Raises AblateError for what is no language model, an unknown task, missing data, and without the extra `eval`.
     """
     sources = [(name, _find(model)) for name, model in models]  # a wrong one is told before any is scored
-    with quiet():
-        tasks = load(options.tasks, options.task_data, options.shots)
+    with silence_harness():
+        tasks = load_tasks(options.tasks, options.task_data, options.shots)
     evaluated = []
     for name, source in sources:
         if isinstance(source, str):

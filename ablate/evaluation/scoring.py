@@ -13,7 +13,7 @@ from torch import nn
 
 from ablate.config.errors import AblateError
 from ablate.config.extras import library
-from ablate.evaluation.tasks import load, quiet
+from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.training.undisturbed import undisturbed
 from ablate.verdict.questions import Question, Score
 
@@ -33,29 +33,29 @@ def score(
     batch_size: int = 16,
     progress: bool = False,
 ) -> dict[str, Score]:
-    """Task -> how `model` did, where it is and as it is, in evaluation mode.
+    """Return task -> the score of `model` on its device, in evaluation mode.
 
-    No random state and no mode of the model is another afterwards, so that training may go on.
+    Random states and the modes of its modules are restored, so that training may go on.
 
     Args:
         model: token ids [batch, seq] -> logits [batch, seq, vocabulary]; padding stands on the right.
         tokenizer: of the run (`ablate.export.tokenizer.load_own`).
-        tasks: names, such as arc_easy; or what `ablate.evaluation.tasks.load` gave of them, to load them once.
+        tasks: names, such as arc_easy; or the result of `ablate.evaluation.tasks.load_tasks`, to load them once.
         length: tokens of the context, `data.seq_len`.
         task_data: a folder with the data of the tasks; None: the hub.
         shots: solved examples before each question; None: as the task has it, mostly 0.
         limit: the first so many questions of each task; None: all.
         batch_size: answers that are scored at a time.
-        progress: whether bars are drawn on the error output.
+        progress: whether to draw progress bars on the error output.
 
     Raises AblateError for an unknown task and without the extra `eval`, DataError where data is missing.
     """
     library("lm_eval", "eval")
-    with undisturbed(model), quiet(progress):
-        loaded = tasks if isinstance(tasks, Mapping) else load(tasks, task_data, shots)
-        from ablate.evaluation.harness import Ours
+    with undisturbed(model), silence_harness(progress):
+        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
+        from ablate.evaluation.harness import OwnModel
 
-        return _scores(Ours(model, tokenizer, length, batch_size), loaded, limit)
+        return _evaluate(OwnModel(model, tokenizer, length, batch_size), loaded, limit)
 
 
 def score_hf(
@@ -68,58 +68,59 @@ def score_hf(
     batch_size: int = 16,
     progress: bool = False,
 ) -> dict[str, Score]:
-    """As `score`, of a model of `transformers`: a folder, whose code is run if it brings any, or a name of the hub."""
+    """Return task -> score, as `score`, of a model of `transformers`: a folder, whose own code is run, or a name of the
+    hub."""
     library("lm_eval", "eval")
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    with quiet(progress):
-        loaded = tasks if isinstance(tasks, Mapping) else load(tasks, task_data, shots)
-        from ablate.evaluation.harness import Counting
+    with silence_harness(progress):
+        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
+        from ablate.evaluation.harness import CountingModel
 
         local = Path(path).expanduser().is_dir()
         name = str(Path(path).expanduser()) if local else path
         try:
-            found = Counting(name, device=device, batch_size=batch_size, trust_remote_code=local)
+            model = CountingModel(name, device=device, batch_size=batch_size, trust_remote_code=local)
         except (OSError, ValueError) as error:
             text = " ".join(str(error).split())
             raise AblateError(f"{path} is no model of transformers that can be loaded: {text}") from error
-        return _scores(found, loaded, limit)
+        return _evaluate(model, loaded, limit)
 
 
-def _scores(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str, Score]:
-    """Each task and group as the harness scores it."""
+def _evaluate(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str, Score]:
+    """Return the score of each task and group by the harness."""
     from lm_eval.evaluator import evaluate
 
-    found = evaluate(lm, loaded, limit=limit, bootstrap_iters=0)
+    outcome = evaluate(lm, loaded, limit=limit, bootstrap_iters=0)
     scores: dict[str, Score] = {}
-    for task, samples in found["samples"].items():
-        means, questions = _metrics(found["results"][task]), [_question(sample) for sample in samples]
+    for task, samples in outcome["samples"].items():
+        means, questions = _select_metrics(outcome["results"][task]), [_build_question(sample) for sample in samples]
         cut, long = (sum(name == task for name, _ in numbers) for numbers in (lm.cut, lm.long))
         shots = int(loaded["tasks"][task].get_config("num_fewshot") or 0)
-        scores[task] = Score(task, means, _errors(questions, means), questions, shots, cut, long)
+        scores[task] = Score(task, means, _compute_errors(questions, means), questions, shots, cut, long)
     for group in loaded["groups"]:
-        if means := _metrics(found["groups"].get(group, {})):
-            parts = [scores[task] for task in _leaves(group, loaded["group_map"])]
+        if means := _select_metrics(outcome["groups"].get(group, {})):
+            parts = [scores[task] for task in _list_leaves(group, loaded["group_map"])]
             questions = [question for part in parts for question in part.questions]
             cut, long = sum(part.cut for part in parts), sum(part.long for part in parts)
-            scores[group] = Score(group, means, _errors(questions, means), questions, parts[0].shots, cut, long)
+            scores[group] = Score(group, means, _compute_errors(questions, means), questions, parts[0].shots, cut, long)
     return scores
 
 
-def _leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[str]:
+def _list_leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[str]:
     for child in children[group]:
         if child in children:
-            yield from _leaves(child, children)
+            yield from _list_leaves(child, children)
         else:
             yield child
 
 
-def _metrics(result: Mapping[str, Any]) -> dict[str, float]:
-    """acc of "acc,none"."""
+def _select_metrics(result: Mapping[str, Any]) -> dict[str, float]:
+    """Return the metrics by plain names: "acc" for "acc,none"."""
     named = {key.partition(",")[0]: value for key, value in result.items() if "," in key}
     return {key: float(v) for key, v in named.items() if isinstance(v, (int, float)) and not key.endswith("_stderr")}
 
 
-def _question(sample: Mapping[str, Any]) -> Question:
+def _build_question(sample: Mapping[str, Any]) -> Question:
     values = {name: float(v) for name in sample["metrics"] if isinstance(v := sample[name], (int, float, np.number))}
     answers = [answer[0] if isinstance(answer, (tuple, list)) else answer for answer in sample["filtered_resps"]]
     return Question(
@@ -127,11 +128,11 @@ def _question(sample: Mapping[str, Any]) -> Question:
     )
 
 
-def _errors(questions: Sequence[Question], means: Mapping[str, float]) -> dict[str, float]:
-    """The standard error of the mean, of what is one."""
-    found = {}
+def _compute_errors(questions: Sequence[Question], means: Mapping[str, float]) -> dict[str, float]:
+    """Return the standard errors of those metrics that are means over questions."""
+    errors = {}
     for name, mean in means.items():
         values = [q.values[name] for q in questions if name in q.values]
         if len(values) > 1 and math.isclose(mean, math.fsum(values) / len(values), rel_tol=1e-9, abs_tol=1e-12):
-            found[name] = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return found
+            errors[name] = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    return errors

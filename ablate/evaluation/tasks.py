@@ -11,20 +11,20 @@ from typing import Any
 
 from ablate.config.errors import AblateError, DataError, did_you_mean
 from ablate.config.extras import library
-from ablate.evaluation.local import find
+from ablate.evaluation.local import find_questions
 
 SEED = 1234
-"""Of the choice of solved examples: the harness's own."""
+"""Seed of the choice of solved examples: the harness's own."""
 FOLDERS = {
     "arc_easy": "arc", "arc_challenge": "arc", "boolq": "super_glue/boolq", "hellaswag": "hellaswag",
     "lambada_openai": "lambada", "mmlu": "mmlu/default", "openbookqa": "openbookqa", "piqa": "piqa", "sciq": "sciq",
     "social_iqa": "siqa", "wikitext": "wikitext", "winogrande": "winogrande",
 }  # fmt: skip
-"""Where the harness defines a task; of others all its folders are read, which takes ten seconds."""
+"""The harness's folder of a task; for others all its folders are read, which takes ten seconds."""
 
 
-def load(names: Sequence[str], task_data: str | Path | None = None, shots: int | None = None) -> dict[str, Any]:
-    """What the harness's `evaluate` takes: the tasks and groups called `names`.
+def load_tasks(names: Sequence[str], task_data: str | Path | None = None, shots: int | None = None) -> dict[str, Any]:
+    """Return the tasks and groups called `names`, as the harness's `evaluate` takes them.
 
     Args:
         names: such as arc_easy, or mmlu.
@@ -35,7 +35,7 @@ def load(names: Sequence[str], task_data: str | Path | None = None, shots: int |
     """
     harness: Any = library("lm_eval.tasks", "eval")
     folder = Path(harness.__file__).parent
-    with quiet():
+    with silence_harness():
         known = all(name in FOLDERS for name in names)
         paths = sorted({folder / FOLDERS[name] for name in names}) if known else None
         manager = harness.TaskManager(include_path=paths, include_defaults=not known)
@@ -44,9 +44,11 @@ def load(names: Sequence[str], task_data: str | Path | None = None, shots: int |
             raise AblateError(
                 f"unknown task {unknown[0]!r}.{guess} Usual: {', '.join(FOLDERS)}; lm_eval ls tasks has all."
             )
-        asked = [name if task_data is None else _local(name, Path(task_data).expanduser(), shots) for name in names]
+        entries = [
+            name if task_data is None else _localize(name, Path(task_data).expanduser(), shots) for name in names
+        ]
         try:
-            loaded = manager.load(list(names) if task_data is None else {"group": "local", "task": asked})
+            loaded = manager.load(list(names) if task_data is None else {"group": "local", "task": entries})
         except OSError as error:  # and what datasets makes of a network that is away
             text = " ".join(str(error).split())
             raise DataError(f"The questions cannot be loaded: {text} Of local files: --task-data FOLDER.") from error
@@ -62,10 +64,10 @@ def load(names: Sequence[str], task_data: str | Path | None = None, shots: int |
     return dict(loaded)
 
 
-def _local(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
-    """A task with its data under `folder`."""
-    splits = find(name, folder)
-    asked = next(split for split in ("test", "validation") if split in splits)
+def _localize(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
+    """Return a task with its data under `folder`."""
+    splits = find_questions(name, folder)
+    test = next(split for split in ("test", "validation") if split in splits)
     examples = next(split for split in ("train", "validation", "test") if split in splits)
     if (shots or 0) >= len(splits[examples]):
         raise DataError(f"The {examples} questions of {name} under {folder} are too few for --shots {shots}.")
@@ -74,14 +76,14 @@ def _local(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
         "custom_dataset": lambda **_: splits,
         "training_split": "train" if "train" in splits else None,
         "validation_split": "validation" if "validation" in splits else None,
-        "test_split": asked,  # only by this the harness knows that an example may be the question itself
+        "test_split": test,  # only by this the harness knows that an example may be the question itself
         "fewshot_split": examples,
     }
 
 
 @contextlib.contextmanager
-def quiet(progress: bool = False) -> Iterator[None]:
-    """The harness without its remarks, and without bars unless there is to be `progress`."""
+def silence_harness(progress: bool = False) -> Iterator[None]:
+    """Silence the harness in this context, its bars too unless `progress` is set."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)

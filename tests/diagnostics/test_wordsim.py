@@ -8,7 +8,7 @@ import torch
 
 from ablate.cli import main
 from ablate.config.errors import AblateError, DataError
-from ablate.diagnostics.wordsim import overlap, read_pairs, similarity, token_of
+from ablate.diagnostics.wordsim import compute_overlap, compute_similarity, find_token, read_pairs
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
 from ablate.training.trained import find
@@ -53,7 +53,7 @@ class Words:
 
 
 def test_the_token_with_a_leading_space_is_preferred_and_a_word_of_several_has_none():
-    tokens = [token_of(word, Words()) for word in ("cat", "dog", "horse")]
+    tokens = [find_token(word, Words()) for word in ("cat", "dog", "horse")]
     assert tokens == [7, 9, None]
 
 
@@ -63,11 +63,11 @@ def test_spearmans_correlation_of_hand_made_ranks(tmp_path):
     vectors = torch.stack([angles.cos(), angles.sin()], 1) * torch.tensor([[1.0], [5.0], [0.1], [2.0], [3.0]])
     (tmp_path / "p").write_text("a b 9\na c 8\na d 7\na e 6\na unknown 1\n")
     pairs = read_pairs(tmp_path / "p")
-    rho, used = similarity(vectors, pairs, {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}.get)
+    rho, used = compute_similarity(vectors, pairs, {"a": 0, "b": 1, "c": 2, "d": 3, "e": 4}.get)
     assert used == 4
     assert rho == pytest.approx(1 - 6 * 2 / (4 * 15))
-    assert similarity(vectors, pairs, {}.get) == (None, 0)
-    assert similarity(vectors, pairs, {"a": 0, "b": 1}.get) == (None, 1)
+    assert compute_similarity(vectors, pairs, {}.get) == (None, 0)
+    assert compute_similarity(vectors, pairs, {"a": 0, "b": 1}.get) == (None, 1)
 
 
 def test_shared_neighbours_are_those_of_the_plainest_code_whatever_the_block():
@@ -82,10 +82,10 @@ def test_shared_neighbours_are_those_of_the_plainest_code_whatever_the_block():
     expected = sum(len(nearest(first, i) & nearest(second, i)) for i in range(57)) / (5 * 57)
     assert 0.1 < expected < 0.9
     for block in (1, 10, 57, 100):
-        assert overlap(first, second, 5, block) == pytest.approx(expected)
-    assert overlap(first, 3 * first, 5) == 1
+        assert compute_overlap(first, second, 5, block) == pytest.approx(expected)
+    assert compute_overlap(first, 3 * first, 5) == 1
     with pytest.raises(AblateError, match="vocabularies differ"):
-        overlap(first, second[:50], 5)
+        compute_overlap(first, second[:50], 5)
 
 
 def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_path, capsys):
@@ -113,7 +113,7 @@ def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_pa
     }
     head = [find(run).state["lm_head.weight"] for run in (one, two)]
     shared = {o["layer"]: o["shared"] for o in found["overlaps"]}
-    assert shared["head"] == pytest.approx(overlap(*head, 20, block=7))
+    assert shared["head"] == pytest.approx(compute_overlap(*head, 20, block=7))
     assert main(words) == 0
     assert "Spearman" in capsys.readouterr().out
 

@@ -8,7 +8,7 @@ from datasets import Dataset
 from pyarrow import parquet
 
 from ablate.config.errors import DataError
-from ablate.evaluation.local import find
+from ablate.evaluation.local import find_questions
 
 ARC = {
     "question": "Which is warm?",
@@ -39,7 +39,7 @@ def write(file, *questions):
 def test_a_file_is_found_by_its_path(place, tmp_path):
     write(tmp_path / place, ARC, ARC)
     write(tmp_path / "ai2_arc/ARC-Challenge/validation.jsonl", ARC)
-    found = find("arc_easy", tmp_path)
+    found = find_questions("arc_easy", tmp_path)
     assert list(found) == ["validation"]
     assert len(found["validation"]) == 2
     assert found["validation"][0]["choices"]["text"] == ["ice", "fire"]
@@ -49,7 +49,7 @@ def test_what_datasets_has_saved_is_found(tmp_path):
     Dataset.from_list([ARC] * 3).save_to_disk(tmp_path / "ai2_arc" / "ARC-Easy" / "test")
     write(tmp_path / "ai2_arc" / "ARC-Easy" / "train" / "one.jsonl", ARC)
     write(tmp_path / "ai2_arc" / "ARC-Easy" / "train" / "two.jsonl", ARC, ARC)
-    found = find("arc_easy", tmp_path)
+    found = find_questions("arc_easy", tmp_path)
     assert {split: len(questions) for split, questions in found.items()} == {"test": 3, "train": 3}
 
 
@@ -57,29 +57,29 @@ def test_boolq_is_told_from_its_fine_tuning_data_and_gets_labels(tmp_path):
     yes = {"question": "is it", "passage": "It is.", "answer": True}
     write(tmp_path / "boolq" / "none" / "validation" / "a.jsonl", yes, {**yes, "answer": False})
     write(tmp_path / "adapters" / "boolq" / "test.json", {"instruction": "is it", "output": "true", "answer": "true"})
-    found = find("boolq", tmp_path)
+    found = find_questions("boolq", tmp_path)
     assert list(found) == ["validation"]
     assert found["validation"]["label"] == [1, 0]
 
 
 def test_what_is_missing_is_told(tmp_path):
     with pytest.raises(DataError, match=r"no piqa/validation/\*.arrow .* with goal, sol1, sol2, label.*baber/piqa"):
-        find("piqa", tmp_path)
+        find_questions("piqa", tmp_path)
     write(tmp_path / "piqa" / "validation.jsonl", {"goal": "x", "label": 0})
     with pytest.raises(DataError, match=r"validation.jsonl has no sol1, sol2"):
-        find("piqa", tmp_path)
+        find_questions("piqa", tmp_path)
     with pytest.raises(DataError, match="There is no folder"):
-        find("piqa", tmp_path / "none")
+        find_questions("piqa", tmp_path / "none")
     with pytest.raises(DataError, match=r"Of gsm8k no local files can be read\. Accepted: arc_easy"):
-        find("gsm8k", tmp_path)
+        find_questions("gsm8k", tmp_path)
     (tmp_path / "sciq").mkdir()
     (tmp_path / "sciq" / "validation.arrow").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"validation\.arrow cannot be read"):
-        find("sciq", tmp_path)
+        find_questions("sciq", tmp_path)
 
 
 def test_two_copies_are_not_added_up(tmp_path):
     for name in ("one", "two"):
         write(tmp_path / name / "ai2_arc" / "ARC-Easy" / "validation.jsonl", ARC)
     with pytest.raises(DataError, match="Two folders have the validation questions of arc_easy"):
-        find("arc_easy", tmp_path)
+        find_questions("arc_easy", tmp_path)

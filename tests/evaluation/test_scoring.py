@@ -18,7 +18,7 @@ pytest.importorskip("lm_eval")
 from evaluation.conftest import QUESTIONS
 
 from ablate.evaluation.scoring import score, score_hf
-from ablate.evaluation.tasks import load
+from ablate.evaluation.tasks import load_tasks
 from ablate.verdict.questions import Score
 
 BYTES = load_tokenizer("bytes")
@@ -77,7 +77,7 @@ def test_what_does_not_fit_is_counted_and_scored_whole(task_data, likes):
 
 
 def test_solved_examples_come_first(task_data, likes):
-    loaded = load(["piqa"], task_data, 2)
+    loaded = load_tasks(["piqa"], task_data, 2)
     found = score(likes({}), BYTES, loaded, length=2000)["piqa"]
     assert found.shots == 2
     for request in loaded["tasks"]["piqa"].instances:
@@ -115,7 +115,7 @@ def test_it_is_what_the_harness_finds_on_the_exported_checkpoint(kind, task_data
     path = str(tmp_path / "out")
     found = score(ours, BYTES, ["piqa"], length=48, task_data=task_data, batch_size=3)["piqa"]
     theirs = HFLM(pretrained=path, trust_remote_code=True, device="cpu", batch_size=2)
-    told = evaluate(theirs, load(["piqa"], task_data), bootstrap_iters=100)
+    told = evaluate(theirs, load_tasks(["piqa"], task_data), bootstrap_iters=100)
     assert found.metrics == {name: told["results"]["piqa"][f"{name},none"] for name in ("acc", "acc_norm")}
     errors = {name: told["results"]["piqa"][f"{name}_stderr,none"] for name in ("acc", "acc_norm")}
     assert found.stderr == pytest.approx(errors)
