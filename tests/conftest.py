@@ -3,6 +3,7 @@
 import json
 import os
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
 
@@ -92,6 +93,67 @@ def torchrun(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     group = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     return lambda *words: [*group, *words]
+
+
+TRAINING = """
+import json, sys
+from pathlib import Path
+
+from ablate.distributed import groups
+from ablate.experiment.tree import Experiment
+from ablate.training.runs import load_experiment
+from ablate.training.train import Hooks, Place, train
+
+trees, stopped = json.loads(Path(sys.argv[1]).read_text())
+
+
+def everything():
+    results = {}
+    for name, tree in trees.items():
+        asked = iter(range(1, 1000))
+        result = train(Experiment.from_mapping(tree), hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
+        if name not in stopped:
+            result = train(load_experiment(result.run_id, {}), Place(run_id=result.run_id))
+        results[name] = result.to_dict()
+    Path(sys.argv[2]).write_text(json.dumps(results))
+    return 0
+
+
+sys.exit(groups.lead(everything))
+"""
+
+
+@pytest.fixture
+def trained_by_two(torchrun, tmp_path):
+    """trained_by_two({name: tree}, stopped): name -> result of two ranks. Each is stopped after 7 updates and, but for
+    those in `stopped`, gone on with."""
+
+    def run(trees, stopped=()):
+        file, given, out = tmp_path / "everything.py", tmp_path / "given.json", tmp_path / "out.json"
+        file.write_text(TRAINING)
+        given.write_text(json.dumps([trees, list(stopped)]))
+        command = torchrun(str(file), str(given), str(out))
+        done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return json.loads(out.read_text())
+
+    return run
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """The weights before the first update of each training that follows."""
+    from ablate.tasks import Task  # which imports Lightning
+
+    seen = []
+    plain = Task.on_train_start
+
+    def note(self):
+        plain(self)
+        seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
+
+    monkeypatch.setattr(Task, "on_train_start", note)
+    return seen
 
 
 @pytest.fixture(params=[TINY, TINY_VIT], ids=["llama", "vit"])

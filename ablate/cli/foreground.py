@@ -10,8 +10,8 @@ from ablate import tracking
 from ablate.distributed import groups, ranks, slurm
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place, Result
-from ablate.training.runs import run_name
-from ablate.training.train import procedure_of, train
+from ablate.training.runs import name_run
+from ablate.training.train import choose_procedure, train
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    procedure = procedure_of(experiment)
+    procedure = choose_procedure(experiment)
     bar = Progress(
         TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
         TextColumn("{task.fields[loss]}"), console=console, transient=True, disable=not console.is_terminal,
@@ -81,7 +81,7 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         if told := slurm.requeue(asked.signals):
             console.print(told, markup=False)
     else:
-        where = f'run "{run_name(experiment)}" of the experiment "{Place.experiment}"'
+        where = f'run "{name_run(experiment)}" of the experiment "{Place.experiment}"'
         console.print(f"In MLflow: {where}. Open it with: ablate ui", markup=False)
     return result
 

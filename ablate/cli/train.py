@@ -40,10 +40,10 @@ def run(options: argparse.Namespace) -> int:
     if not run_id and (run_id := slurm.recall(tracking.open_store())):
         file, overrides = None, {}
     if run_id:
-        experiment = runs.stored_experiment(run_id, overrides if file is None else {"FILE.yaml": file})
+        experiment = runs.load_experiment(run_id, overrides if file is None else {"FILE.yaml": file})
     else:
         experiment = ablate.Experiment.load(file, overrides)
-    if devices := trainer.to_launch(experiment.trainer):
+    if devices := trainer.count_launches(experiment.trainer):
         return launching.launch(devices)
     experiment = donors.with_donors(experiment)
     result = foreground.train_in_foreground(experiment, build_console(stderr=options.json), run_id)

@@ -20,7 +20,7 @@ from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.tasks import Task
 from ablate.tracking.tracker import Tracker
-from ablate.training.callbacks import Curves, RunCallback, seen
+from ablate.training.callbacks import Curves, RunCallback, count_seen_items
 from ablate.training.undisturbed import undisturbed
 
 
@@ -103,7 +103,7 @@ class LayerDiagnostics(RunCallback):
         self.last[measurement.name] = result
         values: dict[str, float] = {}
         for column, numbers in measurement.per_layer(result).items():
-            self.history.setdefault(column, {})[seen(trainer, module)] = numbers
+            self.history.setdefault(column, {})[count_seen_items(trainer, module)] = numbers
             values |= {f"layers/{column}/{layer:02d}": number for layer, number in enumerate(numbers, 1)}
         self.curves.record(trainer, module, values)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
-from ablate.training.trained import Source, find
+from ablate.training.trained import TrainedModel, open_trained
 
 LAYERS = {"embedding": "embed_tokens.weight", "head": "lm_head.weight"}
 """Layer -> its matrix, one row for each token."""
@@ -172,7 +172,7 @@ def wordsim(
     Raises AblateError where a model is no language model, or no word of a file is a token of its tokenizer.
     """
     tables = {str(file): read_pairs(file) for file in files}
-    sources = {name: find(name) for name in names}
+    sources = {name: open_trained(name) for name in names}
     similarities: list[Similarity] = []
     for name, source in sources.items():
         similarities += _measure_model(name, source, tables)
@@ -186,7 +186,7 @@ def wordsim(
     return similarities, overlaps
 
 
-def _measure_model(name: str, source: Source, tables: dict[str, list[Pair]]) -> list[Similarity]:
+def _measure_model(name: str, source: TrainedModel, tables: dict[str, list[Pair]]) -> list[Similarity]:
     if any(weight not in source.state for weight in LAYERS.values()):
         raise AblateError(f"{name} is a {source.experiment.model.kind}: word vectors are those of a language model.")
     data: Any = source.experiment.data

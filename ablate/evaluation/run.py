@@ -15,7 +15,7 @@ from ablate.evaluation.scoring import score, score_hf
 from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.export import tokenizer
 from ablate.tracking.scores import log_scores
-from ablate.training.trained import Source, find
+from ablate.training.trained import TrainedModel, open_trained
 from ablate.verdict.questions import QuestionDifference, Score, average_by_question, compare_by_question
 
 HF = "hf:"
@@ -74,17 +74,17 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
     return evaluated
 
 
-def _find(model: str) -> Source | str:
+def _find(model: str) -> TrainedModel | str:
     """Return a trained language model; of `hf:` what transformers is to load."""
     if model.startswith(HF):
         return model.removeprefix(HF)
-    source = find(model)
+    source = open_trained(model)
     if (task := source.experiment.model.task) != "language_modeling":
         raise AblateError(f"{model} is for {task.replace('_', ' ')}; the tasks are for language models.")
     return source
 
 
-def _score(source: Source, tasks: dict[str, Any], options: Options) -> dict[str, Score]:
+def _score(source: TrainedModel, tasks: dict[str, Any], options: Options) -> dict[str, Score]:
     _, (length,) = source.inputs
     model = source.model().to("cuda" if torch.cuda.is_available() else "cpu")
     return score(model, tokenizer.load_own(source.experiment), tasks, length=length, **options.scoring)

@@ -74,7 +74,7 @@ class Extension:
         return {}
 
 
-def extensions_of(experiment: Experiment) -> Iterator[Extension]:
+def load_extensions(experiment: Experiment) -> Iterator[Extension]:
     """Yield the extensions of the parts that `experiment` sets. Raises ConfigError where a room is not installed."""
     for part in EXTENSIONS:
         if attrgetter(part)(experiment):
@@ -98,7 +98,7 @@ def load_extension(part: str) -> Extension:
 def restrict(model: Model, experiment: Experiment) -> None:
     """Restrict what is trained of `model` to what `experiment` says. Raises ConfigError where it names parts that the
     model does not have."""
-    for extension in extensions_of(experiment):
+    for extension in load_extensions(experiment):
         if problems := extension.check(model, experiment):
             raise ConfigError(problems)
         extension.restrict(model, experiment)

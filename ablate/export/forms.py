@@ -11,22 +11,22 @@ import torch
 from torch import Tensor
 
 from ablate.export import timm_weights, tokenizer, transformers_files
-from ablate.training.trained import EXPORTED, Source
+from ablate.training.trained import EXPORTED, TrainedModel
 
 
-def _write_consolidated(source: Source, folder: Path) -> str:
+def _write_consolidated(source: TrainedModel, folder: Path) -> str:
     torch.save(dict(source.state), folder / "model.pt")
     _write_config(source, folder)
     return "model.pt for torch.load"
 
 
-def _write_safetensors(source: Source, folder: Path) -> str:
+def _write_safetensors(source: TrainedModel, folder: Path) -> str:
     write_weights(source.state, folder)
     _write_config(source, folder)
     return f"{EXPORTED} by Ablate's names"
 
 
-def _write_transformers(source: Source, folder: Path) -> str:
+def _write_transformers(source: TrainedModel, folder: Path) -> str:
     files = transformers_files.build_files(source)
     write_weights(files.weights, folder, {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(files.config, indent=2) + "\n", encoding="utf-8")
@@ -35,7 +35,7 @@ def _write_transformers(source: Source, folder: Path) -> str:
     return f"{files.words}; {tokenizer.write_tokenizer(source.experiment, folder)}"
 
 
-def _write_timm(source: Source, folder: Path) -> str:
+def _write_timm(source: TrainedModel, folder: Path) -> str:
     weights, config = timm_weights.convert_to_timm(source)
     write_weights(weights, folder, {"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
@@ -55,11 +55,11 @@ def write_weights(weights: Any, folder: Path, metadata: dict[str, str] | None = 
     save_file(tensors, folder / EXPORTED, metadata)
 
 
-def _write_config(source: Source, folder: Path) -> None:
+def _write_config(source: TrainedModel, folder: Path) -> None:
     (folder / "config.yaml").write_text(source.experiment.to_yaml(), encoding="utf-8")
 
 
-FORMS: dict[str, Callable[[Source, Path], str]] = {
+FORMS: dict[str, Callable[[TrainedModel, Path], str]] = {
     "consolidated": _write_consolidated,
     "safetensors": _write_safetensors,
     "hf": _write_transformers,

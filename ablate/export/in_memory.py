@@ -15,15 +15,15 @@ from typing import Any
 
 from ablate.config.extras import library
 from ablate.export import transformers_files
-from ablate.training.trained import Source
+from ablate.training.trained import TrainedModel
 
 
-def to_hf(source: Source, auto: str = "AutoModelForCausalLM") -> Any:
+def to_hf(source: TrainedModel, auto: str = "AutoModelForCausalLM") -> Any:
     """Return the `PreTrainedModel` of that kind of head in evaluation mode, its weights copied. A head that the
     checkpoint does not have is new.
 
     Args:
-        source: see `ablate.training.trained.find`.
+        source: see `ablate.training.trained.open_trained`.
         auto: AutoModelForCausalLM, AutoModel or AutoModelForSequenceClassification.
 
     Raises AblateError for what is no language model, and where `transformers` is not installed.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.export.forms import FORMS
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 
 def export(model: str, to: str, output: str | Path, ema: bool = False) -> str:
@@ -21,7 +21,7 @@ def export(model: str, to: str, output: str | Path, ema: bool = False) -> str:
     folder = Path(output).expanduser()
     if folder.exists():
         raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
-    source = find(model, ema)
+    source = open_trained(model, ema)
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)

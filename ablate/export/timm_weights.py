@@ -9,14 +9,14 @@ from torch import Tensor
 
 from ablate.config.errors import AblateError
 from ablate.export.families import check_family
-from ablate.training.trained import Source
+from ablate.training.trained import TrainedModel
 
 ARCHITECTURE = "vit_tiny_patch16_224"  # timm takes everything else from `model_args`
 _NAMES = {"attn_residual.norm.": "norm1.", "mlp_residual.norm.": "norm2."}
 _EPS = 1e-6  # timm's LayerNorm in a ViT
 
 
-def convert_to_timm(source: Source) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
+def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
     """Return (weights by timm's names, its configuration of the model). Raises AblateError where it has no such one."""
     config: Any = source.experiment.model
     check_family("timm", config.kind)

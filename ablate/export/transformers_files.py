@@ -16,7 +16,7 @@ from ablate.experiment.tree import Experiment
 from ablate.export import tokenizer
 from ablate.export.families import check_family
 from ablate.export.sources import Sources, describe_module
-from ablate.training.trained import Source
+from ablate.training.trained import TrainedModel
 
 TEMPLATE = Path(__file__).with_name("modeling_template.py")
 CODE, HEAD = "modeling_ablate.py", "lm_head.weight"
@@ -44,7 +44,7 @@ class Files:
     """File name -> content."""
 
 
-def build_files(source: Source) -> Files:
+def build_files(source: TrainedModel) -> Files:
     """Return the files of `transformers`' LLaMA where the model is one, else those with its own code.
 
     Raises AblateError for what is no language model, or cannot be written down.
@@ -61,7 +61,7 @@ def is_llama(experiment: Experiment) -> bool:
     return norm.kind == "pre" and norm.layer.kind == "rmsnorm" and norm.final_norm
 
 
-def convert_to_llama(source: Source) -> Files:
+def convert_to_llama(source: TrainedModel) -> Files:
     """Return the model as `LlamaForCausalLM`: by its names, with fused matrices split."""
     model: Any = source.experiment.model
     heads, kv_heads = model.heads, model.kv_heads or model.heads
@@ -93,7 +93,7 @@ _NAMES = {
 }
 
 
-def restore_weights(source: Source, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return weights that `transformers` has trained on from `build_files(source)`, by our own names."""
     if not is_llama(source.experiment):
         state = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}
@@ -125,7 +125,7 @@ def _rename_matrix(name: str, ours: str, theirs: str) -> str:
     return "model." + name.replace(ours, theirs)
 
 
-def write_own_code(source: Source) -> Files:
+def write_own_code(source: TrainedModel) -> Files:
     """Return the model with a file of the code of its modules, whose tree the configuration describes."""
     template = TEMPLATE.read_text(encoding="utf-8")
     sources = Sources(_list_definitions(template))
@@ -151,7 +151,7 @@ def _list_definitions(code: str) -> set[str]:
     return {part.name for part in ast.parse(code).body if isinstance(part, (ast.FunctionDef, ast.ClassDef))}
 
 
-def _common_fields(source: Source) -> dict[str, Any]:
+def _common_fields(source: TrainedModel) -> dict[str, Any]:
     """Return the configuration that every language model has."""
     model: Any = source.experiment.model
     classes, (length,) = source.inputs

@@ -18,14 +18,14 @@ _SHARED = ("layer", "final_norm")
 _DEEP = 1 << 20  # layers, in the place of none: every share of them that is not 0 has the first
 
 
-def _only_own(**parts: Placement) -> None:
+def _check_only_own(**parts: Placement) -> None:
     """Raises ValueError where a part sets what holds for all layers."""
     for name, part in parts.items():
         if shared := sorted(part.model_fields_set & set(_SHARED)):
             raise ValueError(f"set {', '.join(shared)} on norm itself, not on {name}")
 
 
-def _own_fields(placement: Placement) -> dict[str, Any]:
+def _dump_own_fields(placement: Placement) -> dict[str, Any]:
     return placement.model_dump(mode="json", exclude=set(_SHARED))
 
 
@@ -92,12 +92,12 @@ class Mix(Depthwise):
     def _one_way(self) -> Mix:
         if self.alpha is not None and self.first_layers is not None:
             raise ValueError("give either alpha or first_layers, not both")
-        _only_own(first=self.first, second=self.second)
+        _check_only_own(first=self.first, second=self.second)
         return self
 
     @field_serializer("first", "second")
     def _fields(self, placement: Placement) -> dict[str, Any]:
-        return _own_fields(placement)
+        return _dump_own_fields(placement)
 
     def switch(self, depth: int) -> int:
         """The number of layers, of `depth`, that take `first`."""
@@ -126,12 +126,12 @@ class LayerRange(Config):
 
     @model_validator(mode="after")
     def _own(self) -> LayerRange:
-        _only_own(placement=self.placement)
+        _check_only_own(placement=self.placement)
         return self
 
     @field_serializer("placement")
     def _fields(self, placement: Placement) -> dict[str, Any]:
-        return _own_fields(placement)
+        return _dump_own_fields(placement)
 
 
 @placements.register

@@ -45,7 +45,7 @@ class NormLayer(Kind):
 norm_layers: Registry[NormLayer] = Registry("norm layer", NormLayer)
 
 
-def _wide(x: Tensor) -> Tensor:
+def _widen(x: Tensor) -> Tensor:
     """`x` in float32 unless it is wider already."""
     return x if x.dtype == torch.float64 else x.float()
 
@@ -59,7 +59,7 @@ class RMSNormModule(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = _wide(x)
+        wide = _widen(x)
         return F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps).to(x.dtype)
 
 
@@ -73,7 +73,7 @@ class LayerNormModule(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = _wide(x)
+        wide = _widen(x)
         bias = None if self.bias is None else self.bias.to(wide.dtype)
         return F.layer_norm(wide, self.weight.shape, self.weight.to(wide.dtype), bias, self.eps).to(x.dtype)
 
@@ -87,7 +87,7 @@ class PartialRMSNormModule(nn.Module):
         self.k, self.eps = k, eps
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = _wide(x)
+        wide = _widen(x)
         scale = torch.rsqrt(wide[..., : self.k].square().mean(-1, keepdim=True) + self.eps)
         return (wide * scale * self.weight.to(wide.dtype)).to(x.dtype)
 
@@ -103,7 +103,7 @@ class GroupNormModule(nn.Module):
         self.groups, self.eps = groups, eps
 
     def forward(self, x: Tensor) -> Tensor:
-        grouped = _wide(x).unflatten(-1, (self.groups, -1))
+        grouped = _widen(x).unflatten(-1, (self.groups, -1))
         normed = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
         return torch.addcmul(self.bias.to(normed.dtype), normed, self.weight.to(normed.dtype)).to(x.dtype)
 
@@ -124,7 +124,7 @@ class BatchNormModule(nn.Module):
         self.eps, self.momentum = eps, momentum
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = _wide(x).flatten(0, -2)
+        wide = _widen(x).flatten(0, -2)
         mean, var = self.running_mean.to(wide.dtype), self.running_var.to(wide.dtype)
         weight, bias = self.weight.to(wide.dtype), self.bias.to(wide.dtype)
         normed = F.batch_norm(wide, mean, var, weight, bias, self.training, self.momentum, self.eps)
@@ -144,7 +144,7 @@ class DynamicTanhModule(nn.Module):
         self.bias = nn.Parameter(torch.zeros(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        wide = _wide(x)
+        wide = _widen(x)
         alpha, weight, bias = (p.to(wide.dtype) for p in (self.alpha, self.weight, self.bias))
         return torch.addcmul(bias, weight, torch.tanh(alpha * wide)).to(x.dtype)
 

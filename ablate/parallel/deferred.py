@@ -165,7 +165,7 @@ def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {"device": torch.device("cpu")} if kwargs.get("device") == torch.device("meta") else {}
 
 
-def deferred(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
+def defer_weights(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
     """What `build` returns, on the meta device, and the recipes of its tensors."""
     recipes = Recipes()
     with recipes.written_down():

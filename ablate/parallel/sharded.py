@@ -60,12 +60,12 @@ class Writer:
             return
         error = pending.exception()
         reasons: list[str | None] = [None] * ranks.world_size()
-        torch.distributed.all_gather_object(reasons, error and _reason(error))
+        torch.distributed.all_gather_object(reasons, error and _describe_error(error))
         if reason := next(filter(None, reasons), None):
             raise OSError(reason)
 
 
-def _reason(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """torch packs the errors of all ranks into one."""
     failures = getattr(error, "failures", {})
     first = next((failure[0] for failure in failures.values()), error)
@@ -95,7 +95,7 @@ def _crc(path: Path) -> int:
     return value
 
 
-def whole(folder: Path) -> bool:
+def is_whole(folder: Path) -> bool:
     """Whether all ranks have written all that they had to."""
     found = [match for path in folder.glob("sums-*") if (match := _SUMS.fullmatch(path.name))]
     return bool(found) and len(found) == int(found[0][2])
@@ -103,7 +103,7 @@ def whole(folder: Path) -> bool:
 
 def verify(folder: Path) -> None:
     """Compares every byte with the sums. Raises ValueError, which says what is wrong."""
-    if not whole(folder):
+    if not is_whole(folder):
         raise ValueError("some ranks did not finish it")
     sums = {name: crc for file in folder.glob("sums-*.json") for name, crc in json.loads(file.read_text()).items()}
 
@@ -129,23 +129,23 @@ def read(folder: Path) -> dict[str, Any]:
 Change = Callable[[str, Tensor], Tensor]  # of a weight, or of what the optimizer knows of it, by the weight's name
 
 
-def parameter_names(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+def name_parameters(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     """The names of the parameters of each of an optimizer's `groups`."""
     known = {parameter: own_name(name) for name, parameter in module.named_parameters()}
     return [[known[parameter] for parameter in group["params"]] for group in groups]
 
 
-def consolidated(folder: Path, change: Change, groups: list[list[str]]) -> dict[str, Any]:
+def consolidate(folder: Path, change: Change, groups: list[list[str]]) -> dict[str, Any]:
     """All of it in this process, as one process would have written it that trains alone with an optimizer of such
     `groups`."""
-    state = _whole(folder)
+    state = _read_whole(folder)
     weights = {name: change(name, weight) for name, weight in state["state_dict"].items()}
-    moments, saved = _changed(state["optimizer_0"]["state"], change), state["optimizer_0"]["param_groups"]
+    moments, saved = _apply_change(state["optimizer_0"]["state"], change), state["optimizer_0"]["param_groups"]
     numbers = {name: number for number, name in enumerate(name for group in groups for name in group)}
     optimizer = {
         "state": {numbers[name]: value for name, value in moments.items()},
         "param_groups": [
-            {**group, "params": [numbers[name] for name in group["params"]]} for group in _grouped(saved, groups)
+            {**group, "params": [numbers[name] for name in group["params"]]} for group in _group(saved, groups)
         ],
     }
     content = {**read(folder), "state_dict": weights, "optimizer_states": [optimizer]}
@@ -153,12 +153,12 @@ def consolidated(folder: Path, change: Change, groups: list[list[str]]) -> dict[
     return content
 
 
-def weights(folder: Path, change: Change) -> dict[str, Tensor]:
+def read_weights(folder: Path, change: Change) -> dict[str, Tensor]:
     """The weights alone, in this process."""
-    return {name: change(name, weight) for name, weight in _whole(folder, {"state_dict"})["state_dict"].items()}
+    return {name: change(name, weight) for name, weight in _read_whole(folder, {"state_dict"})["state_dict"].items()}
 
 
-def _whole(folder: Path, keys: set[str] | None = None) -> dict[str, Any]:
+def _read_whole(folder: Path, keys: set[str] | None = None) -> dict[str, Any]:
     from torch.distributed.checkpoint import FileSystemReader
     from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
     from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
@@ -172,7 +172,7 @@ def load_whole(
     checkpoint: dict[str, Any], whole: list[list[str]], module: nn.Module, optimizer: Optimizer, change: Change
 ) -> None:
     """Gives the sharded `module` and its `optimizer` what one process has written, with an optimizer of the groups
-    `whole`; the weights are taken out of `checkpoint`."""
+    `is_whole`; the weights are taken out of `checkpoint`."""
     from torch.distributed.checkpoint.state_dict import (
         StateDictOptions,
         set_model_state_dict,
@@ -182,24 +182,24 @@ def load_whole(
     options = StateDictOptions(full_state_dict=True)
     weights = checkpoint.pop("state_dict")
     set_model_state_dict(module, {name: change(name, value) for name, value in weights.items()}, options=options)
-    groups = parameter_names(module, optimizer.param_groups)
+    groups = name_parameters(module, optimizer.param_groups)
     (state,) = checkpoint["optimizer_states"]
     saved = [{**group, "params": names} for group, names in zip(state["param_groups"], whole, strict=True)]
     names = [name for group in whole for name in group]
-    moments = _changed({names[number]: value for number, value in state["state"].items()}, change)
-    known: dict[str, Any] = {"state": moments, "param_groups": _grouped(saved, groups)}
+    moments = _apply_change({names[number]: value for number, value in state["state"].items()}, change)
+    known: dict[str, Any] = {"state": moments, "param_groups": _group(saved, groups)}
     set_optimizer_state_dict(module, optimizer, known, options=options)
     _schedule(checkpoint, len(groups))
 
 
-def _changed(moments: Mapping[str, Any], change: Change) -> dict[str, Any]:
+def _apply_change(moments: Mapping[str, Any], change: Change) -> dict[str, Any]:
     return {
         name: {key: change(name, value) if value.ndim else value for key, value in known.items()}
         for name, known in moments.items()
     }
 
 
-def _grouped(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
+def _group(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """The `saved` groups' settings for `groups` of names."""
     of = {name: group for group in saved for name in group["params"]}
     empty = [group for group in saved if not group["params"]]

@@ -20,7 +20,7 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.models import Model
 from ablate.parallel import sharded
-from ablate.parallel.deferred import Recipes, deferred, materialize
+from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
 from ablate.parallel.tensor import change_fused_rows, regroup, share_matrices, ungroup
 
@@ -41,7 +41,7 @@ def build_model(experiment: Experiment, corpus: Corpus) -> tuple[Model, Recipes 
     def build() -> Model:
         return experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
 
-    return deferred(build) if sharing_of(experiment.trainer) == "fsdp" else (build(), None)
+    return defer_weights(build) if sharing_of(experiment.trainer) == "fsdp" else (build(), None)
 
 
 def checkpoint_activations(model: Model) -> None:
@@ -67,13 +67,13 @@ class Ddp(DDPStrategy):
         if self.narrow:
             assert isinstance(self.model, DistributedDataParallel)
             # as a lambda: torch takes annotations that are text, as they are here, for wrong ones
-            self.model.register_comm_hook(None, lambda state, bucket: mean_in_float32(state, bucket))
+            self.model.register_comm_hook(None, lambda state, bucket: average_in_float32(state, bucket))
 
     def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
         ranks.run_on_first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
 
 
-def mean_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
+def average_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
     """For DDP: the mean of the ranks' gradients, which bfloat16 would round after each addition."""
     narrow = bucket.buffer()
     work = torch.distributed.all_reduce(narrow.float().div_(ranks.world_size()), async_op=True)
@@ -122,7 +122,7 @@ class Fsdp(ModelParallelStrategy):
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
         assert self.lightning_module is not None
-        self.groups = sharded.parameter_names(self.lightning_module, self.optimizer_config.groups(model))
+        self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.groups(model))
         made: dict[int, nn.Parameter] = {}
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {
@@ -211,8 +211,8 @@ def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:
 
     def convert() -> Path:
         change = change_fused_rows(experiment.model, sharded.read(checkpoint)["tensor_parallel"], ungroup)
-        groups = sharded.parameter_names(task, experiment.optimizer.groups(task.model))
-        torch.save(sharded.consolidated(checkpoint, change, groups), file)
+        groups = sharded.name_parameters(task, experiment.optimizer.groups(task.model))
+        torch.save(sharded.consolidate(checkpoint, change, groups), file)
         return file
 
     file = checkpoint.with_name(CONVERTED)

@@ -28,7 +28,7 @@ class LoraExtension(Extension):
     """Adapters beside the matrices of a model, which alone are trained."""
 
     def check(self, model: Model, experiment: Experiment) -> list[Problem]:
-        return problems(model, experiment.lora)
+        return validate_targets(model, experiment.lora)
 
     def restrict(self, model: Model, experiment: Experiment) -> None:
         adapt(model, experiment.lora)
@@ -39,7 +39,7 @@ class LoraExtension(Extension):
         model = build()
         if experiment.warm_start:  # what is frozen has no adapter
             freeze(model, experiment.warm_start.freeze)
-        return merged(model, experiment.lora, state)
+        return merge_adapters(model, experiment.lora, state)
 
     def facts(self) -> dict[str, str]:
         return {"version.peft": library("peft", "hf").__version__}
@@ -54,7 +54,7 @@ def adapt(model: Model, config: Lora | None) -> None:
     if config is None:
         return
     peft = library("peft", "hf")
-    known = _targets(model)
+    known = _list_targets(model)
     chosen = {name for target in config.targets for name in known.get(target, ())}
     settings = peft.LoraConfig(
         r=config.rank,
@@ -66,13 +66,13 @@ def adapt(model: Model, config: Lora | None) -> None:
     peft.inject_adapter_in_model(settings, nn.ModuleDict({"model": model}))
 
 
-def problems(model: Model, config: Lora | None) -> list[Problem]:
+def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
     """What is wrong with the targets of `config` for `model`, some of which may be frozen. Raises AblateError without
     peft, which then would be missed only later."""
     if config is None:
         return []
     library("peft", "hf")
-    found, known = [], _targets(model, frozen=True)
+    found, known = [], _list_targets(model, frozen=True)
     for target in config.targets:
         if target not in known:
             names = [name for name in known if "." not in name and name != "layers"]
@@ -82,14 +82,14 @@ def problems(model: Model, config: Lora | None) -> list[Problem]:
                 accepted = "It has no layers (model.layers=0), and nothing else is adapted"
             text = f"the model has no such linear layers. {accepted}.{did_you_mean(target, known)}"
             found.append(Problem("lora.targets", text, target))
-    open_ones = _targets(model)
+    open_ones = _list_targets(model)
     if not found and not any(target in open_ones for target in config.targets):
         text = "nothing is left to train" + (": all of them are in warm_start.freeze" if config.targets else "")
         found.append(Problem("lora.targets", text, list(config.targets)))
     return found
 
 
-def merged(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights of `state`, those of a `model` with adapters, as weights of one without: W + alpha / rank * B A.
     `model` is on the meta device, and has none yet.
 
@@ -108,19 +108,19 @@ def merged(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> di
     return {name.replace(_KEPT, "."): tensor for name, tensor in plain.items()}
 
 
-def _targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
+def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
     """Target -> the linear layers that it stands for, by their names in `model`; `frozen`: also those whose matrix
     takes no gradient."""
     found: dict[str, list[str]] = {}
     for path, name, layer in _linear_layers(model):
         if not frozen and not layer.weight.requires_grad:
             continue
-        for target in _stand_for(path):
+        for target in _list_names(path):
             found.setdefault(target, []).append(name)
     return found
 
 
-def _stand_for(path: str) -> list[str]:
+def _list_names(path: str) -> list[str]:
     """The targets that stand for layers.0.attn.qkv_proj: qkv_proj, attn, attn.qkv_proj, layers, layers.0, ..."""
     words = path.split(".")
     starts = {"name": 3, "sublayer": 2, "part": 0}

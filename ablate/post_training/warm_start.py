@@ -25,7 +25,7 @@ from ablate.experiment.tree import Experiment
 from ablate.experiment.warm_start import WarmStart
 from ablate.models.base import ALL, Model, filled, freeze, matching, tensors_in, tensors_of
 from ablate.parallel.deferred import Recipes
-from ablate.training.trained import Source, find
+from ablate.training.trained import TrainedModel, open_trained
 
 
 class WarmStartExtension(Extension):
@@ -50,7 +50,7 @@ class WarmStartExtension(Extension):
         return Experiment.from_mapping(experiment.to_tree(), fields)
 
     def describe_source(self, run: str) -> dict[str, Any]:
-        return describe_donor(find(run))
+        return describe_donor(open_trained(run))
 
     def fill(self, model: Model, experiment: Experiment, recipes: Recipes | None) -> set[int]:
         return _copy(model, experiment.warm_start, recipes)
@@ -59,20 +59,20 @@ class WarmStartExtension(Extension):
 EXTENSION = WarmStartExtension()
 
 
-def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Source | None:
+def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> TrainedModel | None:
     """Return what `experiment` starts from, checked as before a run begins; None where all of it starts by `init`.
     Raises ConfigError where it does not fit."""
     if (start := experiment.warm_start) is None:
         return None
     skeleton(experiment, classes, shape)  # which checks the names of what is frozen and adapted
-    return _donor(build_blank(experiment, classes, shape), start, experiment) if start.donor is not None else None
+    return _find_donor(build_blank(experiment, classes, shape), start, experiment) if start.donor is not None else None
 
 
 def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set[int]:
     """The ids of the parameters that are copied."""
     if start is None or start.donor is None:
         return set()
-    state, tensors = _donor(model, start).state, model.state_dict(keep_vars=True)
+    state, tensors = _find_donor(model, start).state, model.state_dict(keep_vars=True)
     values = {name: state[name].clone() for name in tensors_in(model, start.copied)}
     if recipes is None:
         model.load_state_dict(values, strict=False)
@@ -82,31 +82,31 @@ def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set
     return {id(tensors[name]) for name in values}
 
 
-def _donor(model: Model, start: WarmStart, experiment: Experiment | None = None) -> Source:
+def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = None) -> TrainedModel:
     """What `model` starts from. Raises ConfigError where it does not fit the model, or before a run begins its
     `experiment`, or is not what it was."""
     assert start.donor is not None
     if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
         text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.donors.with_donors does"
         raise ConfigError([Problem("warm_start.from", text, start.donor)])
-    source = find(start.donor)
-    problems = [*_other_model(experiment, source)] if experiment else []  # which says more than each of its tensors
-    problems = problems or [*_copy_problems(model, start, source)]
-    if problems or (experiment and (problems := [*_other_tokens(experiment, source)])):
+    source = open_trained(start.donor)
+    problems = [*_validate_model(experiment, source)] if experiment else []  # which says more than each of its tensors
+    problems = problems or [*_validate_copied(model, start, source)]
+    if problems or (experiment and (problems := [*_validate_tokens(experiment, source)])):
         raise ConfigError(problems)
-    if start.sha256 not in (None, digest := sha256_of(source.state)):
+    if start.sha256 not in (None, digest := hash_weights(source.state)):
         text = f"the weights of {start.donor} are others now ({digest}). Leave it out to start from these"
         raise ConfigError([Problem("warm_start.sha256", text, start.sha256)])
     return source
 
 
-def describe_donor(source: Source) -> dict[str, Any]:
+def describe_donor(source: TrainedModel) -> dict[str, Any]:
     """What a run that starts from `source` writes down of it: fields of `WarmStart`."""
     flops = count_spent_flops(source.experiment, source.inputs, source.step)
-    return {"sha256": sha256_of(source.state), "flops": flops}
+    return {"sha256": hash_weights(source.state), "flops": flops}
 
 
-def sha256_of(state: Mapping[str, Tensor]) -> str:
+def hash_weights(state: Mapping[str, Tensor]) -> str:
     """Of weights: their names, types, shapes and bytes, however they are stored."""
     digest = hashlib.sha256()
     for name in sorted(state):
@@ -121,17 +121,17 @@ def sha256_of(state: Mapping[str, Tensor]) -> str:
 
 def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
     """What is wrong with the names under `freeze`."""
-    found = [*_unknown(model, start.freeze, "warm_start.freeze", "the model")]
+    found = [*_validate_names(model, start.freeze, "warm_start.freeze", "the model")]
     frozen = tensors_in(model, start.freeze)
     if not found and not {name for name, _ in model.named_parameters()} - frozen:
         found.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
-    return found + _tied(model, start.freeze, "warm_start.freeze")
+    return found + _validate_tied(model, start.freeze, "warm_start.freeze")
 
 
 _ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights do not depend on, or whose shapes say
 
 
-def _other_model(experiment: Experiment, source: Source) -> Iterable[Problem]:
+def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
     """Where all is copied: in which fields of model and placement the donor is another, which its weights need not
     show."""
     start = experiment.warm_start
@@ -154,7 +154,7 @@ PROBES = (
 """Texts that two tokenizers which are one cut alike."""
 
 
-def _other_tokens(experiment: Experiment, source: Source) -> Iterable[Problem]:
+def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
     """Where embedding or head are copied: that the donor's text was cut otherwise, so that its rows mean other tokens.
     A tokenizer that is not there any more cannot be compared."""
     start, theirs = experiment.warm_start, source.experiment.data
@@ -166,28 +166,30 @@ def _other_tokens(experiment: Experiment, source: Source) -> Iterable[Problem]:
         given, own = load_data_tokenizer(theirs, cache), load_data_tokenizer(experiment.data, cache)
     except AblateError:
         return
-    if given.identity != own.identity and not _alike(given, own):
-        name = _named(source.experiment)
+    if given.identity != own.identity and not _cut_alike(given, own):
+        name = _name_tokenizer(source.experiment)
         text = f"the donor {start.donor} was trained with the tokenizer {name}, and this one cuts text otherwise"
-        yield Problem("data.tokenizer", f"{text}: its embedding and head would mean other tokens", _named(experiment))
+        yield Problem(
+            "data.tokenizer", f"{text}: its embedding and head would mean other tokens", _name_tokenizer(experiment)
+        )
 
 
-def _alike(first: Tokenizer, second: Tokenizer) -> bool:
+def _cut_alike(first: Tokenizer, second: Tokenizer) -> bool:
     cut = [[ids.tolist() for ids in tokenizer.encode(list(PROBES))] for tokenizer in (first, second)]
     same = (first.vocab_size, first.end_of_text) == (second.vocab_size, second.end_of_text)
     return same and cut[0] == cut[1]
 
 
-def _named(experiment: Experiment) -> str:
+def _name_tokenizer(experiment: Experiment) -> str:
     return str(getattr(experiment.data, "tokenizer", "bytes"))
 
 
-def _copy_problems(model: Model, start: WarmStart, source: Source) -> Iterable[Problem]:
+def _validate_copied(model: Model, start: WarmStart, source: TrainedModel) -> Iterable[Problem]:
     """What is wrong with the names under `copy`, and each tensor of theirs that does not fit."""
     donor, who = source.model(), f"the donor {start.donor}"
-    found = [*_unknown(model, start.copied, "warm_start.copy", "the model")]
-    found += _unknown(donor, start.copied, "warm_start.copy", who)
-    found += _tied(model, start.copied, "warm_start.copy")
+    found = [*_validate_names(model, start.copied, "warm_start.copy", "the model")]
+    found += _validate_names(donor, start.copied, "warm_start.copy", who)
+    found += _validate_tied(model, start.copied, "warm_start.copy")
     yield from found
     if found:
         return
@@ -199,37 +201,39 @@ def _copy_problems(model: Model, start: WarmStart, source: Source) -> Iterable[P
             here = list(ours[name].shape) if name in mine else "missing"
             if here != there:
                 yield Problem("warm_start.copy", f"{part} does not fit: {name} is {here} here, {there} in {who}")
-    tied = [names for names in _shared(model) if names <= tensors_in(model, start.copied)]
+    tied = [names for names in _find_shared(model) if names <= tensors_in(model, start.copied)]
     for first, *others in map(sorted, tied):
         if any(not torch.equal(theirs[first], theirs[other]) for other in others):
             text = f"{first} and {', '.join(others)} are one matrix in the model and two in {who}"
             yield Problem("warm_start.copy", f"{text}. Set model.tie_embeddings=false")
 
 
-def _unknown(model: Model, wanted: Sequence[str], path: str, who: str) -> Iterable[Problem]:
+def _validate_names(model: Model, wanted: Sequence[str], path: str, who: str) -> Iterable[Problem]:
     if not wanted:
         return
     known = filled(model)
     for part in wanted:
         if not matching(known, part):
-            text = f"{who} has no such part. Accepted: {', '.join(_shown(known))}.{did_you_mean(part, known)}"
+            text = f"{who} has no such part. Accepted: {', '.join(_shorten(known))}.{did_you_mean(part, known)}"
             yield Problem(path, text, part)
 
 
-def _shown(parts: list[str]) -> list[str]:
+def _shorten(parts: list[str]) -> list[str]:
     """`parts`, with a deep model's layers cut short."""
     layers = [part for part in parts if part.startswith("layers.")]
     return [p for p in parts if p not in layers[2:-1]] if len(layers) > 6 else parts
 
 
-def _tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
+def _validate_tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
     """A matrix that two parts share, of which one alone is named."""
     names = tensors_in(model, wanted)
     text = "model.tie_embeddings makes one matrix of embedding and head: name both, or neither"
-    return [Problem(path, text, list(wanted)) for shared in _shared(model) if names & shared and not shared <= names]
+    return [
+        Problem(path, text, list(wanted)) for shared in _find_shared(model) if names & shared and not shared <= names
+    ]
 
 
-def _shared(model: Model) -> list[set[str]]:
+def _find_shared(model: Model) -> list[set[str]]:
     """The names of each tensor that the model has under several."""
     by_tensor: dict[int, set[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():

@@ -29,9 +29,9 @@ from ablate.sweeps.storage import (
     study_name,
     study_names,
 )
-from ablate.tasks.metrics import metrics_of
+from ablate.tasks.metrics import list_metrics
 from ablate.tracking import provenance, remote_files
-from ablate.training.train import procedure_of
+from ablate.training.train import choose_procedure
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -51,7 +51,7 @@ def check(spec: Sweep) -> dict[DataConfig, Corpus]:
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
-        known = metrics_of(base)
+        known = list_metrics(base)
         if spec.objective.metric not in known:
             message = f"unknown metric. Accepted: {', '.join(known)}"
             raise ConfigError([Problem("objective.metric", message, spec.objective.metric)], f"sweep {spec.name}")
@@ -145,7 +145,7 @@ def open_arms(
         study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
         base = spec.base(arm)
         corpus = corpora[base.data]
-        study.set_user_attr("validation_items", procedure_of(base).count_validation_items(base, corpus))
+        study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
         study.set_user_attr("trial_items", items_of(base))
         arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
@@ -158,7 +158,7 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
     for arm in arms:
         if arm.waits_for is None:
             base = donors.started(arm.spec.base(arm.arm), arm.study)
-            procedure_of(base).pin(base, corpora[base.data])
+            choose_procedure(base).pin(base, corpora[base.data])
 
 
 def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:

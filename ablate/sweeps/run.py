@@ -26,7 +26,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import HEARTBEAT, beat, read_sweep, storage_errors, storage_url
 from ablate.sweeps.worker import Here, Worker, devices, share, signals, start_server
 from ablate.training.procedures import Place
-from ablate.training.runs import checkpoint_bytes, copied
+from ablate.training.runs import copy_run, measure_checkpoint
 from ablate.verdict.outcomes import TrialRecord
 
 if TYPE_CHECKING:
@@ -342,5 +342,5 @@ class _Runner:
     def _copy(self, arm: ArmTrials, trial: TrialRecord, tracker: tracking.Tracker) -> None:
         """Copies the checkpoint of an arm's best trial to where it is asked for, where the sweep has kept it."""
         experiment = self.spec.at(arm.arm, trial.params)
-        if experiment.trainer.copy_to and trial.run_id and checkpoint_bytes(trial.run_id):
-            tracker.set_tags({"ablate.copy": copied(experiment, trial.run_id)})
+        if experiment.trainer.copy_to and trial.run_id and measure_checkpoint(trial.run_id):
+            tracker.set_tags({"ablate.copy": copy_run(experiment, trial.run_id)})

@@ -6,7 +6,7 @@ from typing import Any
 
 from ablate.sweeps.records import title_of
 from ablate.sweeps.storage import known_sweeps, read_sweep, storage_url
-from ablate.training.runs import checkpoint_bytes
+from ablate.training.runs import measure_checkpoint
 from ablate.verdict.outcomes import count_finished
 
 
@@ -32,7 +32,7 @@ def statuses(title: str | None = None, storage: str | None = None) -> list[dict[
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,
                     "params": best.params if best else {},
-                    "checkpoint_bytes": sum(checkpoint_bytes(run_id) for run_id in runs),
+                    "checkpoint_bytes": sum(measure_checkpoint(run_id) for run_id in runs),
                     "failures": [
                         *(f"#{t.number}: {t.reason}" for t in sweep.trials[arm] if t.status == "failed"),
                         *(f"seed {t.params['seed']}: {t.reason}" for t in confirmed if t.status == "failed"),

@@ -191,7 +191,7 @@ def trial(connection: Connection, experiment: Tree, place: Place, threads: int, 
 
     from ablate.experiment.tree import Experiment
     from ablate.training.procedures import Hooks
-    from ablate.training.runs import reason_of
+    from ablate.training.runs import describe_error
     from ablate.training.train import train
 
     torch.set_num_threads(threads)
@@ -239,7 +239,7 @@ def trial(connection: Connection, experiment: Tree, place: Place, threads: int, 
     except StoreError as error:
         send("away", str(error))
     except Exception as error:
-        send("failed", reason_of(error), traceback.format_exc())
+        send("failed", describe_error(error), traceback.format_exc())
     return False
 
 

@@ -23,16 +23,16 @@ REPORTS = {
 """By the name of the task."""
 
 
-def metrics_of(experiment: Experiment) -> list[str]:
+def list_metrics(experiment: Experiment) -> list[str]:
     """The metrics of a validation of `experiment`, which a sweep can compare."""
     if experiment.align:
         return experiment.align.reported
     own, further = REPORTS[experiment.data.task]
     names = [f"val/{name}" for name in own]
     names += [f"val/{part}/{name}" for part in experiment.data.val_names for name in further]
-    return names if experiment.trainer.ema_decay is None else [*names, *map(averaged, names)]
+    return names if experiment.trainer.ema_decay is None else [*names, *map(name_average, names)]
 
 
-def averaged(metric: str) -> str:
+def name_average(metric: str) -> str:
     """What a metric is called that is measured with the average of the weights."""
     return metric.replace("val/", "val/ema/", 1)

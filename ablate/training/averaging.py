@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.data import Corpus
 from ablate.tasks import Task
-from ablate.tasks.metrics import averaged
+from ablate.tasks.metrics import name_average
 
 
 class WeightAverage(Callback):
@@ -69,4 +69,4 @@ class WeightAverage(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)
         self.task.on_validation_epoch_end()
-        pl_module.val_metrics |= {averaged(name): value for name, value in self.task.val_metrics.items()}
+        pl_module.val_metrics |= {name_average(name): value for name, value in self.task.val_metrics.items()}

@@ -17,7 +17,7 @@ from ablate.config.errors import StoreError
 from ablate.distributed import ranks
 from ablate.tasks import Task
 from ablate.tracking.tracker import STEP_METRIC, Tracker
-from ablate.training.checkpoints import PART, _sync, move, remove
+from ablate.training.checkpoints import PART, _sync, move_into_place, remove
 from ablate.training.runs import CHECKPOINT
 
 
@@ -36,7 +36,7 @@ class Stop(Exception):  # noqa: N818 - not an error
         self.status, self.reason = status, reason
 
 
-def seen(trainer: Trainer, module: LightningModule) -> int:
+def count_seen_items(trainer: Trainer, module: LightningModule) -> int:
     """Tokens or images trained on so far, over all devices."""
     assert isinstance(module, Task)
     return trainer.global_step * module.experiment.trainer.batch_size * module.per_item
@@ -119,7 +119,7 @@ class Curves(Callback):
         """Hands one point to the tracker; what is not finite cannot be drawn and is left out."""
         if self.tracker:
             finite = {key: value for key, value in values.items() if math.isfinite(value)}
-            self.tracker.log_metrics({STEP_METRIC: trainer.global_step, **finite}, seen(trainer, module))
+            self.tracker.log_metrics({STEP_METRIC: trainer.global_step, **finite}, count_seen_items(trainer, module))
 
     @staticmethod
     def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:
@@ -248,7 +248,7 @@ class Checkpoint(Callback):
     def _move(self) -> None:
         part = self.folder / PART
         _sync(part)
-        move(part, self.folder)
+        move_into_place(part, self.folder)
 
     @contextlib.contextmanager
     def _full_disk(self) -> Iterator[None]:

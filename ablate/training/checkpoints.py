@@ -51,14 +51,14 @@ class Earlier:
             raise ConfigError(problems, "the checkpoint that was to be gone on from")
 
 
-def newest(folder: Path) -> tuple[Path, Earlier] | None:
+def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
     """The checkpoint in `folder` to go on from, and how far its run had got; None where there is none that is whole.
 
     A damaged one is set aside with a message, and the one before it is taken.
     """
     part = folder / PART
-    if part.is_dir() and sharded.whole(part):  # its process ended between writing and moving it
-        move(part, folder)
+    if part.is_dir() and sharded.is_whole(part):  # its process ended between writing and moving it
+        move_into_place(part, folder)
     for file in [file for name in (CHECKPOINT, PREVIOUS) if (file := folder / name).exists()]:
         try:
             return file, _read(file)
@@ -95,7 +95,7 @@ def load(file: Path) -> dict[str, Any]:
     return content
 
 
-def move(part: Path, folder: Path) -> None:
+def move_into_place(part: Path, folder: Path) -> None:
     """`part`, which is written, becomes the last checkpoint in `folder`, and that the one before."""
     last, previous = folder / CHECKPOINT, folder / PREVIOUS
     if last.exists():
@@ -115,7 +115,7 @@ def remove(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_run(folder: Path) -> Iterator[None]:
     """One process at a time trains the run of `folder`: the worker of a sweep that was killed may live a moment longer.
     The lock goes with the process that holds it."""
     lock = FileLock(folder / "lock")

@@ -18,7 +18,7 @@ from ablate.data import Corpus
 from ablate.distributed import groups, ranks
 from ablate.estimate.formulas import facts_of
 from ablate.estimate.skeleton import skeleton
-from ablate.experiment.extensions import extensions_of, restrict
+from ablate.experiment.extensions import load_extensions, restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import strategies
@@ -26,18 +26,18 @@ from ablate.parallel.deferred import Recipes
 from ablate.tasks import Task, tasks
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
-from ablate.training.checkpoints import Earlier, newest
-from ablate.training.loaders import Loaders, plain
+from ablate.training.checkpoints import Earlier, find_newest
+from ablate.training.loaders import Loaders, simplify_error
 from ablate.training.precision import Speed
 from ablate.training.procedures import Ended, Hooks
-from ablate.training.runs import CHECKPOINT, count_epochs, reason_of, run_folder
+from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_folder
 from ablate.training.trainer import build_trainer
 
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
     """Trains `experiment` on all ranks, for an MLflow run that is open, and returns how it ended."""
     folder = run_folder(tracker.run_id)
-    checkpoint, before = newest(folder) or (None, Earlier())
+    checkpoint, before = find_newest(folder) or (None, Earlier())
     before.check(experiment)
     threads = torch.get_num_threads()
     if torch.cuda.is_available():
@@ -115,7 +115,7 @@ def _prepare(
     if experiment.trainer.ema_decay is not None:
         callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
     extras: list[RunCallback] = []
-    for extension in extensions_of(experiment):
+    for extension in load_extensions(experiment):
         added = extension.callbacks(task, corpus, curves)
         place = callbacks.index(validations) if extension.precedes_validation else len(callbacks)
         callbacks[place:place] = added
@@ -131,7 +131,7 @@ def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills:
     weights that it starts with: at once, or where it is on the meta device by `recipes`. The names of the parameters
     that have them."""
     ids: set[int] = set()
-    for extension in extensions_of(experiment) if fills else ():
+    for extension in load_extensions(experiment) if fills else ():
         ids |= extension.fill(model, experiment, recipes)
     with recipes.written_down() if recipes else contextlib.nullcontext():
         restrict(model, experiment)
@@ -151,13 +151,13 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
         prepared.checkpoint.finish(trainer)
         return stop.status, stop.reason
     except DataError as error:
-        raise plain(error) from error
+        raise simplify_error(error) from error
     except SystemExit:  # what Lightning makes of Ctrl-C
         raise KeyboardInterrupt from None
     except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
             raise
-        raise OutOfMemory(f"Out of memory: {reason_of(error)}") from error
+        raise OutOfMemory(f"Out of memory: {describe_error(error)}") from error
     return "completed", ""
 
 

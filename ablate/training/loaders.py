@@ -12,7 +12,7 @@ from ablate.data import BatchDataset, Corpus, SequentialBatches, build_loader
 from ablate.experiment.tree import Experiment
 
 
-def plain(error: DataError) -> DataError:
+def simplify_error(error: DataError) -> DataError:
     """`error` with its own message alone: out of a worker process, its whole traceback is in it."""
     return DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip())
 

@@ -44,10 +44,10 @@ def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
     config = experiment.trainer
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
-        precision, why_precision = _precision(experiment.model.hidden)
+        precision, why_precision = _choose_precision(experiment.model.hidden)
     compiled: Compiled
     if config.compile == "auto":
-        compiled, why_compiled = _compile(experiment, corpus)
+        compiled, why_compiled = _choose_compile(experiment, corpus)
     else:
         compiled, why_compiled = config.compile, "as set"
     if compiled == "reduce-overhead" and not torch.cuda.is_available():
@@ -59,35 +59,35 @@ def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
     return Speed(precision, compiled, words)
 
 
-def _precision(width: int) -> tuple[str, str]:
+def _choose_precision(width: int) -> tuple[str, str]:
     if torch.cuda.is_available():
         if torch.cuda.is_bf16_supported():
             return "bf16-mixed", "the GPU has it"
         return "32-true", "the GPU has no bfloat16"
-    if not tiles():
+    if not has_tiles():
         return "32-true", "the CPU has no AMX tiles for bfloat16"
     if width < BF16_WIDTH:
         return "32-true", f"bfloat16 pays from a width of {BF16_WIDTH}"
     return "bf16-mixed", "the CPU has AMX tiles"
 
 
-def tiles() -> bool:
+def has_tiles() -> bool:
     """Whether the CPU multiplies bfloat16 matrices in tiles (AMX)."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(supported and supported())
 
 
-def _compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
+def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
     if not torch.cuda.is_available() and not any(shutil.which(name) for name in ("c++", "g++", "clang++")):
         return False, "there is no C++ compiler"
-    seconds = estimated_seconds(experiment, corpus)
+    seconds = estimate_seconds(experiment, corpus)
     saved = round(seconds * SAVED)
     if saved <= COMPILE_SECONDS:
         return False, "the run is too short to repay compiling"
     return True, f"saves an estimated {saved} s or more"
 
 
-def estimated_seconds(experiment: Experiment, corpus: Corpus) -> float:
+def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
     """A rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token or patch, and the
     attention."""
     with torch.device("meta"):

@@ -28,7 +28,7 @@ def run_folder(run_id: str) -> Path:
     return tracking.open_folder(f"runs/{run_id}")
 
 
-def copied(experiment: Experiment, run_id: str) -> str:
+def copy_run(experiment: Experiment, run_id: str) -> str:
     """Copies a run's last checkpoint and its configuration to `trainer.copy_to`; the address of the folder there.
     Raises StoreError."""
     folder, url = run_folder(run_id), f"{str(experiment.trainer.copy_to).rstrip('/')}/{run_id}"
@@ -53,7 +53,7 @@ def keep_checkpoint(run_id: str) -> None:
         (folder / _KEPT).touch()
 
 
-def checkpoint_bytes(run_id: str) -> int:
+def measure_checkpoint(run_id: str) -> int:
     """The size of what a run keeps to go on from; nothing is made by looking."""
     folder = tracking.store_path() / "runs" / run_id
     with contextlib.suppress(FileNotFoundError):  # of a run that goes on, one may be moved just now
@@ -61,7 +61,7 @@ def checkpoint_bytes(run_id: str) -> int:
     return 0
 
 
-def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
+def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     """The experiment of an earlier run, from its stored configuration. `overrides` may change where it is computed (see
     `HOW`). Raises AblateError if there is no such run, it is finished, or anything else is to be changed, a plugin
     included: it would not be the same run."""
@@ -74,40 +74,40 @@ def stored_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     except (MlflowException, OSError) as error:
         raise AblateError(f"There is no run {run_id} to go on with: {str(error).splitlines()[0]}") from None
     if other := [key for key in overrides if key not in HOW]:
-        raise AblateError(f"A resumed run keeps its configuration; leave out {_beside(other, text)}.")
+        raise AblateError(f"A resumed run keeps its configuration; leave out {_describe_stored(other, text)}.")
     status = run.data.tags.get("ablate.status", "")
     if status in ("completed", "diverged", "pruned"):
         raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
     experiment = Experiment.from_mapping(yaml.safe_load(text), overrides, source=f"run {run_id}")
     before = run.data.tags.get("ablate.plugins", "")
-    if plugin_tag(experiment) != before:
+    if describe_plugins(experiment) != before:
         raise AblateError(
-            f"A plugin has changed since run {run_id} began (then {before}, now {plugin_tag(experiment)}). "
+            f"A plugin has changed since run {run_id} began (then {before}, now {describe_plugins(experiment)}). "
             "Put it back: the run keeps a copy beside its config.yaml."
         )
     return experiment
 
 
-def _beside(paths: list[str], text: str) -> str:
+def _describe_stored(paths: list[str], text: str) -> str:
     """Each of `paths` with what the configuration `text` says there."""
     stored = dict(leaves(yaml.safe_load(text)))
     values = {path: stored.get(path, stored.get(f"{path}.kind")) for path in paths}
     return ", ".join(path if value is None else f"{path} (it has {value})" for path, value in values.items())
 
 
-def plugin_tag(experiment: Experiment) -> str:
+def describe_plugins(experiment: Experiment) -> str:
     """The plugin files and what was in them."""
     return ", ".join(f"{file} {sha256}" for file, sha256 in plugins.hashes(experiment.plugins).items())
 
 
-def run_name(experiment: Experiment) -> str:
+def name_run(experiment: Experiment) -> str:
     """What a run is called where nothing names it: placement, alpha if it has one, learning rate."""
     alpha = getattr(experiment.norm, "alpha", None)
     part = f" alpha={alpha:.3g}" if alpha is not None else ""
     return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
 
 
-def reason_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The kind and the first line of an error."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 

@@ -16,28 +16,28 @@ from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.estimate.advice import advice
 from ablate.estimate.formulas import items_per_update
-from ablate.experiment.extensions import extensions_of
+from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tracking import provenance, remote_files
-from ablate.training.checkpoints import PREVIOUS, alone, remove
+from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
-from ablate.training.runs import copied, count_epochs, plugin_tag, reason_of, run_folder, run_name
-from ablate.training.trainer import check_ranks, what_needs_less
+from ablate.training.runs import copy_run, count_epochs, describe_error, describe_plugins, name_run, run_folder
+from ablate.training.trainer import advise_less_memory, check_ranks
 
 
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Runs `experiment`, tracked in MLflow, and returns how it ended. `procedure` is how; None: see `procedure_of`.
+    """Runs `experiment`, tracked in MLflow, and returns how it ended. `procedure` is how; None: see `choose_procedure`.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
     that it would have had. On rank 0 of a group (see `ablate.distributed`) all ranks train it together.
     """
     begin = time.perf_counter()
-    place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or procedure_of(experiment)
+    place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)
     if problems := validate_sharing(experiment):
         raise ConfigError(problems)
@@ -47,25 +47,25 @@ def train(
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
     speed = procedure.choose_speed(experiment, corpus)
-    surroundings = _surroundings(experiment, corpus, speed)
+    surroundings = _gather_facts(experiment, corpus, speed)
     with contextlib.ExitStack() as stack:
         if place.run_id:
-            stack.enter_context(alone(run_folder(place.run_id)))
+            stack.enter_context(lock_run(run_folder(place.run_id)))
         tracker = _open_run(experiment, place, surroundings)
         folder = run_folder(tracker.run_id)
         if not place.run_id:
-            stack.enter_context(alone(folder))
+            stack.enter_context(lock_run(folder))
         try:
             status, reason, step, metrics, facts = procedure.run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
-                tracker.set_tags({"ablate.copy": copied(experiment, tracker.run_id)})
+                tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
         except OutOfMemory as error:
-            advised = OutOfMemory(f"{error} {_advise_less_memory(experiment, corpus, speed)}")
-            tracker.end("failed", reason_of(advised))
+            advised = OutOfMemory(f"{error} {_advise(experiment, corpus, speed)}")
+            tracker.end("failed", describe_error(advised))
             raise advised from error
         except BaseException as error:
             stopped = isinstance(error, (ranks.Lost, KeyboardInterrupt))
-            tracker.end("interrupted" if stopped else "failed", reason_of(error))
+            tracker.end("interrupted" if stopped else "failed", describe_error(error))
             raise
         tracker.set_tags(facts)
         tracker.end(status, reason)
@@ -76,15 +76,15 @@ def train(
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
 
 
-def procedure_of(experiment: Experiment) -> Procedure:
+def choose_procedure(experiment: Experiment) -> Procedure:
     """The procedure that `experiment` is run by: training by Lightning, unless one of its parts takes its place."""
-    procedures = (extension.procedure() for extension in extensions_of(experiment))
+    procedures = (extension.procedure() for extension in load_extensions(experiment))
     return next((procedure for procedure in procedures if procedure is not None), LIGHTNING)
 
 
 def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
     """`experiment` with the SHA-256 of the weights that it starts from. Raises AblateError where they do not fit."""
-    for extension in extensions_of(experiment):
+    for extension in load_extensions(experiment):
         experiment = extension.pin(experiment, corpus.classes, corpus.shape)
     return experiment
 
@@ -100,20 +100,20 @@ LIGHTNING = Procedure(pin_sources, choose_speed, _fit, lambda experiment, corpus
 """Training by Lightning."""
 
 
-def _advise_less_memory(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
+def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
     """What the plan says of the memory, or, where there is none, which settings need less."""
     classes = getattr(experiment.model, "vocab_size", None) or corpus.classes
     text = advice(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
-    return text or what_needs_less(experiment.trainer)
+    return text or advise_less_memory(experiment.trainer)
 
 
-def _surroundings(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
+def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
     """With what a run is made: data, hardware, versions, arithmetic."""
     return {
         **provenance.describe_environment(),
         **{f"version.{package}": version for package, version in plugins.installed().items()},
-        **({"ablate.plugins": plugin_tag(experiment)} if experiment.plugins else {}),
-        **{tag: value for extension in extensions_of(experiment) for tag, value in extension.facts().items()},
+        **({"ablate.plugins": describe_plugins(experiment)} if experiment.plugins else {}),
+        **{tag: value for extension in load_extensions(experiment) for tag, value in extension.facts().items()},
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": count_epochs(experiment, corpus),
@@ -133,7 +133,7 @@ def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, A
             return tracker
     else:
         tags = {**surroundings, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
-        tracker = tracking.Tracker.start(place.experiment, place.name or run_name(experiment), tags, place.parent)
+        tracker = tracking.Tracker.start(place.experiment, place.name or name_run(experiment), tags, place.parent)
     tracker.log_params(experiment.flat())
     for name, text in texts.items():
         tracker.log_text(text, name)

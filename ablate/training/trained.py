@@ -13,7 +13,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, did_you_mean
 from ablate.config.yaml import read_yaml
 from ablate.estimate.skeleton import build_blank
-from ablate.experiment.extensions import extensions_of
+from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import tensor
@@ -27,7 +27,7 @@ PREFIX = "model."  # of the model in the state of a task
 
 
 @dataclass(frozen=True)
-class Source:
+class TrainedModel:
     """A trained model."""
 
     file: Path
@@ -63,19 +63,19 @@ class Source:
         return model.eval()
 
 
-def find(given: str, ema: bool = False) -> Source:
+def open_trained(given: str, ema: bool = False) -> TrainedModel:
     """The model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder as
     `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
     AblateError."""
     for folder in (Path(given).expanduser(), tracking.store_path() / "runs" / given):
         if (folder / EXPORTED).is_file():
-            return _exported(folder)
-    file = _file(given)
+            return _open_export(folder)
+    file = _find_checkpoint(given)
     try:
         content = load(file)
         tree, step = content["experiment"], int(content["global_step"])
         experiment = Experiment.from_mapping(tree, source=str(file))
-        weights = _gathered(file, experiment, content) if file.is_dir() else content["state_dict"]
+        weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
         average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
     except (MemoryError, ConfigError):
         raise
@@ -86,18 +86,18 @@ def find(given: str, ema: bool = False) -> Source:
     if ema and average is None:
         raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-    return _merge(Source(file, experiment, dict(average) if ema else own, step))
+    return _merge(TrainedModel(file, experiment, dict(average) if ema else own, step))
 
 
-def _merge(source: Source) -> Source:
+def _merge(source: TrainedModel) -> TrainedModel:
     """`source` with the weights of the plain model, such as without adapters: its weights with what they add."""
     state: Mapping[str, Tensor] = source.state
-    for extension in extensions_of(source.experiment):
+    for extension in load_extensions(source.experiment):
         state = extension.merge(source.blank, source.experiment, state)
     return replace(source, state=state)
 
 
-def _exported(folder: Path) -> Source:
+def _open_export(folder: Path) -> TrainedModel:
     """The model of an exported folder, which has one of the names of a tied matrix alone."""
     from safetensors.torch import load_file
 
@@ -110,19 +110,19 @@ def _exported(folder: Path) -> Source:
         raise AblateError(f"{folder} cannot be read as an export of Ablate: {error}") from None
     if getattr(experiment.model, "tie_embeddings", False):
         state.setdefault("lm_head.weight", state["embed_tokens.weight"])
-    return Source(folder / EXPORTED, experiment, state, 0)
+    return TrainedModel(folder / EXPORTED, experiment, state, 0)
 
 
-def _gathered(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
+def _gather_weights(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
     """The weights of a checkpoint that several ranks have written."""
     from ablate.parallel import sharded
 
-    return sharded.weights(
+    return sharded.read_weights(
         folder, tensor.change_fused_rows(experiment.model, content["tensor_parallel"], tensor.ungroup)
     )
 
 
-def _file(given: str) -> Path:
+def _find_checkpoint(given: str) -> Path:
     """The checkpoint that `given` names."""
     if is_url(given):
         return fetch_checkpoint(given, CHECKPOINT, tracking.cache_folder())

@@ -33,9 +33,9 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else local
     found = []
     if config.devices not in ("auto", local):
-        found.append(Problem("trainer.devices", _other_group(config, local, "on this machine"), config.devices))
+        found.append(Problem("trainer.devices", _describe_launch(config, local, "on this machine"), config.devices))
     elif config.nodes not in (None, world // local):
-        found.append(Problem("trainer.nodes", _other_group(config, world // local, "of machines"), config.nodes))
+        found.append(Problem("trainer.nodes", _describe_launch(config, world // local, "of machines"), config.nodes))
     elif gpus < local:
         found.append(Problem("", f"{local} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"))
     if world > 1 and config.compile == "reduce-overhead":
@@ -45,11 +45,11 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
     if world == 1 and config.cpu_offload:
         text = "needs several processes: a single one has no shards, and the whole model on its device. Take false, or"
         found.append(Problem("trainer.cpu_offload", f"{text} trainer.devices=2 or more", True))
-    if found or (found := _batch_problems(config, world)):
+    if found or (found := _validate_batch(config, world)):
         raise ConfigError(found, source)
 
 
-def _batch_problems(config: TrainerConfig, world: int) -> list[Problem]:
+def _validate_batch(config: TrainerConfig, world: int) -> list[Problem]:
     """Why so many ranks cannot share a batch equally."""
     if world % config.tensor_parallel:
         return [Problem("trainer.tensor_parallel", f"must divide the {world} ranks", config.tensor_parallel)]
@@ -63,7 +63,7 @@ def _batch_problems(config: TrainerConfig, world: int) -> list[Problem]:
     return []
 
 
-def _other_group(config: TrainerConfig, there: int, what: str) -> str:
+def _describe_launch(config: TrainerConfig, there: int, what: str) -> str:
     """What is to be typed where torchrun has, or has not, started what `config` says."""
     devices = ranks.local_size() if config.devices == "auto" else config.devices
     nodes = f"--nnodes {config.nodes} --rdzv-backend c10d --rdzv-endpoint HOST:29500" if (config.nodes or 1) > 1 else ""
@@ -71,7 +71,7 @@ def _other_group(config: TrainerConfig, there: int, what: str) -> str:
     return f"the processes {what} are {there}. Start it with: {start}"
 
 
-def what_needs_less(config: TrainerConfig) -> str:
+def advise_less_memory(config: TrainerConfig) -> str:
     """In words, what is computed at once, and the settings with which less memory is needed, the cheapest first."""
     at_once = config.batch_size * config.tensor_parallel // (ranks.world_size() * config.accumulate)
     parts = next((config.accumulate * n for n in range(2, at_once + 1) if at_once % n == 0), None)
@@ -86,7 +86,7 @@ def what_needs_less(config: TrainerConfig) -> str:
     return f"{at_once} of the batch are computed at once on each device. Less memory need: {', '.join(ways)}."
 
 
-def to_launch(config: TrainerConfig) -> int:
+def count_launches(config: TrainerConfig) -> int:
     """The processes to start on this machine for `config`; 0 where they are there, or none are asked for. Raises
     ConfigError where the machine has fewer GPUs, if it has any."""
     import torch
@@ -98,7 +98,7 @@ def to_launch(config: TrainerConfig) -> int:
     if there < devices:
         problem = Problem("trainer.devices", f"this machine has {there} GPUs: take {there} at most", devices)
         raise ConfigError([problem])
-    if found := _batch_problems(config, devices):
+    if found := _validate_batch(config, devices):
         raise ConfigError(found)
     return devices
 

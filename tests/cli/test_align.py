@@ -16,7 +16,7 @@ from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment import recipe
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 trl = pytest.importorskip("trl")
 
@@ -159,7 +159,7 @@ def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, caps
 
 def test_the_help_tells_the_defaults_and_choices_of_the_configuration(run):
     """Which only the configuration and the recipe set: an option that is not typed is left out."""
-    source = find(run())
+    source = open_trained(run())
     flat = recipe.build_experiment(source, "RUN", "hub/pairs", {"align.method": "dpo"}).flat()
     for option, path in PATHS.items():
         action = next(action for action in VERB._actions if action.dest == path)

@@ -24,7 +24,7 @@ from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
 
 ROOT = Path(__file__).parents[2]
@@ -254,13 +254,13 @@ def test_an_interrupted_run_is_resumed_with_the_file_that_it_began_with(folder, 
     hooks = Hooks(decide=lambda step, metrics: steps.append(step) or True, asked_to_stop=lambda: bool(steps))
     stopped = train(experiment, hooks=hooks)
     assert stopped.status == "interrupted"
-    assert stored_experiment(stopped.run_id, {}) == experiment
+    assert load_experiment(stopped.run_id, {}) == experiment
     (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
     with pytest.raises(AblateError, match="A plugin has changed since run"):
-        stored_experiment(stopped.run_id, {})
+        load_experiment(stopped.run_id, {})
     copy = tracking.client().download_artifacts(stopped.run_id, "my_norm.py")
     (folder / "my_norm.py").write_text(Path(copy).read_text())
-    done = train(stored_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
+    done = train(load_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
     assert (done.status, done.step) == ("completed", 12)
 
 

@@ -11,7 +11,7 @@ from ablate.diagnostics.measures import Layers, measurements
 from ablate.experiment.diagnose import DiagnoseConfig
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
 
 EVERY = {"trainer.diagnose.what": "all", "trainer.diagnose.interval": 4, "trainer.diagnose.tokens": 64}
@@ -52,7 +52,7 @@ def test_a_resumed_run_has_measured_what_the_uninterrupted_one_has(store, tiny_s
     calls = []
     part = train(run, hooks=Hooks(asked_to_stop=lambda: calls.append(0) or len(calls) == at))
     assert (part.status, part.step) == ("interrupted", at)
-    rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
     assert rest.metrics == whole.metrics
     assert numbers(rest.run_id) == numbers(whole.run_id)
     for key in ("layers/variance/01", "layers/gradient_norm/02"):

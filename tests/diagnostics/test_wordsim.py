@@ -11,7 +11,7 @@ from ablate.config.errors import AblateError, DataError
 from ablate.diagnostics.wordsim import compute_overlap, compute_similarity, find_token, read_pairs
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 SIMLEX = "word1\tword2\tPOS\tSimLex999\tconc(w1)\nold\tnew\tA\t1.58\t2.72\nsmart\tintelligent\tA\t9.2\t1.75\n"
 COMBINED = "Word 1,Word 2,Human (mean)\nlove,sex,6.77\ntiger,tiger,10\n"
@@ -111,7 +111,7 @@ def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_pa
     assert {(s["model"], s["layer"], s["used"], s["dropped"]) for s in found["similarities"]} == {
         (run, layer, 3, 1) for run in (one, two) for layer in ("embedding", "head")
     }
-    head = [find(run).state["lm_head.weight"] for run in (one, two)]
+    head = [open_trained(run).state["lm_head.weight"] for run in (one, two)]
     shared = {o["layer"]: o["shared"] for o in found["overlaps"]}
     assert shared["head"] == pytest.approx(compute_overlap(*head, 20, block=7))
     assert main(words) == 0

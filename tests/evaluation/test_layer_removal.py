@@ -9,7 +9,7 @@ from ablate.diagnostics.run import diagnose
 from ablate.evaluation.layer_removal import Benchmarks
 from ablate.experiment.tree import Experiment
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 pytest.importorskip("lm_eval")
 from evaluation.conftest import task_data  # noqa: F401 - a fixture
@@ -27,7 +27,7 @@ def test_a_task_without_each_layer_is_scored_as_a_shorter_model(run, task_data, 
     (result,) = found.results["pruning"].values()
     wanted = []
     for left_out in (None, 0, 1):
-        model = find(run).model()
+        model = open_trained(run).model()
         model.layers = nn.ModuleList(layer for i, layer in enumerate(model.layers) if i != left_out)
         scored = score(model, load_tokenizer("bytes"), ["piqa"], length=32, task_data=task_data)
         wanted.append(scored["piqa"].metrics["acc_norm"])

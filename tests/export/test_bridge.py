@@ -8,7 +8,7 @@ from export.cases import CASES, SEQ, VOCAB, checkpoint
 
 from ablate.export.in_memory import to_hf
 from ablate.export.transformers_files import restore_weights
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 transformers = pytest.importorskip("transformers")
 
@@ -24,7 +24,7 @@ def both(folder, settings, auto="AutoModelForCausalLM"):
     if settings.get("norm.layer") == "groupnorm":
         settings = {**settings, **GROUPS}
     file, ours = checkpoint(folder, settings)
-    return ours, to_hf(find(str(file)), auto)
+    return ours, to_hf(open_trained(str(file)), auto)
 
 
 def draw(*shape):
@@ -87,7 +87,7 @@ def test_the_hidden_state_under_the_prefix_gives_the_logits(tmp_path):
         handle.remove()
     for theirs_at, ours_at in zip(out.hidden_states, seen, strict=False):
         torch.testing.assert_close(theirs_at, ours_at)
-    alone = to_hf(find(str(tmp_path / "last.ckpt")), "AutoModel")
+    alone = to_hf(open_trained(str(tmp_path / "last.ckpt")), "AutoModel")
     assert torch.equal(alone(tokens).last_hidden_state, out.last_hidden_state)
     kept = theirs(tokens, logits_to_keep=2).logits
     torch.testing.assert_close(kept, ours(tokens)[:, -2:])
@@ -189,7 +189,7 @@ def test_peft_adapts_it(kind, tmp_path):
 def test_weights_that_were_trained_there_come_back_by_our_names(kind, settings, tmp_path):
     more = GROUPS if settings.get("norm.layer") == "groupnorm" else {}
     file, ours = checkpoint(tmp_path, {"norm": kind, **settings, **more})
-    source = find(str(file))
+    source = open_trained(str(file))
     theirs = to_hf(source)
     with torch.no_grad():
         for parameter in theirs.parameters():

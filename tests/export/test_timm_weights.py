@@ -10,7 +10,7 @@ from ablate.config.errors import AblateError
 from ablate.experiment.tree import Experiment
 from ablate.export.run import export
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 VIT = {"model": {"kind": "vit", "hidden": 16, "layers": 2, "heads": 2, "mlp_ratio": 3.0, "patch_size": 4}}
 
@@ -73,4 +73,4 @@ def test_the_average_of_the_weights_is_exported(store, vit_settings, tmp_path, c
     assert any(not torch.equal(exported[name], own[name]) for name in own)
     without = train(Experiment.from_mapping(vit_settings, {"trainer.max_steps": 1}))
     with pytest.raises(AblateError, match=r"no average of the weights: its run had no trainer\.ema_decay"):
-        find(without.run_id, ema=True)
+        open_trained(without.run_id, ema=True)

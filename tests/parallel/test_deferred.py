@@ -5,7 +5,7 @@ import torch
 
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
-from ablate.parallel.deferred import deferred, materialize
+from ablate.parallel.deferred import defer_weights, materialize
 
 MORE = [
     ("vit", {"norm.layer": "batchnorm", "model.drop_path": 0.2}),
@@ -30,7 +30,7 @@ def test_every_weight_factor_and_later_draw_is_that_of_a_model_built_at_once(fam
     torch.manual_seed(3)
     wanted, after = build(), torch.rand(3)
     torch.manual_seed(3)
-    model, recipes = deferred(build)
+    model, recipes = defer_weights(build)
     assert all(tensor.is_meta for tensor in [*model.parameters(), *model.buffers()])
     torch.rand(7)  # the weights do not depend on when they are asked for
     made = {}
@@ -38,7 +38,7 @@ def test_every_weight_factor_and_later_draw_is_that_of_a_model_built_at_once(fam
         materialize(block, recipes, made, None)
     materialize(model, recipes, made, None)
     torch.manual_seed(3)
-    deferred(build)
+    defer_weights(build)
     assert torch.equal(torch.rand(3), after)
     state = wanted.state_dict()
     assert {name: value.tolist() for name, value in model.state_dict().items()} == {
@@ -56,7 +56,7 @@ def test_weights_are_made_one_module_at_a_time_in_the_precision_that_is_asked_fo
     torch.manual_seed(0)
     wanted = torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4)))
     torch.manual_seed(0)
-    model, recipes = deferred(lambda: torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4))))
+    model, recipes = defer_weights(lambda: torch.nn.Sequential(*(torch.nn.Linear(8, 8) for _ in range(4))))
     materialize(model[2], recipes, {}, torch.bfloat16)
     assert [layer.weight.is_meta for layer in model] == [True, True, False, True]
     assert torch.equal(model[2].weight, wanted[2].weight.bfloat16())
@@ -65,7 +65,7 @@ def test_weights_are_made_one_module_at_a_time_in_the_precision_that_is_asked_fo
 def test_draws_that_later_ones_overwrite_are_not_made_again(monkeypatch):
     """Query, key and value are one matrix, drawn as one by torch and then in three parts."""
     run = Experiment.from_mapping({"model": {"hidden": 16, "layers": 2, "heads": 2}})
-    model, recipes = deferred(lambda: run.model.build(run.norm, run.init, 11, (12,)))
+    model, recipes = defer_weights(lambda: run.model.build(run.norm, run.init, 11, (12,)))
     states, real = [], torch.set_rng_state
     monkeypatch.setattr(torch, "set_rng_state", lambda state: states.append(state) or real(state))
     recipes.tensor(model.layers[1].attn.qkv_proj.weight)

@@ -10,8 +10,8 @@ from ablate.experiment.tree import Experiment
 from ablate.export.run import export
 from ablate.parallel import sharded
 from ablate.parallel.tensor import regroup, ungroup
-from ablate.training.checkpoints import newest
-from ablate.training.runs import checkpoint_bytes
+from ablate.training.checkpoints import find_newest
+from ablate.training.runs import measure_checkpoint
 
 # 32 layers of LLaMA-7B at a width of 16: three updates, stopped after two, gone on with. Then a rank dies.
 SCRIPT = """
@@ -77,14 +77,14 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
     assert "A rank of this group is gone or stands still" in done.stderr or "Signal 9 (SIGKILL)" in done.stderr
 
     folder = store / "runs" / rest["run_id"]
-    path, before = newest(folder)
+    path, before = find_newest(folder)
     assert (path.name, before.updates, list(before.validations)) == ("last.ckpt", 3, [1, 2, 3])
     assert sorted(name.name for name in folder.iterdir()) == ["last.ckpt", "lock"]
     written = sorted(name.name for name in path.iterdir())
     assert written == [
         ".metadata", "__0_0.distcp", "__1_0.distcp", "meta.pt", "sums-0-of-2.json", "sums-1-of-2.json",
     ]  # fmt: skip
-    assert checkpoint_bytes(rest["run_id"]) >= sum(file.stat().st_size for file in path.glob("__*"))
+    assert measure_checkpoint(rest["run_id"]) >= sum(file.stat().st_size for file in path.glob("__*"))
     sizes = [file.stat().st_size for file in path.glob("__*")]
     assert max(sizes) < 0.6 * sum(sizes)  # each rank has its half, and the names
 
@@ -94,7 +94,7 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
 
     moved = folder / "last.part"
     path.rename(moved)  # the process ended before it could
-    assert newest(folder)[0] == path
+    assert find_newest(folder)[0] == path
     assert not moved.exists()
     shards = path / "__1_0.distcp"
     data = bytearray(shards.read_bytes())
@@ -105,7 +105,7 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
     (path / "sums-1-of-2.json").unlink()
     with pytest.raises(ValueError, match="some ranks did not finish it"):
         sharded.verify(path)
-    assert newest(folder) is None
+    assert find_newest(folder) is None
     assert (folder / "last.damaged").is_dir()
 
 

@@ -13,9 +13,9 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from ablate import tracking
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.parallel.strategies import mean_in_float32
+from ablate.parallel.strategies import average_in_float32
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
 
 SCRIPT = """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ablate.distributed import groups
 from ablate.experiment.tree import Experiment
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import Hooks, Place, train
 
 settings = json.loads(Path(sys.argv[1]).read_text())
@@ -40,9 +40,9 @@ def everything():
     for name in settings["parts"]:
         results[f"{name}, part"] = stopped_at(7, settings["whole"][name])
         again = stopped_at(7, settings["whole"][name])
-        results[f"{name}, rest"] = train(stored_experiment(again.run_id, {}), Place(run_id=again.run_id))
+        results[f"{name}, rest"] = train(load_experiment(again.run_id, {}), Place(run_id=again.run_id))
     for name, (run_id, how) in settings["rests"].items():
-        results[name] = train(stored_experiment(run_id, how), Place(run_id=run_id))
+        results[name] = train(load_experiment(run_id, how), Place(run_id=run_id))
     Path(sys.argv[2]).write_text(json.dumps({name: result.to_dict() for name, result in results.items()}))
     return 0
 
@@ -120,7 +120,7 @@ def test_ddp_sums_narrow_gradients_in_float32(monkeypatch):
     monkeypatch.setattr(ranks, "world_size", lambda: 4)
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
     bucket = gradients[0].clone()
-    mean = mean_in_float32(None, SimpleNamespace(buffer=lambda: bucket)).wait()
+    mean = average_in_float32(None, SimpleNamespace(buffer=lambda: bucket)).wait()
     assert given == [torch.float32]
     assert mean is bucket
     assert mean.item() == gradients.double().mean().bfloat16().item()
@@ -163,7 +163,7 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees
         a, b = weights(store, whole), weights(store, rest)
         assert all(torch.equal(a[key], b[key]) for key in a)
         rest = train(
-            stored_experiment(first, {"trainer.strategy": "auto", "trainer.tensor_parallel": 1}), Place(run_id=first)
+            load_experiment(first, {"trainer.strategy": "auto", "trainer.tensor_parallel": 1}), Place(run_id=first)
         )
         for key in ("train/loss", "val/loss"):
             assert history(rest.run_id, key) == pytest.approx(history(alone[name].run_id, key), rel=1e-5)

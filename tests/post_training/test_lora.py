@@ -17,9 +17,9 @@ from ablate.models import models
 from ablate.norms import placements
 from ablate.post_training.lora import adapt
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 pytest.importorskip("peft")
 
@@ -131,7 +131,7 @@ def test_targets_are_sublayers_names_and_parts(tiny, family, kind, targets, expe
 
 def test_only_adapters_are_trained_from_the_donors_loss_on(store, family_settings, donor, begun):
     """Neither gradient, moments nor weight decay touch anything else, and what is opened afterwards is one model."""
-    family, given = family_of(family_settings), find(donor).state
+    family, given = family_of(family_settings), open_trained(donor).state
     wanted = adapted(family_settings, donor, {"rank": 2, "alpha": 6.0}, optimizer__weight_decay=0.5)
     result = train(wanted)
     (first,) = begun
@@ -145,7 +145,7 @@ def test_only_adapters_are_trained_from_the_donors_loss_on(store, family_setting
     shapes = sorted(tuple(state["exp_avg"].shape) for state in optimizer["state"].values())
     assert shapes == sorted(tuple(value.shape) for name, value in last.items() if "lora_" in name)
 
-    source = find(result.run_id)
+    source = open_trained(result.run_id)
     assert set(source.state) == set(given)
     for name, value in by_hand(last, 3.0).items():
         torch.testing.assert_close(source.state[name], value, rtol=1e-6, atol=1e-7)
@@ -170,7 +170,7 @@ def test_the_loss_of_the_first_update_is_the_donors_and_the_last_is_the_merged_m
     inputs, targets = corpus.val.__getitems__(range(len(corpus.val)))
     assert (targets != IGNORED).all()
     with torch.no_grad():
-        logits = find(result.run_id).model()(inputs).double().log_softmax(-1)
+        logits = open_trained(result.run_id).model()(inputs).double().log_softmax(-1)
     loss = -logits.gather(-1, targets[..., None]).mean()
     assert result.metrics["val/loss"] == pytest.approx(float(loss), rel=1e-5)
     assert result.metrics["val/loss"] < train(experiment(tiny_settings, seed=5)).metrics["val/loss"]
@@ -184,7 +184,7 @@ def test_an_interrupted_one_goes_on_bit_by_bit_without_the_donor(store, family_s
     part = train(wanted, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
     assert part.status == "interrupted"
     (store / "runs" / donor / "last.ckpt").unlink()
-    rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
     assert rest.metrics == whole.metrics
     a, b = weights(store, whole.run_id), weights(store, rest.run_id)
     assert a.keys() == b.keys()
@@ -197,7 +197,7 @@ def test_the_average_is_of_the_adapters(store, tiny_settings):
     average = checkpoint(store, run)["callbacks"]["WeightAverage"]["weights"]
     last = weights(store, run)
     assert [name for name in last if not torch.equal(average[name], last[name])] == [n for n in last if "lora_" in n]
-    source = find(run, ema=True)
+    source = open_trained(run, ema=True)
     for name, value in by_hand(average, 1.0).items():
         torch.testing.assert_close(source.state[name], value, rtol=1e-6, atol=1e-7)
 
@@ -208,7 +208,7 @@ def test_what_is_frozen_by_name_gets_no_adapter(store, tiny_settings):
     last = weights(store, run)
     beside = {name.partition(".lora_")[0] for name in last if "lora_" in name}
     assert beside == {f"layers.1.{name}" for name in NAMES["llama"]}
-    given, state = find(donor).state, find(run).state
+    given, state = open_trained(donor).state, open_trained(run).state
     changed = {name for name in state if not torch.equal(state[name], given[name])}
     assert changed == {f"layers.1.{name}.weight" for name in NAMES["llama"]}
 
@@ -219,9 +219,9 @@ def test_a_placement_that_looks_at_the_first_batch_changes_nothing_of_the_donor(
     donor = train(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
     begun.clear()
     run = train(adapted(tree, donor, {"rank": 2})).run_id
-    given, (first,) = find(donor).state, begun
+    given, (first,) = open_trained(donor).state, begun
     assert all(torch.equal(value, given[name]) for name, value in by_hand(first, 8.0).items())
-    assert torch.equal(find(run).state["layers.0.attn_residual.omega"], given["layers.0.attn_residual.omega"])
+    assert torch.equal(open_trained(run).state["layers.0.attn_residual.omega"], given["layers.0.attn_residual.omega"])
 
 
 def test_it_is_measured_and_checkpointed_as_other_trainings_are(store, tiny_settings):
@@ -231,7 +231,7 @@ def test_it_is_measured_and_checkpointed_as_other_trainings_are(store, tiny_sett
     more = {"trainer__diagnose": {"what": "all", "interval": 4}, "trainer__activation_checkpointing": True}
     again = train(adapted(tiny_settings, donor, {"rank": 2, "dropout": 0.2}, **more))
     assert again.metrics["val/loss"] == pytest.approx(plain.metrics["val/loss"], rel=1e-6)
-    a, b = find(plain.run_id).state, find(again.run_id).state
+    a, b = open_trained(plain.run_id).state, open_trained(again.run_id).state
     assert all(torch.allclose(a[name], b[name], rtol=1e-5, atol=1e-6) for name in a)
     assert a.keys() == b.keys()
 
@@ -244,13 +244,13 @@ def test_it_is_a_model_like_any_other_afterwards(store, tiny_settings, tmp_path)
     donor = train(experiment(tiny_settings, norm="lns")).run_id
     tree = {**tiny_settings, "norm": "lns"}
     run = train(adapted(tree, donor, {"rank": 2})).run_id
-    source = find(run)
+    source = open_trained(run)
     tokens = torch.arange(20).reshape(2, 10)
     with torch.no_grad():
         logits = source.model()(tokens)
         torch.testing.assert_close(to_hf(source)(tokens).logits, logits, rtol=1e-5, atol=1e-5)
     export(run, "safetensors", tmp_path / "weights")
-    exported = find(str(tmp_path / "weights"))
+    exported = open_trained(str(tmp_path / "weights"))
     assert all(torch.equal(exported.state[name], source.state[name]) for name in source.state)
     for first in (run, str(tmp_path / "weights")):
         second = train(adapted(tree, first, {"rank": 3})).run_id
@@ -337,13 +337,13 @@ def test_two_ranks_adapt_as_one_process_does(store, tiny_settings, trained_by_tw
     ways["stopped"] = ways["fsdp"]
     trees = {name: experiment(alone.to_tree(), trainer=way).to_tree() for name, way in ways.items()}
     results = trained_by_two(trees, stopped=["stopped"])
-    before, expected = find(donor).state, find(one.run_id).state
+    before, expected = open_trained(donor).state, open_trained(one.run_id).state
     stopped = results["stopped"]["run_id"]
-    assert set(find(stopped).state) == set(before)  # of shards
-    results["stopped"] = train(stored_experiment(stopped, {}), Place(run_id=stopped)).to_dict()
+    assert set(open_trained(stopped).state) == set(before)  # of shards
+    results["stopped"] = train(load_experiment(stopped, {}), Place(run_id=stopped)).to_dict()
     for name, result in results.items():
         assert result["metrics"]["val/loss"] == pytest.approx(one.metrics["val/loss"], rel=1e-5), name
-        state = find(result["run_id"]).state
+        state = open_trained(result["run_id"]).state
         assert set(state) == set(before)
         for n in state:
             torch.testing.assert_close(state[n], expected[n], rtol=1e-3, atol=1e-4, msg=f"{name} {n}")

@@ -6,11 +6,11 @@ import torch
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.post_training.warm_start import sha256_of
+from ablate.post_training.warm_start import hash_weights
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 EMBEDDING = {"llama": ["embed_tokens.weight"], "vit": ["vit.patch_embed.proj.weight", "vit.pos_embed"]}
 HEAD = {"llama": ["lm_head.weight"], "vit": ["vit.head.weight", "vit.head.bias"]}
@@ -43,7 +43,7 @@ def donor(store, family_settings):
 
 
 def test_the_parts_are_the_donors_and_everything_else_starts_as_it_would_have(family_settings, donor, begun):
-    family, given = family_of(family_settings), find(donor).state
+    family, given = family_of(family_settings), open_trained(donor).state
     cold = train(experiment(family_settings))
     warm = train(started(family_settings, donor))
     before, after = begun
@@ -54,16 +54,16 @@ def test_the_parts_are_the_donors_and_everything_else_starts_as_it_would_have(fa
     assert others
     different = [name for name in others if not torch.equal(before[name], after[name])]
     assert all("embed" in name or "cls_token" in name for name in different)  # the rest of ViT's embedding
-    trained = find(warm.run_id).state
+    trained = open_trained(warm.run_id).state
     assert all(not torch.equal(trained[name], given[name]) for name in OUTER[family])  # copied is not frozen
     assert cold.metrics["val/loss"] != warm.metrics["val/loss"]
 
 
 def test_frozen_parts_are_bit_identical_after_training_and_have_no_optimizer_state(store, family_settings, donor):
-    family, given = family_of(family_settings), find(donor).state
+    family, given = family_of(family_settings), open_trained(donor).state
     decaying = {"optimizer__weight_decay": 0.5, "optimizer__lr": 1e-2}
     result = train(started(family_settings, donor, freeze=OUTSIDE, **decaying))
-    source = find(result.run_id)
+    source = open_trained(result.run_id)
     for name in OUTER[family]:
         assert torch.equal(source.state[name], given[name])
     blank = source.model()
@@ -75,7 +75,7 @@ def test_frozen_parts_are_bit_identical_after_training_and_have_no_optimizer_sta
     shapes = sorted(tuple(state["exp_avg"].shape) for state in optimizer["state"].values())
     assert shapes == sorted(tuple(p.shape) for p in moving.values())
     cold = train(experiment(family_settings, **decaying))
-    still = [name for name in moving if torch.equal(find(cold.run_id).state[name], source.state[name])]
+    still = [name for name in moving if torch.equal(open_trained(cold.run_id).state[name], source.state[name])]
     assert not still
 
 
@@ -86,7 +86,7 @@ def test_freezing_alone_changes_nothing_else_at_the_first_update(store, family_s
     frozen = train(started(family_settings, None, freeze="head", **one))
     first, second = begun
     assert all(torch.equal(first[name], second[name]) for name in first)
-    a, b = find(free.run_id).state, find(frozen.run_id).state
+    a, b = open_trained(free.run_id).state, open_trained(frozen.run_id).state
     head = HEAD[family_of(family_settings)]
     for name in a:
         if name in head:
@@ -103,18 +103,18 @@ def test_a_resumed_run_neither_copies_again_nor_thaws(store, family_settings, do
     part = train(wanted, hooks=stop_at(7))
     assert part.status == "interrupted"
     (store / "runs" / donor / "last.ckpt").unlink()
-    rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
     assert rest.metrics == whole.metrics
-    a, b = find(whole.run_id).state, find(rest.run_id).state
+    a, b = open_trained(whole.run_id).state, open_trained(rest.run_id).state
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_the_stored_configuration_names_the_very_weights(store, tiny_settings):
     donor = train(experiment(tiny_settings, model__layers=0)).run_id
     run = train(started(tiny_settings, donor)).run_id
-    stored = find(run).experiment
+    stored = open_trained(run).experiment
     assert stored.warm_start.donor == donor
-    assert stored.warm_start.sha256 == sha256_of(find(donor).state)
+    assert stored.warm_start.sha256 == hash_weights(open_trained(donor).state)
     assert stored == Experiment.from_mapping(stored.to_tree())
     other = train(experiment(tiny_settings, model__layers=0, seed=1)).run_id
     with pytest.raises(ConfigError, match=r"weights of .* are others now"):
@@ -125,7 +125,7 @@ def test_a_sublayer_comes_with_its_residual_connection(store, tiny_settings, beg
     donor = train(experiment(tiny_settings, norm="layerscale", model__layers=1, model__sublayers="attn")).run_id
     begun.clear()
     train(started(tiny_settings, donor, ["layers.0.attn"], norm="layerscale"))
-    given = find(donor).state
+    given = open_trained(donor).state
     (after,) = begun
     copied = [name for name in after if name in given and torch.equal(after[name], given[name])]
     assert "layers.0.attn_residual.scale" in copied
@@ -136,14 +136,14 @@ def test_a_sublayer_comes_with_its_residual_connection(store, tiny_settings, beg
 def test_what_admin_measures_does_not_overwrite_what_was_copied(store, tiny_settings, begun):
     tree = {**tiny_settings, "norm": "admin"}
     donor = train(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
-    given = find(donor).state
+    given = open_trained(donor).state
     begun.clear()
     run = train(started(tree, donor, ["embedding", "layers.0"], freeze=["layers.0"])).run_id
     (after,) = begun
     train(experiment(tree))
     for name in ("layers.0.attn_residual.omega", "layers.0.mlp_residual.omega"):
         assert torch.equal(after[name], given[name])
-        assert torch.equal(find(run).state[name], given[name])
+        assert torch.equal(open_trained(run).state[name], given[name])
     cold = begun[1]
     assert not torch.equal(after["layers.1.attn_residual.omega"], cold["layers.1.attn_residual.omega"])
 
@@ -155,7 +155,7 @@ def test_the_average_of_the_weights_begins_with_what_was_copied(store, tiny_sett
     content = torch.load(store / "runs" / run.run_id / "last.ckpt", weights_only=True)
     average = content["callbacks"]["WeightAverage"]["weights"]
     for name in OUTER["llama"]:
-        assert torch.equal(average[name], find(donor).state[name])
+        assert torch.equal(average[name], open_trained(donor).state[name])
 
 
 def test_an_exported_folder_is_a_donor(store, tiny_settings, tmp_path):
@@ -167,9 +167,9 @@ def test_an_exported_folder_is_a_donor(store, tiny_settings, tmp_path):
         folder = tmp_path / f"weights-{tied}"
         export(donor, "safetensors", folder)
         run = train(started(tree, str(folder), freeze=OUTSIDE)).run_id
-        state = find(run).state
-        assert all(torch.equal(state[name], find(donor).state[name]) for name in OUTER["llama"])
-        assert find(run).experiment.warm_start.sha256 == sha256_of(find(donor).state)
+        state = open_trained(run).state
+        assert all(torch.equal(state[name], open_trained(donor).state[name]) for name in OUTER["llama"])
+        assert open_trained(run).experiment.warm_start.sha256 == hash_weights(open_trained(donor).state)
 
 
 def test_a_tied_head_is_frozen_with_the_embedding_or_not_at_all(store, tiny_settings):
@@ -180,11 +180,11 @@ def test_a_tied_head_is_frozen_with_the_embedding_or_not_at_all(store, tiny_sett
     with pytest.raises(ConfigError, match="are one matrix in the model and two in the donor"):
         train(started(tied, untied))
     run = train(started(tied, donor, freeze=OUTSIDE)).run_id
-    state, given = find(run).state, find(donor).state
+    state, given = open_trained(run).state, open_trained(donor).state
     assert torch.equal(state["embed_tokens.weight"], given["embed_tokens.weight"])
     assert state["lm_head.weight"].data_ptr() == state["embed_tokens.weight"].data_ptr()
     part = train(started(tiny_settings, donor, freeze=OUTSIDE)).run_id  # the other way round each gets its own
-    assert torch.equal(find(part).state["lm_head.weight"], given["embed_tokens.weight"])
+    assert torch.equal(open_trained(part).state["lm_head.weight"], given["embed_tokens.weight"])
 
 
 def test_every_tensor_that_does_not_fit_is_told(store, tiny_settings):
@@ -206,7 +206,7 @@ def test_all_is_every_weight_of_the_same_model(store, family_settings, begun):
     donor = train(experiment(family_settings, norm="layerscale", seed=3)).run_id
     begun.clear()
     train(started(family_settings, donor, "all", norm="layerscale"))
-    given = find(donor).state
+    given = open_trained(donor).state
     (after,) = begun
     assert set(after) == set(given)
     assert all(torch.equal(after[name], given[name]) for name in given)
@@ -253,7 +253,7 @@ def test_the_operations_of_all_stages_are_tags_of_the_run(store, tiny_settings):
     per_token = 6 * (16 + 16 * 256)
     assert first.facts["ablate.flops"] == per_token * 12 * 4 * 32
     second = train(started(tiny_settings, first.run_id, freeze=OUTSIDE))
-    layers = find(second.run_id).model().config.layer_parameters() + 2 * 2 * 16
+    layers = open_trained(second.run_id).model().config.layer_parameters() + 2 * 2 * 16
     own = (6 * (layers + 16) + 2 * 16 * 256) * 12 * 4 * 32
     assert second.facts["ablate.flops_before"] == first.facts["ablate.flops"]
     assert second.facts["ablate.flops"] == own + first.facts["ablate.flops"]
@@ -299,10 +299,10 @@ def test_two_ranks_freeze_and_copy_as_one_process_does(store, tiny_settings, tra
         trees[strategy] = {**tree, "trainer": {**trainer, "strategy": strategy}}
     again = {**trainer, "strategy": "fsdp", "activation_checkpointing": True, "gradient_clip_val": 10.0}
     trees["recomputed"] = {**tree, "trainer": again}
-    before, one = find(donor).state, find(alone.run_id).state
+    before, one = open_trained(donor).state, open_trained(alone.run_id).state
     for name, result in trained_by_two(trees).items():
         assert result["metrics"]["val/loss"] == pytest.approx(alone.metrics["val/loss"], rel=1e-5), name
-        state = find(result["run_id"]).state
+        state = open_trained(result["run_id"]).state
         frozen = [n for n in state if n.startswith(("embed", "lm_head", "layers.0.mlp"))]
         assert len(frozen) == 6
         assert all(torch.equal(state[n], before[n]) for n in frozen), name

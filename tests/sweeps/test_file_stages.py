@@ -10,7 +10,7 @@ from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
-from ablate.post_training.alignment.reward import sha256_of
+from ablate.post_training.alignment.reward import hash_reward
 from ablate.sweeps.plan import cost, outline
 from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.files import load_sweeps, with_earlier
@@ -185,7 +185,7 @@ def test_all_stages_run_and_every_policy_has_the_same_judge(store, file):
         for trial in (policy.best(arm), *policy.confirmed[arm]):
             stored = tracking.client().get_run(trial.run_id).data
             assert stored.params["align.reward"] == judge
-            assert stored.params["align.reward_sha256"] == sha256_of(judge)
+            assert stored.params["align.reward_sha256"] == hash_reward(judge)
             assert stored.params["warm_start.from"] == text.best(arm).run_id
             assert stored.tags["ablate.arm"] == arm
             assert trial.metrics["align/reward"] == trial.value

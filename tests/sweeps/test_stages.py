@@ -7,14 +7,14 @@ import yaml
 from ablate.cli import main
 from ablate.config.errors import ConfigError, SweepError
 from ablate.experiment.lora import Lora
-from ablate.post_training.warm_start import sha256_of
+from ablate.post_training.warm_start import hash_weights
 from ablate.sweeps.run import sweep
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import is_shared, load_sweeps, with_earlier
 from ablate.sweeps.spec.references import donor_of, earlier
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 SMALL = {
     "model": {"kind": "llama", "hidden": 16, "layers": 2, "heads": 2, "mlp": 32},
@@ -72,16 +72,16 @@ def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from
     }
     parts = {"none": OUTSIDE, "attn": OUTSIDE, "reuse": OUTSIDE}
     for arm, donor in best.items():
-        given = find(donor).state
+        given = open_trained(donor).state
         trial = after.best(arm)
-        own = find(trial.run_id)
+        own = open_trained(trial.run_id)
         assert own.experiment.warm_start.donor == donor
-        assert own.experiment.warm_start.sha256 == sha256_of(given)
+        assert own.experiment.warm_start.sha256 == hash_weights(given)
         assert own.experiment.warm_start.copied[:2] == tuple(parts[arm])
         for name in ("embed_tokens.weight", "lm_head.weight"):
             assert torch.equal(own.state[name], given[name])
         (confirmed,) = after.confirmed[arm]
-        assert find(confirmed.run_id).experiment.warm_start == own.experiment.warm_start
+        assert open_trained(confirmed.run_id).experiment.warm_start == own.experiment.warm_start
         assert trial.costs["flops_before"] == pytest.approx(own.experiment.warm_start.flops)
     assert after.best("baseline").costs["flops_before"] == 0
     # all of it again: nothing is left to do

@@ -14,7 +14,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.opening import check
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import tasks
-from ablate.tasks.metrics import metrics_of
+from ablate.tasks.metrics import list_metrics
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 
@@ -85,7 +85,7 @@ def test_validation_on_several_sets(store, experiment, tmp_path):
     assert result["val/wiki/perplexity"] == pytest.approx(result["val/perplexity"], rel=1e-5)
     assert result["val/perplexity"] == pytest.approx(math.exp(result["val/loss"]), rel=1e-4)
     assert result["val/wiki/bits_per_byte"] == pytest.approx(result["val/wiki/loss"] / math.log(2), rel=1e-6)
-    assert set(result) == set(metrics_of(trained))
+    assert set(result) == set(list_metrics(trained))
     assert trained.data.load(tmp_path / "cache").val_sets.keys() == {"wiki"}
 
 

@@ -13,7 +13,7 @@ from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking import remote_files
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 
 @pytest.fixture
@@ -93,15 +93,15 @@ def test_a_finished_run_is_copied_and_its_copy_is_a_checkpoint(store, memory, ti
     folder = f"memory://runs/{result.run_id}"
     assert tracking.client().get_run(result.run_id).data.tags["ablate.copy"] == folder
     assert yaml.safe_load(memory.cat(f"/runs/{result.run_id}/config.yaml")) == run.to_tree()
-    own = find(result.run_id)
+    own = open_trained(result.run_id)
     for given in (folder, f"{folder}/last.ckpt"):
-        copy = find(given)
+        copy = open_trained(given)
         assert copy.step == own.step == 12
         assert all(torch.equal(copy.state[name], value) for name, value in own.state.items())
     export(folder, "safetensors", tmp_path / "weights")
     assert (tmp_path / "weights" / "model.safetensors").stat().st_size > 0
     with pytest.raises(DataError, match="There is no checkpoint at memory://runs/other"):
-        find("memory://runs/other")
+        open_trained("memory://runs/other")
 
 
 def test_a_checkpoint_of_shards_is_copied_whole(memory, tmp_path):

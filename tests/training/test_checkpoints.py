@@ -11,9 +11,9 @@ from lightning.pytorch import Trainer
 from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.experiment.tree import Experiment
-from ablate.training.checkpoints import newest
+from ablate.training.checkpoints import find_newest
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import checkpoint_bytes
+from ablate.training.runs import measure_checkpoint
 from ablate.training.train import train
 
 
@@ -80,8 +80,8 @@ def test_a_finished_run_keeps_one_checkpoint(store, tiny_settings):
     run_id = train(Experiment.from_mapping(tiny_settings)).run_id
     (file,) = (store / "runs" / run_id).glob("*.*")
     assert file.name == "last.ckpt"
-    assert checkpoint_bytes(run_id) == file.stat().st_size
-    assert checkpoint_bytes("nothing") == 0
+    assert measure_checkpoint(run_id) == file.stat().st_size
+    assert measure_checkpoint("nothing") == 0
     assert not (store / "runs" / "nothing").exists()
 
 
@@ -103,7 +103,7 @@ def test_a_kill_at_any_write_leaves_a_checkpoint_to_go_on_from(store, tiny_setti
         patch.setattr(f"ablate.training.checkpoints.os.{call}", dies)
         with pytest.raises(Killed):
             train(run, hooks=Hooks(started=lambda run_id, *_: started.append(run_id)))
-    file, before = newest(store / "runs" / started[0])
+    file, before = find_newest(store / "runs" / started[0])
     assert before.updates in (8, 12)
     assert file.name in ("last.ckpt", "previous.ckpt")
     assert train(run, Place(run_id=started[0])).metrics == whole.metrics
@@ -128,7 +128,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(store, tiny_settings, monkey
             train(run, hooks=Hooks(started=lambda run_id, *_: started.append(run_id)))
     folder = store / "runs" / started[0]
     assert sorted(file.name for file in folder.glob("*.*")) == ["last.ckpt", "previous.ckpt"]
-    assert newest(folder)[1].updates == 8
+    assert find_newest(folder)[1].updates == 8
     assert train(run, Place(run_id=started[0])).metrics == whole.metrics
     assert histories(started[0]) == histories(whole.run_id)
 

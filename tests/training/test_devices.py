@@ -24,9 +24,9 @@ from ablate.parallel.sharing import validate_sharing
 from ablate.tasks.base import Task
 from ablate.training.checkpoints import Earlier
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
-from ablate.training.trainer import check_ranks, to_launch, what_needs_less
+from ablate.training.trainer import advise_less_memory, check_ranks, count_launches
 
 WORDS = [
     "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.01",
@@ -60,13 +60,13 @@ def test_a_group_of_another_size_is_refused_with_the_command_to_type(monkeypatch
 
 
 def test_more_devices_than_there_are_are_refused(monkeypatch):
-    assert to_launch(trainer(devices=2)) == 2
-    assert to_launch(trainer()) == to_launch(trainer(devices=1)) == 0
+    assert count_launches(trainer(devices=2)) == 2
+    assert count_launches(trainer()) == count_launches(trainer(devices=1)) == 0
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert to_launch(trainer(devices=2)) == 2
+    assert count_launches(trainer(devices=2)) == 2
     with pytest.raises(ConfigError, match=r"this machine has 2 GPUs: take 2 at most \(given: 8\)"):
-        to_launch(trainer(devices=8))
+        count_launches(trainer(devices=8))
 
 
 @pytest.mark.parametrize(
@@ -154,11 +154,11 @@ def test_without_a_plan_out_of_memory_is_told_with_what_needs_less(store, tiny_s
 
 
 def test_one_process_is_not_told_to_offload(monkeypatch):
-    alone = what_needs_less(trainer(strategy="fsdp"))
+    alone = advise_less_memory(trainer(strategy="fsdp"))
     assert "trainer.strategy=fsdp on several devices" in alone
     assert "cpu_offload" not in alone
     monkeypatch.setattr(ranks, "world_size", lambda: 2)
-    assert "trainer.cpu_offload=true" in what_needs_less(trainer(strategy="fsdp"))
+    assert "trainer.cpu_offload=true" in advise_less_memory(trainer(strategy="fsdp"))
 
 
 def test_a_setting_that_the_plan_does_not_know_is_no_advice(tiny_settings):
@@ -185,8 +185,8 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_difference(store, tiny_
     assert "num_workers" not in str(told.value)  # which changes no number
     Earlier().check(other)
     with pytest.raises(AblateError, match=r"leave out optimizer\.lr"):
-        stored_experiment(part.run_id, {"trainer.strategy": "fsdp", "optimizer.lr": 1})
-    assert stored_experiment(part.run_id, {"trainer.strategy": "fsdp"}).trainer.strategy == "fsdp"
+        load_experiment(part.run_id, {"trainer.strategy": "fsdp", "optimizer.lr": 1})
+    assert load_experiment(part.run_id, {"trainer.strategy": "fsdp"}).trainer.strategy == "fsdp"
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from ablate.config.schema import json_schema
 from ablate.data import IGNORED
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
-from ablate.training.trained import find
+from ablate.training.trained import open_trained
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def test_a_pre_trained_model_learns_to_answer(store, tiny_settings, answers, nor
     tuned = {"data": answers, "warm_start": {"from": donor, "copy": "all"}, "optimizer.lr": 1e-2}
     result = train(Experiment.from_mapping({**tree, "data": answers}, {**tuned, "trainer.max_steps": 60}))
     assert result.status == "completed"
-    source = find(result.run_id)
+    source = open_trained(result.run_id)
     assert source.experiment.data.kind == "instructions"
     corpus = source.experiment.data.load(tracking.cache_folder())
     inputs, targets = corpus.val.__getitems__(range(len(corpus.val)))
 
     def loss(run):
         with torch.no_grad():
-            logits = find(run).model()(inputs).double().log_softmax(-1)
+            logits = open_trained(run).model()(inputs).double().log_softmax(-1)
         there = targets != IGNORED
         return float(-logits[there].gather(-1, targets[there][:, None]).mean())
 
@@ -56,9 +56,9 @@ def test_an_interrupted_one_goes_on_bit_by_bit(store, tiny_settings, answers):
     asked = iter(range(1, 1000))
     part = train(wanted, hooks=Hooks(asked_to_stop=lambda: next(asked) == 5))
     assert part.status == "interrupted"
-    rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
     assert rest.metrics == whole.metrics
-    a, b = find(whole.run_id).state, find(rest.run_id).state
+    a, b = open_trained(whole.run_id).state, open_trained(rest.run_id).state
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 

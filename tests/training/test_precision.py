@@ -22,7 +22,7 @@ def cpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
     def build(tiles=True, compiler=True):
-        monkeypatch.setattr(precision, "tiles", lambda: tiles)
+        monkeypatch.setattr(precision, "has_tiles", lambda: tiles)
         monkeypatch.setattr(precision.shutil, "which", lambda name: "/usr/bin/c++" if compiler else None)
 
     return build
@@ -79,7 +79,7 @@ def test_the_estimate_is_the_flops_of_the_weights_and_the_attention(monkeypatch,
     weights = 2 * (4 * 64**2 + 3 * 64 * 96) + 64 * 256
     tokens = 16 * 128 * 7
     flops = (6 * weights + 12 * 2 * 64 * 128) * tokens
-    found = precision.estimated_seconds(run, run.data.load(tmp_path))
+    found = precision.estimate_seconds(run, run.data.load(tmp_path))
     assert found == pytest.approx(flops / (precision.CPU_FLOPS * torch.get_num_threads()))
 
 

@@ -13,7 +13,7 @@ from ablate.config.errors import AblateError, DataError
 from ablate.data import SequentialBatches
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import stored_experiment
+from ablate.training.runs import load_experiment
 from ablate.training.train import train
 
 
@@ -105,7 +105,7 @@ def test_a_resumed_run_is_bit_for_bit_the_uninterrupted_one(store, family_settin
     whole = train(run)
     part = train(run, hooks=Hooks(asked_to_stop=stop_at(at)))
     assert (part.status, part.step) == ("interrupted", at)
-    rest = train(stored_experiment(part.run_id, {}), Place(run_id=part.run_id))
+    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
     assert rest.run_id == part.run_id
     assert rest.metrics == whole.metrics
     a, b = weights(store, whole.run_id), weights(store, rest.run_id)
@@ -119,8 +119,8 @@ def test_other_loading_processes_change_no_number_and_nothing_else_may_change(st
     whole = train(run)
     part = train(run, hooks=Hooks(asked_to_stop=stop_at(7)))
     with pytest.raises(AblateError, match=r"leave out optimizer\.lr \(it has [\d.]+\)\."):
-        stored_experiment(part.run_id, {"trainer.num_workers": 1, "optimizer.lr": 1.0})
-    again = stored_experiment(part.run_id, {"trainer.num_workers": 1})
+        load_experiment(part.run_id, {"trainer.num_workers": 1, "optimizer.lr": 1.0})
+    again = load_experiment(part.run_id, {"trainer.num_workers": 1})
     assert again.trainer.num_workers == 1
     assert train(again, Place(run_id=part.run_id)).metrics == whole.metrics
 
@@ -180,7 +180,7 @@ def test_there_is_a_validation_after_the_last_update_whatever_the_interval(store
 def test_a_run_stores_what_is_needed_to_run_it_again(store, tiny_settings):
     run = experiment(tiny_settings, norm="mix", norm__alpha=0.5)
     result = train(run, hooks=Hooks(asked_to_stop=stop_at(2)))
-    again = stored_experiment(result.run_id, {})
+    again = load_experiment(result.run_id, {})
     data = tracking.client().get_run(result.run_id).data
     assert again == run
     assert (data.params["norm.alpha"], data.params["norm.kind"]) == ("0.5", "mix")
@@ -191,11 +191,11 @@ def test_a_run_stores_what_is_needed_to_run_it_again(store, tiny_settings):
 def test_finished_and_unknown_runs_are_not_resumed(store, tiny_settings):
     done = train(experiment(tiny_settings, trainer__max_steps=2))
     with pytest.raises(AblateError, match="nothing left to train"):
-        stored_experiment(done.run_id, {})
+        load_experiment(done.run_id, {})
     with pytest.raises(AblateError, match="no run nonsense"):
-        stored_experiment("nonsense", {})
+        load_experiment("nonsense", {})
     with pytest.raises(AblateError, match="keeps its configuration"):
-        stored_experiment(done.run_id, {"seed": 3})
+        load_experiment(done.run_id, {"seed": 3})
 
 
 def test_a_tokenizer_larger_than_the_vocabulary_is_refused(store, tiny_settings):

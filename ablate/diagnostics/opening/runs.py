@@ -17,12 +17,12 @@ from ablate.models import Model
 from ablate.sweeps.donors import resolved
 from ablate.sweeps.spec.references import PREFIX
 from ablate.tasks import tasks
-from ablate.training.trained import Source, find
+from ablate.training.trained import TrainedModel, open_trained
 
 
 def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
     """Return the model of a run's id, a checkpoint or `sweep:NAME/ARM`; `initial`: before its first update."""
-    source = find(resolved(name))
+    source = open_trained(resolved(name))
     experiment, corpus = load_data(source.experiment.to_tree(), opening.data, "--data")
     classes, shape = source.inputs
     if corpus.classes > classes:
@@ -61,7 +61,7 @@ def open_initial(name: str, opening: Opening) -> Opened:
     return open_run(name, opening, initial=True)
 
 
-def _build_initial(source: Source) -> Model:
+def _build_initial(source: TrainedModel) -> Model:
     """Return the model with its initial weights. Parameters that a placement sets on the first batch are not set."""
     config = source.experiment
     with torch.random.fork_rng(devices=[]):
@@ -69,7 +69,7 @@ def _build_initial(source: Source) -> Model:
         return config.model.build(config.norm, config.init, *source.inputs).eval()
 
 
-def _label(name: str, source: Source) -> str:
+def _label(name: str, source: TrainedModel) -> str:
     """Return the name of an arm, or the placement of a run and the beginning of its folder's name."""
     if name.startswith(PREFIX):
         return name.rpartition("/")[2]

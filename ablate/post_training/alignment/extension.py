@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ablate.experiment.extensions import Extension
-from ablate.post_training.alignment.reward import sha256_of
+from ablate.post_training.alignment.reward import hash_reward
 from ablate.post_training.alignment.run import procedure
 from ablate.training.procedures import Procedure
 
@@ -17,7 +17,7 @@ class AlignExtension(Extension):
         return procedure()
 
     def describe_source(self, run: str) -> dict[str, Any]:
-        return {"reward_sha256": sha256_of(run)}
+        return {"reward_sha256": hash_reward(run)}
 
 
 EXTENSION = AlignExtension()

@@ -18,11 +18,11 @@ Reward = Callable[[Sequence[str], Sequence[str]], list[float]]
 """Prompts and their answers -> a number each, more for a better one."""
 
 
-def answered(model: Any, tokenizer: Any, prompts: Sequence[str], length: int, seed: int) -> tuple[Tensor, Tensor]:
+def sample_answers(model: Any, tokenizer: Any, prompts: Sequence[str], length: int, seed: int) -> tuple[Tensor, Tensor]:
     """Sampled answers at temperature 1, at most `length` tokens each: (prompt and answer [n, tokens], whether a token
     is of the answer, its end of text included [n, tokens])."""
     torch.manual_seed(seed)
-    given = {name: value.to(model.device) for name, value in _padded(tokenizer, prompts).items()}
+    given = {name: value.to(model.device) for name, value in _pad(tokenizer, prompts).items()}
     ids = model.generate(
         **given, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=length,
         pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
@@ -33,20 +33,20 @@ def answered(model: Any, tokenizer: Any, prompts: Sequence[str], length: int, se
     return ids, torch.cat([torch.zeros_like(given["input_ids"], dtype=torch.bool), inside], 1)
 
 
-def _padded(tokenizer: Any, prompts: Sequence[str]) -> dict[str, Tensor]:
+def _pad(tokenizer: Any, prompts: Sequence[str]) -> dict[str, Tensor]:
     """Ids and which of them are no padding, which is in front."""
     options = {"return_tensors": "pt", "padding": True, "padding_side": "left", "add_special_tokens": False}
     given = tokenizer(list(prompts), **options)
     return {name: given[name] for name in ("input_ids", "attention_mask")}
 
 
-def texts(tokenizer: Any, ids: Tensor, inside: Tensor) -> list[str]:
+def decode_answers(tokenizer: Any, ids: Tensor, inside: Tensor) -> list[str]:
     """The answers as text."""
     return [tokenizer.decode(row[mask], skip_special_tokens=True) for row, mask in zip(ids, inside, strict=True)]
 
 
 @torch.no_grad()
-def log_probabilities(model: Any, ids: Tensor, attended: Tensor) -> Tensor:
+def compute_log_probabilities(model: Any, ids: Tensor, attended: Tensor) -> Tensor:
     """Of every token of the vocabulary, in nats, in the place of each but the first [n, tokens - 1, vocabulary]."""
     positions = (attended.cumsum(1) - 1).clamp(min=0)
     logits = model(input_ids=ids, attention_mask=attended, position_ids=positions).logits[:, :-1]
@@ -54,46 +54,48 @@ def log_probabilities(model: Any, ids: Tensor, attended: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def divergence(policy: Any, start: Any, tokenizer: Any, prompts: Sequence[str], length: int, seed: int) -> float:
+def measure_divergence(
+    policy: Any, start: Any, tokenizer: Any, prompts: Sequence[str], length: int, seed: int
+) -> float:
     """KL(policy | start) of whole answers, in nats: of each token's distribution, summed over sampled answers of the
     policy and averaged over prompts. It has the mean of log p(answer) - log q(answer), and less noise."""
     found: list[float] = []
     for first in range(0, len(prompts), AT_A_TIME):
         asked = list(prompts[first : first + AT_A_TIME])
-        ids, inside = answered(policy, tokenizer, asked, length, seed + first)
+        ids, inside = sample_answers(policy, tokenizer, asked, length, seed + first)
         attended = torch.ones_like(ids)
-        given = _padded(tokenizer, asked)["attention_mask"]
+        given = _pad(tokenizer, asked)["attention_mask"]
         attended[:, : given.shape[1]] = given.to(ids.device)
-        ours, theirs = (log_probabilities(model, ids, attended) for model in (policy, start))
+        ours, theirs = (compute_log_probabilities(model, ids, attended) for model in (policy, start))
         each = (ours.exp() * (ours - theirs)).sum(-1)
         found += (each * inside[:, 1:]).sum(1).tolist()
     return fmean(found)
 
 
 @torch.no_grad()
-def rewards_of(
+def reward_answers(
     policy: Any, tokenizer: Any, prompts: Sequence[str], reward: Reward, length: int, seed: int
 ) -> list[float]:
     """The rewards of sampled answers, one to each prompt."""
-    return reward(prompts, texts(tokenizer, *answered(policy, tokenizer, prompts, length, seed)))
+    return reward(prompts, decode_answers(tokenizer, *sample_answers(policy, tokenizer, prompts, length, seed)))
 
 
-def win_rate(ours: Sequence[float], theirs: Sequence[float]) -> float:
+def compute_win_rate(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """The share of prompts where the first has more; where both have the same, half a win."""
     return sum(0.5 if a == b else float(a > b) for a, b in zip(ours, theirs, strict=True)) / len(ours)
 
 
-def margins(policy: Any, start: Any, tokenizer: Any, pairs: Sequence[Pair], beta: float) -> list[float]:
+def measure_margins(policy: Any, start: Any, tokenizer: Any, pairs: Sequence[Pair], beta: float) -> list[float]:
     """DPO's reward of the chosen answer less that of the rejected one: beta times the difference of the log ratios of
     `policy` to `start`."""
     found = []
     for pair in pairs:
         sides = []
         for answer in (pair.chosen, pair.rejected):
-            asked, whole = (_ids(tokenizer, text) for text in (pair.prompt, answer))
+            asked, whole = (_tokenize(tokenizer, text) for text in (pair.prompt, answer))
             ids = torch.tensor([[*asked, *whole, tokenizer.eos_token_id]], device=policy.device)
             ours, theirs = (
-                log_probabilities(model, ids, torch.ones_like(ids)).gather(-1, ids[:, 1:, None])[0, :, 0]
+                compute_log_probabilities(model, ids, torch.ones_like(ids)).gather(-1, ids[:, 1:, None])[0, :, 0]
                 for model in (policy, start)
             )
             sides.append(float((ours - theirs)[len(asked) - 1 :].sum()))
@@ -102,15 +104,15 @@ def margins(policy: Any, start: Any, tokenizer: Any, pairs: Sequence[Pair], beta
 
 
 @torch.no_grad()
-def scores(model: Any, tokenizer: Any, prompts: Sequence[str], answers: Sequence[str]) -> list[float]:
+def score_answers(model: Any, tokenizer: Any, prompts: Sequence[str], answers: Sequence[str]) -> list[float]:
     """What a reward model gives to each answer, with its end of text."""
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):
-        ids = [*_ids(tokenizer, prompt + answer), tokenizer.eos_token_id]
+        ids = [*_tokenize(tokenizer, prompt + answer), tokenizer.eos_token_id]
         given = torch.tensor([ids], device=model.device)
         found.append(float(model(input_ids=given, attention_mask=torch.ones_like(given)).logits[0, 0]))
     return found
 
 
-def _ids(tokenizer: Any, text: str) -> list[int]:
+def _tokenize(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])

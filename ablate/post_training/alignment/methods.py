@@ -86,7 +86,7 @@ class Prepared:
     """The metrics of the held-out pairs, the model being in evaluation mode."""
 
 
-def _reward(setting: Setting) -> Prepared:
+def _prepare_reward(setting: Setting) -> Prepared:
     trl: Any = library("trl", EXTRA)
     library("transformers", "hf").set_seed(setting.experiment.seed)  # the head is new
     model = setting.model("AutoModelForSequenceClassification", num_labels=1)
@@ -94,24 +94,26 @@ def _reward(setting: Setting) -> Prepared:
 
     def measure() -> dict[str, float]:
         better, worse = (
-            measures.scores(model, setting.tokenizer, prompts, [getattr(pair, name) for pair in setting.measured])
+            measures.score_answers(
+                model, setting.tokenizer, prompts, [getattr(pair, name) for pair in setting.measured]
+            )
             for name in ("chosen", "rejected")
         )
         margin = fmean(a - b for a, b in zip(better, worse, strict=True))
-        return {"accuracy": measures.win_rate(better, worse), "margin": margin}
+        return {"accuracy": measures.compute_win_rate(better, worse), "margin": margin}
 
     rows = [{name: pair.prompt + getattr(pair, name) for name in ("chosen", "rejected")} for pair in setting.train]
     config = trl.RewardConfig(**setting.arguments(max_length=setting.context))
     return Prepared(model, trl.RewardTrainer, rows, {"args": config}, measure)
 
 
-def _dpo(setting: Setting) -> Prepared:
+def _prepare_dpo(setting: Setting) -> Prepared:
     trl: Any = library("trl", EXTRA)
     policy, start = setting.model(), setting.model().eval()
     config = trl.DPOConfig(**setting.arguments(max_length=setting.context))
 
     def measure() -> dict[str, float]:
-        found = measures.margins(policy, start, setting.tokenizer, setting.measured, config.beta)
+        found = measures.measure_margins(policy, start, setting.tokenizer, setting.measured, config.beta)
         metrics = {"accuracy": fmean(float(value > 0) for value in found), "margin": fmean(found)}
         return metrics | _sampled(setting, policy, start)
 
@@ -119,7 +121,7 @@ def _dpo(setting: Setting) -> Prepared:
     return Prepared(policy, trl.DPOTrainer, rows, {"ref_model": start, "args": config}, measure)
 
 
-def _rloo(setting: Setting) -> Prepared:
+def _prepare_rloo(setting: Setting) -> Prepared:
     trl: Any = library("trl", EXTRA)
     policy, start = setting.model(), setting.model().eval()
     more = {"num_generations": setting.align.answers, "max_completion_length": setting.align.length}
@@ -134,19 +136,28 @@ def _rloo(setting: Setting) -> Prepared:
     return Prepared(policy, trl.RLOOTrainer, rows, options, lambda: _sampled(setting, policy, start))
 
 
-METHODS: Mapping[str, Callable[[Setting], Prepared]] = {"dpo": _dpo, "reward": _reward, "rloo": _rloo}
+METHODS: Mapping[str, Callable[[Setting], Prepared]] = {
+    "dpo": _prepare_dpo,
+    "reward": _prepare_reward,
+    "rloo": _prepare_rloo,
+}
 
 
 def _sampled(setting: Setting, policy: Any, start: Any) -> dict[str, float]:
     """What is measured on answers to the held-out prompts, which are drawn by the seed of the experiment."""
     length, tokenizer, seed = setting.align.length, setting.tokenizer, setting.experiment.seed
     prompts = [pair.prompt for pair in setting.measured]
-    metrics = {"kl": measures.divergence(policy, start, tokenizer, prompts, length, seed)}
+    metrics = {"kl": measures.measure_divergence(policy, start, tokenizer, prompts, length, seed)}
     if setting.reward is not None:
         ours, theirs = (
-            measures.rewards_of(model, tokenizer, prompts, setting.reward, length, seed) for model in (policy, start)
+            measures.reward_answers(model, tokenizer, prompts, setting.reward, length, seed)
+            for model in (policy, start)
         )
-        metrics |= {"reward": fmean(ours), "start_reward": fmean(theirs), "win_rate": measures.win_rate(ours, theirs)}
+        metrics |= {
+            "reward": fmean(ours),
+            "start_reward": fmean(theirs),
+            "win_rate": measures.compute_win_rate(ours, theirs),
+        }
     return metrics
 
 

@@ -15,7 +15,7 @@ from ablate.post_training.alignment.measures import Reward
 from ablate.post_training.alignment.run import procedure
 from ablate.training.procedures import Place
 from ablate.training.train import train
-from ablate.training.trained import Source, find
+from ablate.training.trained import TrainedModel, open_trained
 
 SETTINGS: Mapping[str, Any] = {
     "trainer.max_steps": 500,
@@ -62,7 +62,7 @@ def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward
     Raises AblateError for what is no language model, for pairs that are missing or not as expected, and without the
     extra `rlhf`.
     """
-    source = find(start)
+    source = open_trained(start)
     if (task := source.experiment.model.task) != "language_modeling":
         raise AblateError(f"{name} is for {task.replace('_', ' ')}; align is for language models.")
     experiment = build_experiment(source, start, pairs, settings)
@@ -76,7 +76,7 @@ def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward
     return Aligned(result.status, result.run_id, facts.get("ablate.folder", ""), result.metrics, text)
 
 
-def build_experiment(source: Source, start: str, pairs: str, settings: Mapping[str, Any]) -> Experiment:
+def build_experiment(source: TrainedModel, start: str, pairs: str, settings: Mapping[str, Any]) -> Experiment:
     """Return the experiment that aligns the model of `source`, which `start` names. Raises ConfigError and
     DataError."""
     before = source.experiment.to_tree()
@@ -99,7 +99,7 @@ def build_experiment(source: Source, start: str, pairs: str, settings: Mapping[s
     )
 
 
-def _name_tokenizer(source: Source) -> str:
+def _name_tokenizer(source: TrainedModel) -> str:
     """Return what `data.tokenizer` calls the tokenizer of a run; that of one which was trained on its text is kept in
     the cache, as it has no name. Raises DataError where it is not there any more."""
     data, cache = source.experiment.data, tracking.cache_folder()

@@ -16,7 +16,7 @@ from ablate.post_training.alignment import measures
 from ablate.training.trained import ALIGNED
 
 
-def reward_folder(given: str) -> Path:
+def find_reward_folder(given: str) -> Path:
     """Where a reward model lies, of its run or its folder. Raises AblateError."""
     places = (Path(given).expanduser(), tracking.store_path() / "runs" / given / ALIGNED)
     found = next((place for place in places if (place / "config.json").is_file()), None)
@@ -28,16 +28,16 @@ def reward_folder(given: str) -> Path:
     return found
 
 
-def sha256_of(given: str) -> str:
+def hash_reward(given: str) -> str:
     """Of the weights of the reward model `given`, as they are stored. Raises AblateError where there is none."""
-    files = sorted(reward_folder(given).glob("*.safetensors"))
+    files = sorted(find_reward_folder(given).glob("*.safetensors"))
     return hashlib.sha256("".join(map(hash_file, files)).encode()).hexdigest()
 
 
-def pinned_sha256(given: str, expected: str | None) -> str:
+def check_sha256(given: str, expected: str | None) -> str:
     """The SHA-256 of the reward model `given`. Raises AblateError where there is none, ConfigError where it is not what
     is `expected`."""
-    found = sha256_of(given)
+    found = hash_reward(given)
     if expected not in (None, found):
         text = f"the weights of {given} are others now ({found}). Leave it out to take these"
         raise ConfigError([Problem("align.reward_sha256", text, expected)])
@@ -46,7 +46,7 @@ def pinned_sha256(given: str, expected: str | None) -> str:
 
 def load_reward(given: str) -> measures.Reward:
     """The reward model `given`. Raises AblateError for what is none."""
-    folder = reward_folder(given)
+    folder = find_reward_folder(given)
     transformers: Any = library("transformers", "hf")
     auto = transformers.AutoModelForSequenceClassification
     model = auto.from_pretrained(folder, trust_remote_code=True)
@@ -54,4 +54,4 @@ def load_reward(given: str) -> measures.Reward:
         raise AblateError(f"{folder} is no reward model: it gives {model.config.num_labels} numbers and not one.")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
-    return lambda prompts, answers: measures.scores(model, tokenizer, prompts, answers)
+    return lambda prompts, answers: measures.score_answers(model, tokenizer, prompts, answers)

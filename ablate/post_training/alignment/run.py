@@ -22,7 +22,7 @@ from ablate.export.forms import FORMS, write_weights
 from ablate.post_training import warm_start
 from ablate.post_training.alignment import measures
 from ablate.post_training.alignment.methods import EXTRA, METHODS, Follower, Setting, fit
-from ablate.post_training.alignment.reward import load_reward, pinned_sha256
+from ablate.post_training.alignment.reward import check_sha256, load_reward
 from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
 from ablate.training.checkpoints import Earlier
@@ -59,7 +59,7 @@ def _pin(experiment: Experiment, corpus: Corpus, judged: bool) -> Experiment:
             text = "rloo needs a reward model: ablate align RUN --method reward makes one"
             raise ConfigError([Problem("align.reward", text)])
         return experiment
-    found = pinned_sha256(align.reward, align.reward_sha256)
+    found = check_sha256(align.reward, align.reward_sha256)
     return Experiment.from_mapping(experiment.to_tree(), {"align.reward_sha256": found})
 
 
@@ -85,18 +85,18 @@ def _align(
     assert isinstance(corpus, PairCorpus)
     source = warm_start.open_donor(experiment, corpus.classes, corpus.shape)
     assert source is not None
-    _quiet()
+    _silence()
     with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, on names that TRL still uses
         folder = Path(made) / "start"
         folder.mkdir()
         FORMS["hf"](source, folder)
         reward = load_reward(align.reward) if align.reward is not None else given
-        setting = _setting(experiment, corpus, folder, reward, speed)
+        setting = _build_setting(experiment, corpus, folder, reward, speed)
         prepared = METHODS[align.method](setting)
         follower = Follower(experiment, prepared, tracker, hooks)
         parameters = sum(p.numel() for p in prepared.model.parameters())
-        told = _told(corpus, setting)
+        told = _describe_pairs(corpus, setting)
         if hooks.started:
             hooks.started(tracker.run_id, f"{parameters:,} parameters; {told}; {speed.why}", Earlier())
         facts = {
@@ -128,7 +128,7 @@ def _count_held(experiment: Experiment, corpus: Corpus) -> int:
     return min(len(corpus.held.fitting(corpus.shape[0], align.answer)), align.measured)
 
 
-def _setting(
+def _build_setting(
     experiment: Experiment, corpus: PairCorpus, folder: Path, reward: measures.Reward | None, speed: Speed
 ) -> Setting:
     """With the pairs that fit the context. Raises DataError where none is left to learn from, or none to measure
@@ -149,7 +149,7 @@ def _setting(
     return Setting(experiment, align, folder, tokenizer, learnt, held, reward, context, speed.precision == "bf16-mixed")
 
 
-def _told(corpus: PairCorpus, setting: Setting) -> str:
+def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
     """What is learnt from and measured on."""
     told = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
     out = len(corpus.learnt) + len(corpus.held) - len(setting.train) - len(setting.held)
@@ -159,7 +159,7 @@ def _told(corpus: PairCorpus, setting: Setting) -> str:
     )
 
 
-def _quiet() -> None:
+def _silence() -> None:
     """No bars and no advice for each model and each pass over the pairs: what matters is in MLflow."""
     library("datasets", EXTRA).disable_progress_bars()
     for name in (library("trl", EXTRA).__name__, "transformers"):

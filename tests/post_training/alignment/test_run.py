@@ -9,14 +9,14 @@ from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.post_training.alignment.reward import sha256_of
+from ablate.post_training.alignment.reward import hash_reward
 from ablate.post_training.alignment.run import procedure
-from ablate.tasks.metrics import metrics_of
+from ablate.tasks.metrics import list_metrics
 from ablate.tracking.tracker import STEP_METRIC
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import run_folder
-from ablate.training.train import LIGHTNING, procedure_of, train
-from ablate.training.trained import find
+from ablate.training.train import LIGHTNING, choose_procedure, train
+from ablate.training.trained import open_trained
 
 pytest.importorskip("trl")
 
@@ -45,7 +45,7 @@ def test_what_is_heard_and_tracked(aligned):
     assert heard["progress"] == [1, 2, 3, 4]
     assert [step for step, _ in heard["validation"]] == [2, 4]
     assert heard["validation"][-1][1] == result.metrics
-    assert list(result.metrics) == metrics_of(experiment) == ["align/accuracy", "align/margin"]
+    assert list(result.metrics) == list_metrics(experiment) == ["align/accuracy", "align/margin"]
     for name, value in result.metrics.items():
         assert history(run_id, name)[-1] == (16, value)  # against the pairs seen
     assert history(run_id, STEP_METRIC)[-1] == (16, 4)
@@ -111,7 +111,7 @@ def test_a_run_that_diverges_or_is_pruned_is_a_result(aligned):
 def test_the_reward_model_is_pinned(aligned):
     judge = train(aligned("reward")).run_id
     policy = train(aligned("rloo", {"align.reward": judge}))
-    assert tracking.client().get_run(policy.run_id).data.params["align.reward_sha256"] == sha256_of(judge)
+    assert tracking.client().get_run(policy.run_id).data.params["align.reward_sha256"] == hash_reward(judge)
     assert set(policy.metrics) == {"align/kl", "align/reward", "align/start_reward", "align/win_rate"}
     with pytest.raises(ConfigError, match=r"align.reward_sha256: the weights of .* are others now"):
         train(aligned("rloo", {"align.reward": judge, "align.reward_sha256": "0" * 64}))
@@ -128,21 +128,21 @@ def test_a_policy_is_a_run_to_export_to_evaluate_and_to_start_from(aligned, tiny
     data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}
     before = train(Experiment.from_mapping(tiny_settings, data, {"trainer.max_steps": 2, "norm": norm})).run_id
     policy = train(aligned("dpo", {"norm": norm, "warm_start.from": before}))
-    found = find(policy.run_id)
+    found = open_trained(policy.run_id)
     assert (found.run_id, found.experiment.align.method) == (policy.run_id, "dpo")
     theirs = AutoModelForCausalLM.from_pretrained(policy.facts["ablate.folder"], trust_remote_code=True).eval()
     tokens = torch.arange(20)[None]
     with torch.no_grad():
         ours = found.model()(tokens)
         torch.testing.assert_close(ours, theirs(tokens).logits, rtol=1e-4, atol=1e-5)
-        assert not torch.allclose(ours, find(before).model()(tokens), atol=1e-3)
+        assert not torch.allclose(ours, open_trained(before).model()(tokens), atol=1e-3)
     again = train(aligned("dpo", {"norm": norm, "warm_start.from": policy.run_id, "trainer.max_steps": 1}))
     assert again.status == "completed"
 
 
 def test_training_is_told_by_its_experiment_that_it_is_an_alignment(aligned):
-    assert procedure_of(aligned("dpo")).run is not LIGHTNING.run
-    assert not procedure_of(aligned("dpo")).resumes  # TRL's trainers keep nothing of a run that was stopped
+    assert choose_procedure(aligned("dpo")).run is not LIGHTNING.run
+    assert not choose_procedure(aligned("dpo")).resumes  # TRL's trainers keep nothing of a run that was stopped
 
 
 @pytest.mark.parametrize(
