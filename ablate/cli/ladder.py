@@ -50,9 +50,9 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run or continue the sweep of each size, and print the ladder."""
     overrides = parse_overrides(options.words)
-    rungs = ladder.rungs(options.file, options.sizes, overrides, options.tokens_per_parameter)
+    rungs = ladder.build_rungs(options.file, options.sizes, overrides, options.tokens_per_parameter)
     if options.extrapolate:
-        ladder.parameters_of(options.extrapolate, rungs)  # a mistake is told before anything is trained
+        ladder.count_parameters(options.extrapolate, rungs)  # a mistake is told before anything is trained
     if options.dry_run:
         print("\n\n".join(plan.outline(rung.spec) for rung in rungs))
         return 0
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
             return 130
         records.append(record)
     name = f"{Path(options.file).stem.removesuffix('-ladder')}-ladder"
-    content = report.report_ladder(ladder.ladder(name, rungs, records, options.extrapolate), to_text)
+    content = report.report_ladder(ladder.fit_ladder(name, rungs, records, options.extrapolate), to_text)
     if options.json:
         print_json(content.to_dict())
     else:

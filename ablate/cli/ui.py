@@ -165,7 +165,7 @@ def build_view(title: str) -> dict[str, Any]:
         order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
         metrics, params = ["val/loss"], ["norm.kind", "model.kind", "optimizer.lr"]
     else:
-        metrics, params = [spec.objective.metric], labels.searched(spec)
+        metrics, params = [spec.objective.metric], labels.list_searched(spec)
         order = {"orderByKey": f"metrics.`{metrics[0]}`", "orderByAsc": spec.objective.direction == "minimize"}
     columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in params]
     return {**order, "selectedColumns": [*columns, "tags.`ablate.status`"]}

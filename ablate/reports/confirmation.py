@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ablate.reports.labels import unit
+from ablate.reports.labels import name_unit
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.confirmation import Confirmed, FreshSeeds, compare, state_verdict
 
@@ -25,8 +25,10 @@ def compare_arms(record: SweepRecord) -> dict[str, Confirmed]:
     return compare(arms, record.spec.compared_with, target)
 
 
-def verdict(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> str:
+def describe_confirmed(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> str:
     """Return the sentences that may be said of the arms in `confirmed`."""
     spec = record.spec
     maximize = spec.objective.direction == "maximize"
-    return state_verdict(confirmed, spec.compared_with, unit=unit(spec), effect=spec.confirm.effect, maximize=maximize)
+    return state_verdict(
+        confirmed, spec.compared_with, unit=name_unit(spec), effect=spec.confirm.effect, maximize=maximize
+    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.errors import StoreError
 from ablate.config.formatting import format_number
-from ablate.reports.cells import NOTHING, Cells, Column, Section
+from ablate.reports.table import NOTHING, Column, Section, Table
 from ablate.sweeps.records import SweepRecord
 from ablate.tracking.scores import read_scores
 from ablate.verdict.questions import QuestionDifference, Score, average_by_question, compare_by_question
@@ -118,7 +118,7 @@ def tabulate(downstream: Downstream, baseline: str) -> list[Section]:
         "Runs: " + ", ".join(f"{arm} {count}" for arm, count in downstream.runs.items()) + ".",
     ]
     strong = frozenset(i for i, row in enumerate(rows) if any(d.shown for d in row.differences.values()))
-    return [Section("Downstream tasks", Cells(columns, strong), sentences)]
+    return [Section("Downstream tasks", Table(columns, strong), sentences)]
 
 
 def _format(difference: QuestionDifference | None) -> str:

@@ -1,4 +1,4 @@
-"""Whether the arms differ in what is compared alone: in their settings, and in where and how their runs were made."""
+"""Differences between the arms besides what is compared: in settings, and in where and how their runs were made."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Confounds:
     """Why they cannot."""
 
 
-def confounds(record: SweepRecord) -> Confounds | None:
-    """Those of a sweep; None where there is one arm and nothing to compare."""
+def find_confounds(record: SweepRecord) -> Confounds | None:
+    """Return the confounds of a sweep; None where there is one arm and nothing to compare."""
     if len(record.spec.all_arms) < 2:
         return None
     try:
@@ -48,44 +48,44 @@ def confounds(record: SweepRecord) -> Confounds | None:
         return Confounds(list(record.spec.factor), None, str(error.problems[0]))
 
 
-def surroundings(record: SweepRecord) -> list[Surrounding]:
-    """Every fact in which finished trials and confirmations differ. Records that have no facts are left out."""
-    found = []
-    runs = _runs(record)
+def find_surroundings(record: SweepRecord) -> list[Surrounding]:
+    """Return every fact in which finished trials and confirmations differ; those without facts are left out."""
+    different = []
+    runs = _list_runs(record)
     for key in COMPARED:
         by_value: dict[str, dict[str, int]] = {}
         for t in runs:
             arms = by_value.setdefault(t.facts.get(key, UNKNOWN), {})
             arms[t.arm] = arms.get(t.arm, 0) + 1
         if len(by_value) > 1:
-            found.append(Surrounding(key, by_value))
-    return found
+            different.append(Surrounding(key, by_value))
+    return different
 
 
-def common(record: SweepRecord) -> dict[str, str]:
-    """The facts that are the same for all runs."""
-    runs = _runs(record)
+def find_common_facts(record: SweepRecord) -> dict[str, str]:
+    """Return the facts that are the same for all runs."""
+    runs = _list_runs(record)
     values = {key: {t.facts.get(key) for t in runs} for key in COMPARED}
-    return {key: value for key, found in values.items() if len(found) == 1 and (value := next(iter(found)))}
+    return {key: value for key, known in values.items() if len(known) == 1 and (value := next(iter(known)))}
 
 
-def surrounding_notes(record: SweepRecord) -> Iterator[str]:
-    """What to say of them in sentences."""
-    runs = _runs(record)
+def describe_surroundings(record: SweepRecord) -> Iterator[str]:
+    """Yield sentences on the surroundings of all runs."""
+    runs = _list_runs(record)
     dirty = [t.arm for t in runs if t.facts.get(DIRTY) == "true"]
     if dirty:
-        told = join_words(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
+        by_arm = join_words(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
         yield (
-            f"Made from code with uncommitted changes: {len(dirty)} of {count_noun(len(runs), 'run')} ({told}). "
+            f"Made from code with uncommitted changes: {len(dirty)} of {count_noun(len(runs), 'run')} ({by_arm}). "
             "Their commit alone does not say what ran."
         )
-    if runs and not surroundings(record):
+    if runs and not find_surroundings(record):
         yield (
             f"Of {count_noun(len(runs), 'run')} the surroundings are on record: all have the same data, hardware, "
             "precision, code and package versions."
         )
 
 
-def _runs(record: SweepRecord) -> list[TrialRecord]:
-    trials = [t for found in (record.trials, record.confirmed) for ts in found.values() for t in ts]
+def _list_runs(record: SweepRecord) -> list[TrialRecord]:
+    trials = [t for arms in (record.trials, record.confirmed) for ts in arms.values() for t in ts]
     return [t for t in trials if t.status in FINISHED and t.facts]

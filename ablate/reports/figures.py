@@ -11,11 +11,11 @@ from ablate.config.formatting import count_noun, format_number
 from ablate.plots import style
 from ablate.plots.style import Entry, Looks
 from ablate.reports.confirmation import compare_arms
-from ablate.reports.cost import Measure
-from ablate.reports.findings import seeds_of, sign_of
-from ablate.reports.labels import LEARNING_RATE, metric_label, parameter_label, parameter_name
-from ablate.reports.points import Course, Panel, Point, course_view, courses, is_off, panels
-from ablate.reports.sensitivity import sensitivity
+from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
+from ablate.reports.findings import collect_seeds, objective_sign
+from ablate.reports.labels import LEARNING_RATE, label_metric, label_parameter, name_parameter
+from ablate.reports.sensitivity import compute_sensitivity
+from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Published
 from ablate.verdict.confirmation import Confirmed
@@ -29,22 +29,22 @@ _ASIDE = 0.2  # of a row: how far seeds stand below the mean of their arm and pu
 _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way off the scale
 
 
-def draw(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Writes confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and curves.png, those
-    that have data; each with what it shows in a sentence."""
+def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
+    """Write confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and curves.png, those that
+    have data; return each path with its caption."""
     metric = record.spec.objective.metric
-    made: list[tuple[str, Figure, str]] = []
+    figures: list[tuple[str, Figure, str]] = []
     if confirmed := compare_arms(record):
         text = f"{metric} of each arm on fresh seeds: each seed, the mean and its 95 % interval."
-        made.append(("confirmed", confirmed_figure(record, confirmed), text))
-    for panel in panels(record):
-        text = f"{metric} against {parameter_label(panel.path)}, every finished trial; ringed: the best of each arm."
-        made.append((panel.file, panel_figure(record, panel), text))
-    if found := courses(record):
-        text = f"{metric} against {Measure.of(record).noun}, every trial; strong: the best of each arm."
-        made.append(("curves", course_figure(record, found), text))
+        figures.append(("confirmed", draw_confirmed(record, confirmed), text))
+    for panel in collect_panels(record):
+        text = f"{metric} against {label_parameter(panel.path)}, every finished trial; ringed: the best of each arm."
+        figures.append((panel.file, draw_panel(record, panel), text))
+    if trials := collect_courses(record):
+        text = f"{metric} against {UsageUnit.of(record).noun}, every trial; strong: the best of each arm."
+        figures.append(("curves", draw_courses(record, trials), text))
     captions = {}
-    for name, figure, text in made:
+    for name, figure, text in figures:
         path = folder / f"{name}.png"
         figure.savefig(path, metadata={"Software": None})
         captions[path] = text
@@ -54,15 +54,15 @@ def draw(record: SweepRecord, folder: Path) -> dict[Path, str]:
 # ---------------------------------------------------------------------------------------------------- parameters
 
 
-def panel_figure(record: SweepRecord, panel: Panel) -> Figure:
-    """The objective against one parameter."""
+def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
+    """Return the objective against one parameter."""
     objective, looks = record.spec.objective, style.choose_looks(record.trials)
     figure, axes = style.create_canvas(
-        f"{record.title}: {objective.metric} against {parameter_name(panel.path)}",
-        f"{_evidence(record, [p.arm for p in panel.points])}; ringed: the best of each arm",
+        f"{record.title}: {objective.metric} against {name_parameter(panel.path)}",
+        f"{_describe_evidence(record, [p.arm for p in panel.points])}; ringed: the best of each arm",
     )
-    axes.set_xlabel(parameter_label(panel.path))
-    axes.set_ylabel(metric_label(objective.metric, record.spec))
+    axes.set_xlabel(label_parameter(panel.path))
+    axes.set_ylabel(label_metric(objective.metric, record.spec))
     if panel.log:
         axes.set_xscale("log")
     for arm, line in panel.lines.items():
@@ -70,21 +70,21 @@ def panel_figure(record: SweepRecord, panel: Panel) -> Figure:
     for arm, line in panel.envelopes.items():
         colour = style.GREY if panel.shaded else looks[arm][0]
         axes.plot(*zip(*line, strict=True), color=colour, linewidth=1, linestyle=(0, (4, 3)), alpha=0.7, zorder=2)
-    off = [p for p in panel.points if is_off(p.y, panel.view, sign_of(record))]
-    edge = _scale(axes, panel.view, sign_of(record), bool(off))
-    shade = _shades(figure, axes, panel)
+    off = [p for p in panel.points if is_off(p.y, panel.view, objective_sign(record))]
+    edge = _set_height(axes, panel.view, objective_sign(record), bool(off))
+    shade = _add_shades(figure, axes, panel)
     for point in panel.points:
-        away = _ARROWS[sign_of(record)] if is_off(point.y, panel.view, sign_of(record)) else ""
+        away = _ARROWS[objective_sign(record)] if is_off(point.y, panel.view, objective_sign(record)) else ""
         _draw_point(axes, point, edge if away or point.y is None else point.y, looks, shade.get(point.number), away)
     for arm, value in panel.references.items():
         axes.axhline(value, color=looks[arm][0], linewidth=1.2, linestyle=(0, (1, 1.5)), zorder=1.5)
-    _wide(axes, panel)
-    style.add_legend(figure, _panel_entries(record, panel, off, looks))
+    _set_width(axes, panel)
+    style.add_legend(figure, _list_panel_entries(record, panel, off, looks))
     return figure
 
 
 def _draw_point(axes: Axes, p: Point, y: float, looks: Looks, shade: str | None = None, away: str = "") -> None:
-    """The mark of `p` at the height `y`: its own, or the edge where it is off the scale, with the arrow `away`."""
+    """Draw the mark of `p` at the height `y`: its own, or the edge where it is off the scale, with the arrow `away`."""
     colour, marker = shade or looks[p.arm][0], looks[p.arm][1]
     if p.status == "pruned":
         axes.plot(p.x, y, "x", color=style.GREY, markersize=5.5, markeredgewidth=1.2, zorder=2.5)
@@ -99,8 +99,8 @@ def _draw_point(axes: Axes, p: Point, y: float, looks: Looks, shade: str | None 
             axes.annotate(away, (p.x, y), (4, 0), textcoords="offset points", fontsize=8, va="center")
 
 
-def _scale(axes: Axes, view: tuple[float, float], sign: int, band: bool) -> float:
-    """Sets the limits of the objective and returns where trials that are off the scale are drawn."""
+def _set_height(axes: Axes, view: tuple[float, float], sign: int, band: bool) -> float:
+    """Set the limits of the objective and return where trials that are off the scale are drawn."""
     low, high = view
     pad = 0.06 * (high - low) or 0.01 * abs(high) or 0.01
     low, high = low - pad, high + pad
@@ -116,7 +116,7 @@ def _scale(axes: Axes, view: tuple[float, float], sign: int, band: bool) -> floa
     return edge
 
 
-def _wide(axes: Axes, panel: Panel) -> None:
+def _set_width(axes: Axes, panel: Panel) -> None:
     low, high = panel.extent
     if panel.log:
         factor = max(high / low, 1.5) ** 0.04
@@ -126,8 +126,8 @@ def _wide(axes: Axes, panel: Panel) -> None:
         axes.set_xlim(low - margin, high + margin)
 
 
-def _shades(figure: Figure, axes: Axes, panel: Panel) -> dict[int, str]:
-    """Number of each trial -> its colour, with a colour bar, where the learning rate is the colour; else empty."""
+def _add_shades(figure: Figure, axes: Axes, panel: Panel) -> dict[int, str]:
+    """Return number of each trial -> its colour, and add a colour bar, where the learning rate is the colour."""
     if not panel.shaded:
         return {}
     from matplotlib import colormaps
@@ -137,30 +137,30 @@ def _shades(figure: Figure, axes: Axes, panel: Panel) -> dict[int, str]:
     rates = {p.number: p.lr for p in panel.points if p.lr is not None}
     scale, colours = LogNorm(min(rates.values()), max(rates.values())), colormaps["viridis"]
     bar = figure.colorbar(ScalarMappable(scale, colours), ax=axes, pad=0.02, fraction=0.06)
-    bar.set_label(parameter_label(LEARNING_RATE), fontsize=9)
+    bar.set_label(label_parameter(LEARNING_RATE), fontsize=9)
     return {n: to_hex(colours(float(scale(lr)))) for n, lr in rates.items()}
 
 
 # ---------------------------------------------------------------------------------------------------- curves
 
 
-def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
-    """The objective against tokens or images, one line per trial."""
+def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
+    """Return the objective against tokens or images, one line per trial."""
     from matplotlib.ticker import EngFormatter
 
-    noun, objective = Measure.of(record).noun, record.spec.objective
-    looks, sign = style.choose_looks(record.trials), sign_of(record)
+    noun, objective = UsageUnit.of(record).noun, record.spec.objective
+    looks, sign = style.choose_looks(record.trials), objective_sign(record)
     figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} against {noun}",
-        f"{_evidence(record, [c.arm for c in found])}; strong: the best of each arm",
+        f"{_describe_evidence(record, [c.arm for c in trials])}; strong: the best of each arm",
     )
     axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.set_ylabel(metric_label(objective.metric, record.spec))
-    view = course_view(found, sign)
-    ends = [c for c in found if c.status in ("pruned", "diverged")]
-    edge = _scale(axes, view, sign, any(is_off(c.ys[-1], view, sign) for c in ends))
-    for course in found:
+    axes.set_ylabel(label_metric(objective.metric, record.spec))
+    view = choose_course_view(trials, sign)
+    ends = [c for c in trials if c.status in ("pruned", "diverged")]
+    edge = _set_height(axes, view, sign, any(is_off(c.ys[-1], view, sign) for c in ends))
+    for course in trials:
         colour, marker = looks[course.arm]
         if course.best:
             few = marker if len(course.xs) <= 25 else ""
@@ -170,36 +170,36 @@ def course_figure(record: SweepRecord, found: list[Course]) -> Figure:
         if course in ends:
             y = edge if is_off(course.ys[-1], view, sign) else course.ys[-1]
             _draw_point(axes, Point(course.arm, course.number, course.status, course.xs[-1], y, False, None), y, looks)
-    best = {course.arm: course for course in found if course.best}
+    best = {course.arm: course for course in trials if course.best}
     values = {arm: trial.value for arm in best if (trial := record.best(arm))}
     entries = [
         style.create_entry(looks[arm], f"{arm}: {format_number(values.get(arm))} (trial {c.number})", linewidth=2)
         for arm, c in best.items()
     ]
-    entries += [style.create_entry(looks[arm], arm) for arm in dict.fromkeys(c.arm for c in found) if arm not in best]
-    style.add_legend(figure, entries + style.create_status_entries({c.status for c in found}))
+    entries += [style.create_entry(looks[arm], arm) for arm in dict.fromkeys(c.arm for c in trials) if arm not in best]
+    style.add_legend(figure, entries + style.create_status_entries({c.status for c in trials}))
     return figure
 
 
 # ---------------------------------------------------------------------------------------------------- fresh seeds
 
 
-def confirmed_figure(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> Figure:
-    """One row per arm: each fresh seed, the mean and its interval; the published value where there is one."""
+def draw_confirmed(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> Figure:
+    """Return one row per arm: each fresh seed, the mean and its interval; the published value where there is one."""
     objective, looks = record.spec.objective, style.choose_looks(record.trials)
     figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} on fresh seeds",
         "light: each seed; strong: mean and 95 % interval; line: the mean of the baseline",
     )
-    axes.set_xlabel(metric_label(objective.metric, record.spec))
+    axes.set_xlabel(label_metric(objective.metric, record.spec))
     axes.grid(False, axis="y")
     labels: list[str] = []
     reach: list[float] = []
-    for row, (arm, found) in enumerate(confirmed.items()):
+    for row, (arm, result) in enumerate(confirmed.items()):
         colour, marker = looks[arm]
         values = [t.value for t in record.confirmed[arm] if t.value is not None]
         axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
-        mean = found.estimate
+        mean = result.estimate
         if mean:
             axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
             if arm == record.spec.compared_with:
@@ -208,17 +208,17 @@ def confirmed_figure(record: SweepRecord, confirmed: Mapping[str, Confirmed]) ->
         labels.append(f"{arm} (n = {len(values)})")
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.5)
-    if quoted := [p for p in record.spec.published if p.metric == objective.metric]:
-        _quoted(axes, quoted, list(confirmed), reach)
+    if published := [p for p in record.spec.published if p.metric == objective.metric]:
+        _draw_published(axes, published, list(confirmed), reach)
         style.add_legend(
             figure, [style.create_entry(("black", "D"), "published", linestyle="none", markerfacecolor="none")]
         )
     return figure
 
 
-def _quoted(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
-    """Published values as open diamonds. One that is far from ours stands at the edge with its number, for on a scale
-    that reaches it ours could not be told apart."""
+def _draw_published(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
+    """Draw published values as open diamonds. One that is far from ours stands at the edge with its number, for on a
+    scale that reaches it ours could not be told apart."""
     low, high = (min(reach), max(reach)) if reach else (-math.inf, math.inf)
     room = 2 * (high - low)
     for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):
@@ -237,21 +237,21 @@ def _quoted(axes: Axes, published: Sequence[Published], arms: list[str], reach: 
 # ---------------------------------------------------------------------------------------------------- words
 
 
-def _evidence(record: SweepRecord, arms: list[str]) -> str:
-    """How many trials are shown, of which arms, on how many seeds; `arms` has one name per trial."""
-    seeds, names = len(seeds_of(record)), list(dict.fromkeys(arms))
+def _describe_evidence(record: SweepRecord, arms: list[str]) -> str:
+    """Return how many trials are shown, of which arms, on how many seeds; `arms` has one name per trial."""
+    seeds, names = len(collect_seeds(record)), list(dict.fromkeys(arms))
     of = names[0] if len(names) == 1 else count_noun(len(names), "arm")
     return f"{count_noun(len(arms), 'trial')} of {of}, {f'{seeds} seeds' if seeds > 1 else 'one seed'}"
 
 
-def _panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: Looks) -> list[Entry]:
+def _list_panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: Looks) -> list[Entry]:
     shown = list(dict.fromkeys(p.arm for p in panel.points))
     colour = {arm: style.GREY if panel.shaded else looks[arm][0] for arm in shown}
     rates = panel.path == LEARNING_RATE
     label = {
         arm: f"{arm}, sensitivity {format_number(s.value)}"
         for arm in shown
-        if rates and (s := sensitivity(record, arm))
+        if rates and (s := compute_sensitivity(record, arm))
     }
     entries = [
         style.create_entry(
@@ -264,13 +264,15 @@ def _panel_entries(record: SweepRecord, panel: Panel, off: list[Point], looks: L
         for arm, value in panel.references.items()
     ]
     if panel.envelopes:
-        side = "lower" if sign_of(record) > 0 else "upper"
+        side = "lower" if objective_sign(record) > 0 else "upper"
         entries.append(style.create_entry((style.GREY, ""), f"{side} convex hull", linestyle=(0, (4, 3))))
     entries += style.create_status_entries({p.status for p in panel.points})
     gone = sorted(p.y for p in off if p.status == "completed" and p.y is not None)
     if gone:
         values = " to ".join(dict.fromkeys((format_number(gone[0]), format_number(gone[-1]))))
         entries.append(
-            style.create_entry(("black", f"${_ARROWS[sign_of(record)]}$"), f"off the scale: {values}", linestyle="none")
+            style.create_entry(
+                ("black", f"${_ARROWS[objective_sign(record)]}$"), f"off the scale: {values}", linestyle="none"
+            )
         )
     return entries

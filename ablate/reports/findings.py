@@ -1,4 +1,4 @@
-"""What can be said of a sweep in sentences, and what cannot: a search on one seed has no winner."""
+"""Sentences on a sweep, and the cautions that go with them: a search on one seed has no winner."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, format_setting, format_settings, join_words
-from ablate.reports.ends import at_the_end
-from ablate.reports.labels import items, searched, short_names, validated
+from ablate.reports.labels import list_searched, name_items, name_validation_item, shorten_paths
+from ablate.reports.search_edges import describe_edges
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
 from ablate.verdict.outcomes import TrialRecord, count_finished
@@ -18,15 +18,15 @@ from ablate.verdict.outcomes import TrialRecord, count_finished
 FEW_ITEMS = 100  # validation items below which the report warns
 
 
-def verdict(record: SweepRecord) -> str:
-    """The best value of each arm, best first, with n, and how little that proves."""
+def describe_search(record: SweepRecord) -> str:
+    """Return the best value of each arm, best first, with n, and how little that proves."""
     objective = record.spec.objective
     best = {arm: trial for arm in record.trials if (trial := record.best(arm)) is not None}
     if not best:
         return "No trial has completed yet, so there is nothing to compare."
-    finished = {arm: finished_of(record, arm) for arm in best}
+    finished = {arm: count_finished_trials(record, arm) for arm in best}
     same = len(set(finished.values())) == 1
-    ordered = sorted(best, key=lambda arm: (best[arm].value or 0.0) * sign_of(record))
+    ordered = sorted(best, key=lambda arm: (best[arm].value or 0.0) * objective_sign(record))
     parts = [
         f"{arm} {format_number(best[arm].value)}" + ("" if same else f" (of {count_noun(finished[arm], 'trial')})")
         for arm in ordered
@@ -37,7 +37,7 @@ def verdict(record: SweepRecord) -> str:
     missing = [arm for arm in record.trials if arm not in best]
     if missing:
         text += f" No trial of {join_words(missing)} has completed."
-    seeds = seeds_of(record)
+    seeds = collect_seeds(record)
     where = "one seed" if len(seeds) <= 1 else f"{len(seeds)} seeds"
     if len(record.trials) == 1:
         return f"{text} It is the best of what was tried on {where}: confirm it on fresh seeds before quoting it."
@@ -47,85 +47,84 @@ def verdict(record: SweepRecord) -> str:
     )
 
 
-def spread(record: SweepRecord, arm: str) -> dict[str, Any] | None:
-    """Best and worst completed trial of `arm` (value, trial, params) and their number n; None with fewer than two.
+def find_spread(record: SweepRecord, arm: str) -> dict[str, Any] | None:
+    """Return best and worst completed trial of `arm` (value, trial, params) and their number n; None for fewer than 2.
 
     Within one arm the seed and the data are the same, so this is the effect of the settings.
     """
-    done = sorted(completed(record, arm), key=lambda trial: (trial.value or 0.0) * sign_of(record))
+    done = sorted(list_completed(record, arm), key=lambda trial: (trial.value or 0.0) * objective_sign(record))
     if len(done) < 2:
         return None
-    ends = {name: {"trial": t.number, "value": t.value, "params": t.params} for name, t in _ends(done)}
+    ends = {
+        name: {"trial": t.number, "value": t.value, "params": t.params}
+        for name, t in (("best", done[0]), ("worst", done[-1]))
+    }
     return {**ends, "n": len(done)}
 
 
-def spread_text(record: SweepRecord, arm: str) -> str:
-    """The spread of `arm` as a sentence; empty where there is none."""
-    found = spread(record, arm)
-    if found is None:
+def describe_spread(record: SweepRecord, arm: str) -> str:
+    """Return the spread of `arm` as a sentence; empty where there is none."""
+    spread = find_spread(record, arm)
+    if spread is None:
         return ""
-    names = short_names(searched(record.spec))
+    names = shorten_paths(list_searched(record.spec))
     best, worst = (
-        f"{format_number(found[end]['value'])} ({format_settings(found[end]['params'], names) or 'nothing searched'})"
+        f"{format_number(spread[end]['value'])} ({format_settings(spread[end]['params'], names) or 'nothing searched'})"
         for end in ("best", "worst")
     )
     counts = record.counts(arm)
-    text = f"{arm}: {best} to {worst} over {count_noun(found['n'], 'completed trial')}"
+    text = f"{arm}: {best} to {worst} over {count_noun(spread['n'], 'completed trial')}"
     others = [f"{counts[status]} {status}" for status in ("pruned", "diverged") if counts[status]]
     return f"{text}; {join_words(others)} besides." if others else f"{text}."
 
 
-def observations(record: SweepRecord) -> list[str]:
-    """What a reader should know before believing the table: unfinished, unequal or failed trials, a small validation
-    set, optima at an end."""
+def list_cautions(record: SweepRecord) -> list[str]:
+    """Return what a reader should know before believing the table: unfinished, unequal or failed trials, a small
+    validation set, optima at an end."""
     return [
-        *_unfinished(record),
-        *_unequal(record),
-        *_coinciding(record),
-        *_failures(record),
-        *_few_items(record),
-        *_luck(record),
-        *at_the_end(record),
+        *_note_unfinished(record),
+        *_note_unequal(record),
+        *_note_coinciding(record),
+        *_note_failures(record),
+        *_note_few_items(record),
+        *_note_luck(record),
+        *describe_edges(record),
     ]
 
 
 # ---------------------------------------------------------------------------------------------------- parts
 
 
-def sign_of(record: SweepRecord) -> int:
-    """1 where less is better, -1 where more is."""
+def objective_sign(record: SweepRecord) -> int:
+    """Return 1 where less is better, -1 where more is."""
     return 1 if record.spec.objective.direction == "minimize" else -1
 
 
-def completed(record: SweepRecord, arm: str) -> list[TrialRecord]:
-    """The trials of `arm` that have a value."""
+def list_completed(record: SweepRecord, arm: str) -> list[TrialRecord]:
+    """Return the trials of `arm` that have a value."""
     return [t for t in record.trials[arm] if t.status == "completed" and t.value is not None]
 
 
-def finished_of(record: SweepRecord, arm: str) -> int:
-    """How many trials of `arm` are results."""
+def count_finished_trials(record: SweepRecord, arm: str) -> int:
+    """Return how many trials of `arm` are results."""
     return count_finished(record.trials[arm])
 
 
-def seconds_of(record: SweepRecord, arm: str) -> float | None:
-    """The median wall-clock seconds of the completed trials of `arm`, which made all updates; None without one."""
-    found = [t.seconds for t in record.trials[arm] if t.status == "completed" and t.seconds is not None]
-    return statistics.median(found) if found else None
+def median_seconds(record: SweepRecord, arm: str) -> float | None:
+    """Return the median wall-clock seconds of the completed trials of `arm`, which made all updates."""
+    seconds = [t.seconds for t in record.trials[arm] if t.status == "completed" and t.seconds is not None]
+    return statistics.median(seconds) if seconds else None
 
 
-def seeds_of(record: SweepRecord) -> set[Any]:
-    """The seeds that completed trials were trained with."""
+def collect_seeds(record: SweepRecord) -> set[Any]:
+    """Return the seeds that completed trials were trained with."""
     spec = record.spec
     fixed = {arm: spec.all_arms[arm].settings.get("seed", spec.experiment.get("seed", 0)) for arm in record.trials}
-    return {t.params.get("seed", fixed[arm]) for arm in record.trials for t in completed(record, arm)}
+    return {t.params.get("seed", fixed[arm]) for arm in record.trials for t in list_completed(record, arm)}
 
 
-def _ends(done: list[TrialRecord]) -> list[tuple[str, TrialRecord]]:
-    return [("best", done[0]), ("worst", done[-1])]
-
-
-def _unfinished(record: SweepRecord) -> Iterator[str]:
-    short = {arm: (finished_of(record, arm), record.target(arm)) for arm in record.trials}
+def _note_unfinished(record: SweepRecord) -> Iterator[str]:
+    short = {arm: (count_finished_trials(record, arm), record.target(arm)) for arm in record.trials}
     parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
     if parts:
         yield f"The sweep is not finished: {join_words(parts)} trials. Run `ablate sweep` again to continue."
@@ -136,53 +135,55 @@ def _unfinished(record: SweepRecord) -> Iterator[str]:
         yield f"The confirmation is not finished: of {planned} {per_arm} are done."
 
 
-def _unequal(record: SweepRecord) -> Iterator[str]:
-    counts = {arm: finished_of(record, arm) for arm in record.trials}
+def _note_unequal(record: SweepRecord) -> Iterator[str]:
+    counts = {arm: count_finished_trials(record, arm) for arm in record.trials}
     if len(set(counts.values())) > 1:
-        told = join_words(f"{arm} {count}" for arm, count in counts.items())
+        per_arm = join_words(f"{arm} {count}" for arm, count in counts.items())
         budget = record.spec.budget
-        limits = [f"{budget.tokens} {items(record.spec)}"] if budget.tokens else []
+        limits = [f"{budget.tokens} {name_items(record.spec)}"] if budget.tokens else []
         limits += [f"{budget.hours:g} hours"] if budget.hours else []
         if limits:
             yield (
                 f"What was equal is the budget of each arm, {join_words(limits)}, and not the number of finished "
-                f"trials ({told})."
+                f"trials ({per_arm})."
             )
             return
-        yield f"Arms have unequal numbers of finished trials ({told}): more trials find a better best by chance alone."
+        yield (
+            f"Arms have unequal numbers of finished trials ({per_arm}): more trials find a better best by chance alone."
+        )
 
 
-def _coinciding(record: SweepRecord) -> Iterator[str]:
+def _note_coinciding(record: SweepRecord) -> Iterator[str]:
     bests = {arm: [best.params] for arm in record.trials if (best := record.best(arm))}
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
         yield from (f"At their best, {text}" for text in audit.coinciding(record.spec, bests))
 
 
-def _luck(record: SweepRecord) -> Iterator[str]:
-    """What fresh seeds do not cover: each arm is confirmed where its own search happened to end."""
+def _note_luck(record: SweepRecord) -> Iterator[str]:
+    """Yield what fresh seeds do not cover: each arm is confirmed where its own search happened to end."""
     bests = {arm: best for arm in record.confirmed if record.spec.confirm.seeds and (best := record.best(arm))}
     for path in record.spec.search:
         values = {arm: format_setting(best.params[path]) for arm, best in bests.items() if path in best.params}
         if len(set(values.values())) > 1:
-            told = join_words(f"{arm} {value}" for arm, value in values.items())
+            per_arm = join_words(f"{arm} {value}" for arm, value in values.items())
             yield (
-                f"The arms were confirmed at different values of {path} ({told}): intervals and p-values cover the "
+                f"The arms were confirmed at different values of {path} ({per_arm}): intervals and p-values cover the "
                 "seeds and not the luck of the search that chose these values."
             )
 
 
-def _failures(record: SweepRecord) -> Iterator[str]:
+def _note_failures(record: SweepRecord) -> Iterator[str]:
     for arm in record.trials:
         for what, trials in (("trial", record.trials[arm]), ("fresh seed", record.confirmed.get(arm, ()))):
             if failed := [t for t in trials if t.status == "failed"]:
                 yield f"{count_noun(len(failed), what)} of {arm} failed, left out of all comparisons."
 
 
-def _few_items(record: SweepRecord) -> Iterator[str]:
+def _note_few_items(record: SweepRecord) -> Iterator[str]:
     count, metric = record.validation_items, record.spec.objective.metric
     if count is None or count >= FEW_ITEMS:
         return
-    noun = validated(record.spec)
+    noun = name_validation_item(record.spec)
     one = f" (one {noun} more or less right moves {metric} by {1 / count:.2g})"
     step = one if metric in ("val/accuracy", "align/accuracy", "align/win_rate") else ""
     yield (

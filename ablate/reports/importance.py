@@ -17,31 +17,31 @@ from ablate.verdict.outcomes import FINISHED, TrialRecord
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-MINIMUM = 4  # finished trials below which no importance is given
+MINIMUM_TRIALS = 4  # finished trials below which no importance is given
 
 
-def importance(record: SweepRecord, arm: str) -> dict[str, float]:
-    """Searched parameter of `arm` -> its share of the explained variation, largest first; the shares sum to 1.
+def compute_importance(record: SweepRecord, arm: str) -> dict[str, float]:
+    """Return searched parameter of `arm` -> its share of the explained variation, largest first; the shares sum to 1.
 
     Empty where fewer than 4 trials are finished, fewer than 2 completed, or all came out the same. A parameter that is
     searched alone has importance 1. A range searched in the logarithm is judged in the logarithm.
     """
     space = record.spec.space(arm)
-    scored = _scored(record, arm)
-    if len(scored) < MINIMUM or not space:
+    scored = _score_trials(record, arm)
+    if len(scored) < MINIMUM_TRIALS or not space:
         return {}
     if len(space) == 1:
         return dict.fromkeys(space, 1.0)
-    return _fanova(record, arm, scored)
+    return _run_fanova(record, arm, scored)
 
 
-def finished(record: SweepRecord, arm: str) -> int:
-    """How many trials the importance of `arm` rests on."""
-    return len(_scored(record, arm))
+def count_scored(record: SweepRecord, arm: str) -> int:
+    """Return the number of trials that the importance of `arm` rests on."""
+    return len(_score_trials(record, arm))
 
 
-def _scored(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, float]]:
-    """Each finished trial with a badness.
+def _score_trials(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, float]]:
+    """Return each finished trial with a badness.
 
     A pruned trial counts as the worst completed one. A diverged trial lies as far beyond the worst as the worst lies
     from the best, so that it counts as bad without drowning the others.
@@ -57,14 +57,14 @@ def _scored(record: SweepRecord, arm: str) -> list[tuple[TrialRecord, float]]:
     return [(t, other[t.status] if t.value is None else sign * t.value) for t in trials]
 
 
-def _fanova(record: SweepRecord, arm: str, scored: list[tuple[TrialRecord, float]]) -> dict[str, float]:
+def _run_fanova(record: SweepRecord, arm: str, scored: list[tuple[TrialRecord, float]]) -> dict[str, float]:
     import optuna
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study()
-    axes = {path: _axis(entry) for path, entry in record.spec.space(arm).items()}
+    axes = {path: _build_axis(entry) for path, entry in record.spec.space(arm).items()}
     for trial, score in scored:
         params = {path: math.log(trial.params[path]) if log else trial.params[path] for path, (_, log) in axes.items()}
         try:
@@ -79,8 +79,8 @@ def _fanova(record: SweepRecord, arm: str, scored: list[tuple[TrialRecord, float
         return {}
 
 
-def _axis(entry: Range | Any) -> tuple[BaseDistribution, bool]:
-    """A distribution for the values of `entry`, and whether their logarithm is to be taken: fANOVA measures evenly."""
+def _build_axis(entry: Range | Any) -> tuple[BaseDistribution, bool]:
+    """Return a distribution for the values of `entry`, and whether to take their logarithm: fANOVA measures evenly."""
     from optuna.distributions import CategoricalDistribution, FloatDistribution
 
     if not isinstance(entry, Range):

@@ -1,4 +1,4 @@
-"""What searched paths and metrics are called in tables, figures and sentences."""
+"""Names of searched paths and metrics in tables, figures and sentences."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _SPOKEN = {LEARNING_RATE: "learning rate", ALPHA: "alpha"}
 _UNITS = {ALPHA: "share of the layers"}
 
 
-def searched(spec: Sweep) -> list[str]:
-    """Every path that some arm searches: the learning rate and alpha first, the others in the order of the file."""
+def list_searched(spec: Sweep) -> list[str]:
+    """Return every path that some arm searches: the learning rate, alpha, then the others as in the file."""
     paths = list(dict.fromkeys(path for arm in spec.all_arms for path in spec.space(arm)))
     return sorted(paths, key=lambda path: (path != LEARNING_RATE, path != ALPHA))
 
 
-def short_names(paths: Iterable[str]) -> dict[str, str]:
-    """Path -> its last segment, or the whole path where another one ends the same."""
+def shorten_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Return path -> its last segment, or the whole path where another one ends the same."""
     known = list(dict.fromkeys(paths))
     tails = [path.rpartition(".")[2] for path in known]
     return {path: tail if tails.count(tail) == 1 else path for path, tail in zip(known, tails, strict=True)}
 
 
-def parameter_name(path: str) -> str:
-    """What a searched path is called in prose."""
+def name_parameter(path: str) -> str:
+    """Return the name of a searched path in prose."""
     return _SPOKEN.get(path) or path.rpartition(".")[2].replace("_", " ")
 
 
-def parameter_label(path: str) -> str:
-    """The axis of a searched path, with its unit where it has one."""
-    return f"{parameter_name(path)} ({', '.join([path, *([_UNITS[path]] if path in _UNITS else [])])})"
+def label_parameter(path: str) -> str:
+    """Return the label of an axis for a searched path, with its unit where it has one."""
+    return f"{name_parameter(path)} ({', '.join([path, *([_UNITS[path]] if path in _UNITS else [])])})"
 
 
-def metric_label(metric: str, spec: Sweep) -> str:
-    """The axis of a metric, with its unit."""
-    token = "image" if task(spec) == "image_classification" else "token"
+def label_metric(metric: str, spec: Sweep) -> str:
+    """Return the label of an axis for a metric, with its unit."""
+    token = "image" if find_task(spec) == "image_classification" else "token"
     units = {
         "val/loss": f"nats per {token}",
         "val/bits_per_byte": "bits per byte of text",
@@ -51,39 +51,39 @@ def metric_label(metric: str, spec: Sweep) -> str:
         "align/reward": "by the reward model",
         "align/win_rate": "share of prompts",
     }
-    kind = metric_kind(metric)
+    kind = strip_set_name(metric)
     return f"{metric} ({units[kind]})" if kind in units else metric
 
 
-def metric_kind(metric: str) -> str:
-    """val/loss of val/loss and of val/wiki/loss, that of a further validation set."""
+def strip_set_name(metric: str) -> str:
+    """Return val/loss for val/loss and for val/wiki/loss, the loss on a further validation set."""
     parts = metric.split("/")
     return f"{parts[0]}/{parts[-1]}"
 
 
-def unit(spec: Sweep) -> str:
-    """What the objective counts, in a sentence."""
+def name_unit(spec: Sweep) -> str:
+    """Return the unit of the objective in a sentence."""
     metric = spec.objective.metric
-    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(metric_kind(metric), metric)
+    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(strip_set_name(metric), metric)
 
 
-def items(spec: Sweep) -> str:
-    """What a model is trained on, counted."""
+def name_items(spec: Sweep) -> str:
+    """Return the noun for what a model is trained on."""
     try:
         return spec.base(next(iter(spec.all_arms))).unit
     except ConfigError:  # a plugin is missing
         return "items"
 
 
-def validated(spec: Sweep) -> str:
-    """One of what a model is validated on."""
-    if items(spec) in ("pairs", "answers"):
+def name_validation_item(spec: Sweep) -> str:
+    """Return the noun for one item of the validation set."""
+    if name_items(spec) in ("pairs", "answers"):
         return "pair"
-    return {"image_classification": "image", "language_modeling": "sequence"}.get(task(spec), "item")
+    return {"image_classification": "image", "language_modeling": "sequence"}.get(find_task(spec), "item")
 
 
-def task(spec: Sweep) -> str:
-    """What the models are trained for, or '' where the sweep's experiments cannot be built (a plugin is missing)."""
+def find_task(spec: Sweep) -> str:
+    """Return the task of the models, or '' where the sweep's experiments cannot be built (a plugin is missing)."""
     try:
         return spec.base(next(iter(spec.all_arms))).data.task
     except ConfigError:

@@ -15,8 +15,8 @@ CONFIRMED, SEARCHED = "confirmed", "best of the search"
 
 
 @dataclass(frozen=True)
-class Beside:
-    """One published figure and ours."""
+class PublishedRow:
+    """A published figure of an arm and ours."""
 
     arm: str
     ours: Estimate | None
@@ -31,21 +31,21 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Source:
+class PublishedTable:
     """The figures of one paper."""
 
     source: str
     metric: str
-    rows: list[Beside]
+    rows: list[PublishedRow]
     tokenizers: tuple[str, str] | None = None
     """(theirs, ours) where the figures are by another tokenizer than ours, and cannot be compared."""
 
 
-def published(record: SweepRecord) -> list[Source]:
-    """What the sweep file quotes, beside what was measured."""
-    found, baseline = [], record.spec.compared_with
+def compare_published(record: SweepRecord) -> list[PublishedTable]:
+    """Return the figures that the sweep file quotes, beside ours."""
+    tables, baseline = [], record.spec.compared_with
     for entry in record.spec.published:
-        ours = {arm: _ours(record, arm, entry.metric) for arm in {baseline, *entry.values}}
+        ours = {arm: _measure_arm(record, arm, entry.metric) for arm in {baseline, *entry.values}}
         base_kind, base = ours[baseline]
         rows = []
         for arm, value in entry.values.items():
@@ -54,16 +54,16 @@ def published(record: SweepRecord) -> list[Source]:
             less = difference(values, base) if alike else None
             theirs = value - entry.values[baseline] if arm != baseline and baseline in entry.values else None
             own = estimate(list(values.values())) if values else None
-            rows.append(Beside(arm, own, kind, value, less.estimate if less else None, theirs))
-        own_tokenizer = _tokenizer(record)
+            rows.append(PublishedRow(arm, own, kind, value, less.estimate if less else None, theirs))
+        own_tokenizer = _name_tokenizer(record)
         other = entry.tokenizer is not None and own_tokenizer not in (None, entry.tokenizer)
         tokenizers = (str(entry.tokenizer), str(own_tokenizer)) if other else None
-        found.append(Source(entry.source, entry.metric, rows, tokenizers))
-    return found
+        tables.append(PublishedTable(entry.source, entry.metric, rows, tokenizers))
+    return tables
 
 
-def _tokenizer(record: SweepRecord) -> str | None:
-    """The tokenizer of the sweep, or the name of data that has none of its own; None where it cannot be told."""
+def _name_tokenizer(record: SweepRecord) -> str | None:
+    """Return the tokenizer of the sweep, or the name of data that has none of its own; None where it cannot be told."""
     try:
         data = record.spec.base(record.spec.compared_with).data
     except ConfigError:  # a plugin is missing
@@ -71,18 +71,18 @@ def _tokenizer(record: SweepRecord) -> str | None:
     return str(getattr(data, "tokenizer", data.kind))
 
 
-def _ours(record: SweepRecord, arm: str, metric: str) -> tuple[str, dict[int, float]]:
-    """What `arm` reached: (kind, seed -> value), of the search under the seed 0; ('', {}) without the metric."""
-    fresh = _values(record.confirmed.get(arm, ()), metric, record)
+def _measure_arm(record: SweepRecord, arm: str, metric: str) -> tuple[str, dict[int, float]]:
+    """Return what `arm` reached: (kind, seed -> value), of the search under the seed 0; ('', {}) without the metric."""
+    fresh = _collect_values(record.confirmed.get(arm, ()), metric, record)
     if fresh:
         return CONFIRMED, fresh
     best = record.best(arm) if arm in record.trials else None
-    tried = _values([best] if best else [], metric, record)
+    tried = _collect_values([best] if best else [], metric, record)
     return (SEARCHED, {0: next(iter(tried.values()))}) if tried else ("", {})
 
 
-def _values(trials: Iterable[TrialRecord], metric: str, record: SweepRecord) -> dict[int, float]:
-    """Seed -> `metric`, of the trials that completed."""
+def _collect_values(trials: Iterable[TrialRecord], metric: str, record: SweepRecord) -> dict[int, float]:
+    """Return seed -> `metric`, of the trials that completed."""
     is_objective = metric == record.spec.objective.metric
     pairs = (
         (t.params.get("seed", 0), t.value if is_objective else t.metrics.get(metric))

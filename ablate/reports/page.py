@@ -6,23 +6,22 @@ import base64
 from importlib import resources
 from typing import Any
 
-from ablate.reports import fairness, sections
-from ablate.reports.contents import Contents
+from ablate.reports import fairness
+from ablate.reports.report_data import ReportData
+from ablate.reports.sections import PARTS
 
 _TEMPLATE = "page.html.j2"
 
 
-def html(report: Contents) -> str:
-    """The page. All that comes from the sweep is escaped."""
+def render_page(report: ReportData) -> str:
+    """Return the page. All that comes from the sweep is escaped."""
     from jinja2 import Environment, StrictUndefined
 
     text = resources.files("ablate.reports").joinpath(_TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     record = report.record
-    before = [*sections.confirmed(report), *sections.downstream(report), *sections.published(report)]
-    before += [*sections.search(report), *sections.savings(report), *sections.costs(report)]
-    before += sections.sensitivities(report)
-    after = [*sections.importances(report), *sections.comparability(report), *sections.trials(report)]
+    before = [section for part in PARTS if not part.background for section in part.tabulate(report)]
+    after = [section for part in PARTS if part.background for section in part.tabulate(report)]
     return environment.from_string(text).render(
         title=record.title,
         objective=record.spec.objective,
@@ -30,26 +29,26 @@ def html(report: Contents) -> str:
         verdict=report.verdict,
         spreads=report.spreads,
         before=before,
-        figures=_figures(report),
+        figures=_embed_figures(report),
         after=after,
         notes=report.notes,
         yaml=record.spec.to_yaml(),
         plugins=record.plugins,
         file=f"{record.name}.yaml",
-        commands=commands(report),
-        common=fairness.common(record),
+        commands=list_commands(report),
+        common=fairness.find_common_facts(record),
         mlflow=report.mlflow,
     )
 
 
-def commands(report: Contents) -> list[str]:
-    """What makes the sweep again, from its file saved as NAME.yaml."""
+def list_commands(report: ReportData) -> list[str]:
+    """Return the commands that run the sweep again, from its file saved as NAME.yaml."""
     record = report.record
     return [f"ablate sweep {record.name}.yaml --fresh", f"ablate report {record.name}"]
 
 
-def _figures(report: Contents) -> list[dict[str, Any]]:
-    """Each figure as a data URI, with its caption."""
+def _embed_figures(report: ReportData) -> list[dict[str, Any]]:
+    """Return each figure as a data URI, with its caption."""
     return [
         {
             "uri": f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}",

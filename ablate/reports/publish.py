@@ -1,4 +1,4 @@
-"""Where a sweep is in MLflow, and its report there: one run named "report", however often the report is made."""
+"""The report of a sweep in MLflow: one run named "report", however often the report is made."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run
 
 
-def place_of(record: SweepRecord) -> dict[str, Any]:
-    """The experiment, the address of the store and the parent run of each arm, without asking the store."""
+def locate_report(record: SweepRecord) -> dict[str, Any]:
+    """Return the experiment, the address of the store and the parent run of each arm, without asking the store."""
     return {
         "experiment": record.title,
         "experiment_id": None,
@@ -24,20 +24,20 @@ def place_of(record: SweepRecord) -> dict[str, Any]:
     }
 
 
-def report_run(title: str) -> dict[str, str]:
-    """The `experiment_id` of the experiment `title` and the `run_id` of its report, created if missing. Raises
+def find_or_start_run(title: str) -> dict[str, str]:
+    """Return the `experiment_id` of the experiment `title` and the `run_id` of its report, created if missing. Raises
     StoreError."""
     experiment = tracking.ensure_experiment(title)
     with tracking.explain_errors(tracking.tracking_uri()):
         client = tracking.client()
-        found = client.search_runs([experiment], f"tags.`{ROLE}` = '{REPORT}'", order_by=["attributes.start_time ASC"])
-    if found:
-        return {"experiment_id": experiment, "run_id": str(found[0].info.run_id)}
+        runs = client.search_runs([experiment], f"tags.`{ROLE}` = '{REPORT}'", order_by=["attributes.start_time ASC"])
+    if runs:
+        return {"experiment_id": experiment, "run_id": str(runs[0].info.run_id)}
     return {"experiment_id": experiment, "run_id": tracking.Tracker.start(title, REPORT, {ROLE: REPORT}).run_id}
 
 
 def publish(run_id: str, files: Iterable[Path]) -> None:
-    """Stores `files` as artifacts of the run, over earlier ones of the same names, and ends it. Raises StoreError."""
+    """Store `files` as artifacts of the run, over earlier ones of the same names, and end it. Raises StoreError."""
     with tracking.explain_errors(tracking.tracking_uri()):
         for file in files:
             tracking.client().log_artifact(run_id, str(file))

@@ -1,8 +1,10 @@
-"""What the tables of the report hold and the sentences below them; `tables` and `page` render them."""
+"""The sections of the report: tables and the sentences below them. `PARTS` is their order."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from ablate.config.formatting import (
     count_noun,
@@ -13,31 +15,33 @@ from ablate.config.formatting import (
     format_setting,
     join_words,
 )
-from ablate.reports import cost, fairness, findings
-from ablate.reports.cells import COUNTS, NOTHING, SETTINGS, Cells, Column, Section
-from ablate.reports.contents import Contents
+from ablate.reports import fairness, findings
 from ablate.reports.downstream import tabulate
-from ablate.reports.importance import MINIMUM, finished
-from ablate.reports.labels import searched, short_names
-from ablate.reports.sensitivity import MINIMUM as MINIMUM_RATES
-from ablate.reports.sensitivity import Sensitivity
+from ablate.reports.importance import MINIMUM_TRIALS, count_scored
+from ablate.reports.labels import list_searched, shorten_paths
+from ablate.reports.plain_values import trial_to_plain
+from ablate.reports.report_data import ReportData
+from ablate.reports.savings import Saving
+from ablate.reports.sensitivity import MINIMUM_RATES, Sensitivity
+from ablate.reports.table import COUNTS, NOTHING, SETTINGS, Column, Section, Table
+from ablate.reports.usage import Usage
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.confirmation import format_estimate
 from ablate.verdict.intervals import Estimate
-from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord
+from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, count_finished
 
 RARE = ("pruned", "diverged", "failed")
 
 
-def confirmed(report: Contents) -> list[Section]:
-    """The best settings of each arm on fresh seeds; nothing where none are confirmed."""
-    record, found = report.record, report.confirmed
-    if not found:
+def tabulate_confirmed(report: ReportData) -> list[Section]:
+    """Return the best settings of each arm on fresh seeds; nothing where none are confirmed."""
+    record, confirmed = report.record, report.confirmed
+    if not confirmed:
         return []
-    rows = list(found.values())
+    rows = list(confirmed.values())
     differences = [c.difference for c in rows]
     columns = [
-        _words("arm", found),
+        _word_column("arm", confirmed),
         Column("n", [f"{c.estimate.n if c.estimate else 0}/{c.target}" for c in rows]),
         Column(record.spec.objective.metric, [format_estimate(c.estimate) if c.estimate else NOTHING for c in rows]),
         Column("diverged", [str(c.diverged) for c in rows]),
@@ -46,61 +50,63 @@ def confirmed(report: Contents) -> list[Section]:
             [format_estimate(d.estimate, sign=True) if d else NOTHING for d in differences],
         ),
         Column("p (Holm)", [f"{d.adjusted_p:.2g}" if d and d.adjusted_p is not None else NOTHING for d in differences]),
-        *_settings(record, [record.best(arm) for arm in found]),
+        *_setting_columns(record, [record.best(arm) for arm in confirmed]),
     ]
-    return [Section("The best settings of each arm on fresh seeds: mean +- 95 % interval", Cells(columns))]
+    return [Section("The best settings of each arm on fresh seeds: mean +- 95 % interval", Table(columns))]
 
 
-def published(report: Contents) -> list[Section]:
-    """The figures of papers beside ours, one section per source."""
+def tabulate_published(report: ReportData) -> list[Section]:
+    """Return the figures of papers beside ours, one section per source."""
     baseline = report.record.spec.compared_with
     sections = []
     for source in report.published:
         rows = source.rows
         differences = [format_estimate(r.difference, sign=True) if r.difference else NOTHING for r in rows]
         columns = [
-            _words("arm", [r.arm for r in rows]),
-            _words("which", [r.kind or NOTHING for r in rows]),
+            _word_column("arm", [r.arm for r in rows]),
+            _word_column("which", [r.kind or NOTHING for r in rows]),
             Column("n", [str(r.ours.n) if r.ours else NOTHING for r in rows]),
             Column("ours", [format_estimate(r.ours) if r.ours else NOTHING for r in rows]),
             Column(f"less {baseline}", differences),
             Column("published", [format_number(r.published) for r in rows]),
-            Column(f"less {baseline}", [_signed(r.published_difference) for r in rows]),
+            Column(f"less {baseline}", [_format_signed(r.published_difference) for r in rows]),
         ]
-        sections.append(Section(f"Published: {source.source} ({source.metric})", Cells(columns)))
+        sections.append(Section(f"Published: {source.source} ({source.metric})", Table(columns)))
         if source.tokenizers:
             theirs, ours = source.tokenizers
-            sections[-1].said.append(
+            sections[-1].sentences.append(
                 f"Theirs is measured in tokens of {theirs}, ours in those of {ours}: "
                 f"unless that is the same tokenizer, {source.metric} cannot be compared."
             )
     if sections:
-        sections[-1].said.append("Other data, sizes or budgets may be behind these: they enter no comparison of ours.")
-        sections[-1].said.extend([report.scale] if report.scale else [])
+        sections[-1].sentences.append(
+            "Other data, sizes or budgets may be behind these: they enter no comparison of ours."
+        )
+        sections[-1].sentences.extend([report.scale] if report.scale else [])
     return sections
 
 
-def downstream(report: Contents) -> list[Section]:
-    """The scores on downstream tasks; nothing where no run was evaluated."""
+def tabulate_downstream(report: ReportData) -> list[Section]:
+    """Return the scores on downstream tasks; nothing where no run was evaluated."""
     return tabulate(report.downstream, report.record.spec.compared_with)
 
 
-def search(report: Contents) -> list[Section]:
-    """The best trial of each arm."""
+def tabulate_search(report: ReportData) -> list[Section]:
+    """Return the best trial of each arm."""
     record, metric = report.record, report.record.spec.objective.metric
     best = {arm: record.best(arm) for arm in record.trials}
     others = list(dict.fromkeys(m for trial in best.values() if trial for m in sorted(trial.metrics) if m != metric))
     counts = {arm: record.counts(arm) for arm in record.trials}
     columns = [
-        _words("arm", best),
-        Column("finished", [f"{findings.finished_of(record, arm)}/{record.target(arm)}" for arm in best]),
+        _word_column("arm", best),
+        Column("finished", [f"{count_finished(record.trials[arm])}/{record.target(arm)}" for arm in best]),
         Column(metric, [format_number(trial.value) if trial else NOTHING for trial in best.values()]),
         *(
             Column(m, [format_number(trial.metrics.get(m)) if trial else NOTHING for trial in best.values()])
             for m in others
         ),
-        Column("time", [format_duration(findings.seconds_of(record, arm)) for arm in best]),
-        *_settings(record, best.values()),
+        Column("time", [format_duration(findings.median_seconds(record, arm)) for arm in best]),
+        *_setting_columns(record, best.values()),
         *(
             Column(status, [str(c[status]) for c in counts.values()], merge=COUNTS)
             for status in RARE
@@ -109,185 +115,246 @@ def search(report: Contents) -> list[Section]:
     ]
     total = record.counts()
     clean = any(total[s] for s in FINISHED) and not any(total[s] for s in RARE)
-    said = "time: the median of the completed trials." + (" No trial was pruned, diverged or failed." if clean else "")
+    sentence = "time: the median of the completed trials."
+    sentence += " No trial was pruned, diverged or failed." if clean else ""
     title = "The search, which flatters its best" if report.confirmed else "The best trial of each arm"
-    return [Section(title, Cells(columns), [said])]
+    return [Section(title, Table(columns), [sentence])]
 
 
-def costs(report: Contents) -> list[Section]:
-    """What each arm took."""
-    search, fresh = report.costs, report.confirmation_costs
-    noun = report.measure.noun
-    columns = [_words("arm", search), *_cost_columns("", noun, search.values())]
+def tabulate_usage(report: ReportData) -> list[Section]:
+    """Return what the trials of each arm used, and its trainings on fresh seeds."""
+    search, fresh = report.usage, report.confirmation_usage
+    noun = report.usage_unit.noun
+    columns = [_word_column("arm", search), *_usage_columns("", noun, search.values())]
     if report.confirmed:
-        columns += _cost_columns("fresh ", noun, [fresh[arm] for arm in search])
+        columns += _usage_columns("fresh ", noun, [fresh[arm] for arm in search])
     title = f"What each arm took: runs, {noun} and time" + ("; fresh: to confirm it" if report.confirmed else "")
-    return [Section(title, Cells(columns))]
+    return [Section(title, Table(columns))]
 
 
-def savings(report: Contents) -> list[Section]:
-    """What arms that start from other models take in all; nothing where none does."""
-    found, baseline = report.savings, report.record.spec.compared_with
-    if not found:
+def tabulate_savings(report: ReportData) -> list[Section]:
+    """Return what arms that start from other models take in all; nothing where none does."""
+    savings, baseline = report.savings, report.record.spec.compared_with
+    if not savings:
         return []
-    rows = list(found.values())
-    whole = found.get(baseline)
-    measured = [s.peak_memory_bytes for s in rows]
-    columns = [
-        _words("arm", found),
+    title = f"Compute and memory, and what it takes to be where {baseline} ends"
+    sentences = _explain_savings(savings, report.record.spec.objective.metric, baseline)
+    return [Section(title, Table(_saving_columns(savings, savings.get(baseline))), list(sentences))]
+
+
+def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list[Column]:
+    rows = list(savings.values())
+    peaks = [s.peak_memory_bytes for s in rows]
+    less = [_format_percent(1 - s.state_bytes / baseline.state_bytes) if baseline else NOTHING for s in rows]
+    return [
+        _word_column("arm", savings),
         Column("FLOPs before", [f"{s.flops_before:.3g}" if s.flops_before else NOTHING for s in rows]),
         Column("FLOPs", [f"{s.flops:.3g}" for s in rows]),
         Column("states", [format_bytes(int(s.state_bytes)) for s in rows]),
-        Column("less", [_percent(1 - s.state_bytes / whole.state_bytes) if whole else NOTHING for s in rows]),
-        *([Column("measured", [format_bytes(int(n)) if n else NOTHING for n in measured])] if any(measured) else []),
+        Column("less", less),
+        *([Column("measured", [format_bytes(int(n)) if n else NOTHING for n in peaks])] if any(peaks) else []),
         Column("reached", [f"{s.reached}/{s.seeds}" if s.seeds else NOTHING for s in rows]),
         Column("after updates", [f"{s.updates.mean:.0f}" if s.updates else NOTHING for s in rows]),
-        Column("FLOPs saved", [_share(s.saved) if s.saved else NOTHING for s in rows]),
+        Column("FLOPs saved", [_format_share(s.saved) if s.saved else NOTHING for s in rows]),
     ]
-    said = [
+
+
+def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> Iterable[str]:
+    yield (
         "FLOPs: 6 for each weight that is trained and 2 for each frozen one, times the tokens, a token's look-up left "
         "out; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for a "
-        f"frozen one. Reached: on how many seeds it came to the final {report.record.spec.objective.metric} of "
+        f"frozen one. Reached: on how many seeds it came to the final {metric} of "
         f"{baseline} on the same seed, after how many updates, and the share of its FLOPs that are saved until then, "
         "with the FLOPs before: mean +- 95 % interval. The searches of the learning rate are not counted, for no arm."
-    ]
-    if any(s.saved is None and s.seeds for s in rows):
-        said.append("Where an arm does not get there on every seed, no mean is given: it would leave the worst out.")
-    if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in found.items() if s.at_first]:
-        said.append(
+    )
+    if any(s.saved is None and s.seeds for s in savings.values()):
+        yield "Where an arm does not get there on every seed, no mean is given: it would leave the worst out."
+    if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in savings.items() if s.at_first]:
+        yield (
             f"There at the first validation: {join_words(early)}. They may have been before, and their interval, which "
             "knows the validations alone, is too narrow."
         )
-    if any(s.flops_before for s in rows):
-        said.append("All seeds of an arm start from the same model: the interval does not cover the luck of that one.")
-    return [Section(f"Compute and memory, and what it takes to be where {baseline} ends", Cells(columns), said)]
+    if any(s.flops_before for s in savings.values()):
+        yield "All seeds of an arm start from the same model: the interval does not cover the luck of that one."
 
 
-def sensitivities(report: Contents) -> list[Section]:
-    """How much the learning rate matters to each arm; nothing where that cannot be told of any."""
-    found = report.sensitivities
-    if not any(found.values()):
+def tabulate_sensitivities(report: ReportData) -> list[Section]:
+    """Return how much the learning rate matters to each arm; nothing where that cannot be told of any."""
+    known = report.sensitivities
+    if not any(known.values()):
         return []
     columns = [
-        _words("arm", found),
-        Column("sensitivity", [format_number(s.value) if s else NOTHING for s in found.values()]),
-        Column("n trials", [str(s.n) if s else NOTHING for s in found.values()]),
-        Column("diverged", [str(s.diverged) if s else NOTHING for s in found.values()]),
-        Column("pruned", [str(s.pruned) if s else NOTHING for s in found.values()]),
+        _word_column("arm", known),
+        Column("sensitivity", [format_number(s.value) if s else NOTHING for s in known.values()]),
+        Column("n trials", [str(s.n) if s else NOTHING for s in known.values()]),
+        Column("diverged", [str(s.diverged) if s else NOTHING for s in known.values()]),
+        Column("pruned", [str(s.pruned) if s else NOTHING for s in known.values()]),
         Column(
-            "range", [f"{format_setting(s.low)} to {format_setting(s.high)}" if s else NOTHING for s in found.values()]
+            "range", [f"{format_setting(s.low)} to {format_setting(s.high)}" if s else NOTHING for s in known.values()]
         ),
     ]
-    return [Section("Learning-rate sensitivity (Wortsman et al. 2023)", Cells(columns), list(_of_sensitivity(found)))]
+    return [
+        Section(
+            "Learning-rate sensitivity (Wortsman et al. 2023)", Table(columns), list(_describe_sensitivities(known))
+        )
+    ]
 
 
-def importances(report: Contents) -> list[Section]:
-    """How much each searched parameter matters; nothing where nothing is searched."""
-    record, paths = report.record, searched(report.record.spec)
+def tabulate_importances(report: ReportData) -> list[Section]:
+    """Return how much each searched parameter matters; nothing where nothing is searched."""
+    record, paths = report.record, list_searched(report.record.spec)
     title = "Importance of each searched parameter (fANOVA; shares of an arm sum to 1)"
-    needed = f"it takes {MINIMUM} finished trials of an arm that differ."
+    needed = f"it takes {MINIMUM_TRIALS} finished trials of an arm that differ."
     if not paths:
         return []
     if not any(report.importance.values()):
-        return [Section("", said=[f"No importance yet: {needed}"])]
+        return [Section("", sentences=[f"No importance yet: {needed}"])]
     columns = [
-        _words("arm", record.trials),
-        Column("n trials", [str(finished(record, arm)) for arm in record.trials]),
+        _word_column("arm", record.trials),
+        Column("n trials", [str(count_scored(record, arm)) for arm in record.trials]),
         *(
             Column(name, [format_number(report.importance[arm].get(path), 2) for arm in record.trials])
-            for path, name in short_names(paths).items()
+            for path, name in shorten_paths(paths).items()
         ),
     ]
-    said = []
+    sentences = []
     if few := [arm for arm in record.trials if not report.importance[arm] and record.spec.space(arm)]:
-        said.append(f"None for {join_words(few)}: {needed}")
+        sentences.append(f"None for {join_words(few)}: {needed}")
     if any(len(values) > 1 for values in report.importance.values()):
-        said.append("With few trials this is a rough order, not a measurement.")
-    return [Section(title, Cells(columns), said)]
+        sentences.append("With few trials this is a rough order, not a measurement.")
+    return [Section(title, Table(columns), sentences)]
 
 
-def comparability(report: Contents) -> list[Section]:
-    """In what the arms and their runs differ besides what is compared."""
-    sections, found = [], report.confounds
-    if found is not None:
-        title = f"Besides {join_words(found.factor) or 'what is compared'} the arms differ in"
-        if found.found:
+def tabulate_confounds(report: ReportData) -> list[Section]:
+    """Return in what the arms and their runs differ besides what is compared."""
+    sections, confounds = [], report.confounds
+    if confounds is not None:
+        title = f"Besides {join_words(confounds.factor) or 'what is compared'} the arms differ in"
+        if confounds.found:
             rows = [
                 (c.path, value, join_words(a for a, v in c.values.items() if v == value), "yes" if c.declared else "no")
-                for c in found.found
+                for c in confounds.found
                 for value in dict.fromkeys(c.values.values())
             ]
-            sections.append(Section(title, _of_words(("setting", "value", "arms", "declared"), rows)))
+            sections.append(Section(title, _word_table(("setting", "value", "arms", "declared"), rows)))
         else:
-            told = "nothing." if not found.problem else f"It cannot be told: {found.problem}"
-            sections.append(Section(title, said=[told]))
-    notes = list(fairness.surrounding_notes(report.record))
+            sentence = f"It cannot be told: {confounds.problem}" if confounds.problem else "nothing."
+            sections.append(Section(title, sentences=[sentence]))
+    notes = list(fairness.describe_surroundings(report.record))
     if report.surroundings:
         lines = [
             (s.key, value, join_words(f"{arm} {runs}" for arm, runs in arms.items()))
             for s in report.surroundings
             for value, arms in s.runs.items()
         ]
-        sections.append(Section("The runs differ in", _of_words(("fact", "value", "runs"), lines), notes))
+        sections.append(Section("The runs differ in", _word_table(("fact", "value", "runs"), lines), notes))
     elif notes:
-        sections.append(Section("Where and how the runs were made", said=notes))
+        sections.append(Section("Where and how the runs were made", sentences=notes))
     return sections
 
 
-def trials(report: Contents) -> list[Section]:
-    """Every trial, those of an arm best first, and why some diverged or failed."""
-    record, sign = report.record, findings.sign_of(report.record)
+def tabulate_trials(report: ReportData) -> list[Section]:
+    """Return every trial, those of an arm best first, and why some diverged or failed."""
+    record, sign = report.record, findings.objective_sign(report.record)
     ordered = [
         t
-        for found in record.trials.values()
-        for t in sorted(found, key=lambda t: (STATUSES.index(t.status), sign * (t.value or 0.0), t.number))
+        for trials in record.trials.values()
+        for t in sorted(trials, key=lambda t: (STATUSES.index(t.status), sign * (t.value or 0.0), t.number))
     ]
     columns = [
-        _words("arm", [t.arm for t in ordered]),
+        _word_column("arm", [t.arm for t in ordered]),
         Column("trial", [str(t.number) for t in ordered]),
-        _words("status", [t.status for t in ordered]),
+        _word_column("status", [t.status for t in ordered]),
         Column(record.spec.objective.metric, [format_number(t.value) for t in ordered]),
-        *_settings(record, ordered),
+        *_setting_columns(record, ordered),
         Column("updates", [str(t.step) for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),
     ]
     best = [record.best(arm) for arm in record.trials]
     strong = frozenset(i for i, t in enumerate(ordered) if any(t is b for b in best))
-    return [Section(f"All {count_noun(len(ordered), 'trial')}", Cells(columns, strong), list(_reasons(ordered)))]
+    return [Section(f"All {count_noun(len(ordered), 'trial')}", Table(columns, strong), list(_list_reasons(ordered)))]
+
+
+def _published_values(report: ReportData) -> dict[str, Any]:
+    return {"published": [asdict(table) for table in report.published]}
+
+
+def _confound_values(report: ReportData) -> dict[str, Any]:
+    return {
+        "confounds": asdict(report.confounds) if report.confounds else None,
+        "surroundings": {s.key: s.runs for s in report.surroundings},
+        "common": fairness.find_common_facts(report.record),
+    }
+
+
+def _trial_values(report: ReportData) -> dict[str, Any]:
+    record = report.record
+    return {
+        "trials": [trial_to_plain(trial) for trials in record.trials.values() for trial in trials],
+        "confirmations": [trial_to_plain(trial) for trials in record.confirmed.values() for trial in trials],
+    }
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the report, on the terminal, on the page and in report.json."""
+
+    tabulate: Callable[[ReportData], list[Section]]
+    values: Callable[[ReportData], dict[str, Any]] = lambda report: {}
+    """Its own keys in report.json; those of each arm are under "arms"."""
+    background: bool = False
+    """Whether it is for reference: on the page it stands behind the figures."""
+    first_on_terminal: bool = False
+    """Whether a terminal shows it before the other background: it may be long, and what is read is at the end."""
+
+
+PARTS = (
+    Part(tabulate_confirmed),
+    Part(tabulate_downstream, lambda report: {"downstream": asdict(report.downstream)}),
+    Part(tabulate_published, _published_values),
+    Part(tabulate_search),
+    Part(tabulate_savings),
+    Part(tabulate_usage),
+    Part(tabulate_sensitivities),
+    Part(tabulate_importances, background=True),
+    Part(tabulate_confounds, _confound_values, background=True),
+    Part(tabulate_trials, _trial_values, background=True, first_on_terminal=True),
+)
+"""In the order of the page and of report.json."""
 
 
 # ---------------------------------------------------------------------------------------------------- parts
 
 
-def _words(name: str, cells: Iterable[str]) -> Column:
+def _word_column(name: str, cells: Iterable[str]) -> Column:
     return Column(name, list(cells), words=True)
 
 
-def _of_words(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Cells:
-    return Cells([_words(name, [row[i] for row in rows]) for i, name in enumerate(header)])
+def _word_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    return Table([_word_column(name, [row[i] for row in rows]) for i, name in enumerate(header)])
 
 
-def _settings(record: SweepRecord, trials: Iterable[TrialRecord | None]) -> list[Column]:
-    """A column per searched parameter."""
+def _setting_columns(record: SweepRecord, trials: Iterable[TrialRecord | None]) -> list[Column]:
+    """Return a column for each searched parameter."""
     params = [trial.params if trial else {} for trial in trials]
-    names = short_names(searched(record.spec))
+    names = shorten_paths(list_searched(record.spec))
     return [
         Column(name, [format_setting(p[path]) if path in p else NOTHING for p in params], merge=SETTINGS)
         for path, name in names.items()
     ]
 
 
-def _cost_columns(prefix: str, noun: str, found: Iterable[cost.Cost]) -> list[Column]:
-    costs = list(found)
+def _usage_columns(prefix: str, noun: str, usage: Iterable[Usage]) -> list[Column]:
+    rows = list(usage)
     return [
-        Column(f"{prefix}runs", [str(c.trials) for c in costs]),
-        Column(f"{prefix}{noun}", [format_count(c.items) for c in costs]),
-        Column(f"{prefix}time", [format_duration(c.seconds) for c in costs]),
+        Column(f"{prefix}runs", [str(row.trials) for row in rows]),
+        Column(f"{prefix}{noun}", [format_count(row.items) for row in rows]),
+        Column(f"{prefix}time", [format_duration(row.seconds) for row in rows]),
     ]
 
 
-def _of_sensitivity(found: dict[str, Sensitivity | None]) -> Iterable[str]:
-    known = {arm: s for arm, s in found.items() if s}
+def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Iterable[str]:
+    known = {arm: s for arm, s in sensitivities.items() if s}
     yield (
         "The mean, over log learning rates in the searched range, of the loss (at most the initial one) less the "
         "lowest, in nats: a lower value means that less tuning is needed."
@@ -298,25 +365,25 @@ def _of_sensitivity(found: dict[str, Sensitivity | None]) -> Iterable[str]:
         yield f"Of {join_words(hulls)}, where more is searched, it is that of the lower convex hull."
     if len({(s.low, s.high) for s in known.values()}) > 1:
         yield "The ranges differ, so that these values cannot be compared."
-    if none := [arm for arm, s in found.items() if not s]:
+    if none := [arm for arm, s in sensitivities.items() if not s]:
         yield f"None for {join_words(none)}: it takes {MINIMUM_RATES} finished trials at positive learning rates."
 
 
-def _percent(share: float) -> str:
+def _format_percent(share: float) -> str:
     return f"{100 * share:.1f} %" if share else NOTHING
 
 
-def _share(found: Estimate) -> str:
-    mean = f"{100 * found.mean:+.1f} %"
-    return mean if found.half_width is None else f"{mean} +- {100 * found.half_width:.1f}"
+def _format_share(share: Estimate) -> str:
+    mean = f"{100 * share.mean:+.1f} %"
+    return mean if share.half_width is None else f"{mean} +- {100 * share.half_width:.1f}"
 
 
-def _signed(value: float | None) -> str:
+def _format_signed(value: float | None) -> str:
     return NOTHING if value is None else f"{value:+.4f}"
 
 
-def _reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:
-    """Why trials diverged or failed, those of one arm and one reason together."""
+def _list_reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:
+    """Yield why trials diverged or failed, those of one arm and one reason together."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for t in trials:
         if t.reason and t.status in ("diverged", "failed"):

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ablate.config.formatting import is_number
+from ablate.reports.figure_data import XY, compute_hull, find_last_value
 from ablate.reports.labels import LEARNING_RATE
-from ablate.reports.points import XY, hull, last_value
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.outcomes import FINISHED, TrialRecord
 
-MINIMUM = 3  # finished trials below which none is given
+MINIMUM_RATES = 3  # finished trials below which none is given
 METRIC = "val/loss"  # the objective that it is defined for
 
 
@@ -38,21 +38,21 @@ class Sensitivity:
     """Whether it is of the lower convex hull of the trials, since more than the learning rate was searched."""
 
 
-def sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
-    """That of `arm`; None where the objective is another, the loss of guessing is not known, or fewer than 3 trials
-    with different learning rates are finished."""
+def compute_sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
+    """Return that of `arm`; None where the objective is another, the loss of guessing is not known, or fewer than 3
+    trials with different learning rates are finished."""
     rates, cap = record.spec.corners(arm).get(LEARNING_RATE, []), record.initial_loss
     numbers = [float(rate) for rate in rates if is_number(rate) and rate > 0]
     if record.spec.objective.metric != METRIC or cap is None or len(numbers) < len(rates) or len(set(numbers)) < 2:
         return None
     low, high = min(numbers), max(numbers)
     trials = [t for t in record.trials[arm] if t.status in FINISHED and is_number(t.params.get(LEARNING_RATE))]
-    points = [(float(t.params[LEARNING_RATE]), _loss(t, cap)) for t in trials if t.params[LEARNING_RATE] > 0]
-    if len(points) < MINIMUM or len({x for x, _ in points}) < 2 or not any(t.value is not None for t in trials):
+    points = [(float(t.params[LEARNING_RATE]), _cap_loss(t, cap)) for t in trials if t.params[LEARNING_RATE] > 0]
+    if len(points) < MINIMUM_RATES or len({x for x, _ in points}) < 2 or not any(t.value is not None for t in trials):
         return None
     envelope = len(record.spec.space(arm)) > 1
     return Sensitivity(
-        mean_excess(points, low, high, envelope),
+        compute_mean_excess(points, low, high, envelope),
         len(points),
         low,
         high,
@@ -62,7 +62,7 @@ def sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
     )
 
 
-def mean_excess(points: Sequence[XY], low: float, high: float, envelope: bool = False) -> float:
+def compute_mean_excess(points: Sequence[XY], low: float, high: float, envelope: bool = False) -> float:
     """The mean of loss - lowest loss over log(x) from `low` to `high`.
 
     `points` are (x, loss), joined by straight lines in log(x) and constant beyond the outermost; of several at one x
@@ -71,7 +71,7 @@ def mean_excess(points: Sequence[XY], low: float, high: float, envelope: bool = 
     lowest: dict[float, float] = {}
     for x, y in ((math.log(x), y) for x, y in points):
         lowest[x] = min(y, lowest.get(x, y))
-    line = hull(list(lowest.items()), 1, log=False) if envelope else sorted(lowest.items())
+    line = compute_hull(list(lowest.items()), 1, log=False) if envelope else sorted(lowest.items())
     xs, ys = zip(*line, strict=True)
     a, b = math.log(low), math.log(high)
     knots = np.array([a, *(x for x in xs if a < x < b), b])
@@ -80,6 +80,6 @@ def mean_excess(points: Sequence[XY], low: float, high: float, envelope: bool = 
     return area / (b - a) - float(heights.min())
 
 
-def _loss(trial: TrialRecord, cap: float) -> float:
-    reached = last_value(trial) if trial.status == "pruned" else trial.value
+def _cap_loss(trial: TrialRecord, cap: float) -> float:
+    reached = find_last_value(trial) if trial.status == "pruned" else trial.value
     return cap if trial.status == "diverged" or reached is None else min(reached, cap)

@@ -58,7 +58,7 @@ class Fit:
             values = np.exp(c[:, 0] - c[:, 1] * math.log(x))
         else:
             values = c[:, 0] + c[:, 1] * math.log10(x)
-        return interval(values, self.sure)
+        return find_interval(values, self.sure)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Trend(Fit):
     @property
     def slope(self) -> Interval:
         """Change of the difference for ten times the parameters."""
-        return interval(self.coefficients[:, 1], self.sure)
+        return find_interval(self.coefficients[:, 1], self.sure)
 
     def word(self, parameters: float) -> str:
         """Whether the size of the difference, as the line has it at `parameters`, grows, shrinks or stays."""
@@ -77,7 +77,7 @@ class Trend(Fit):
         return "grows" if self.slope.value * self.at(parameters).value > 0 else "shrinks"
 
 
-def interval(values: Floats, sure: bool) -> Interval:
+def find_interval(values: Floats, sure: bool) -> Interval:
     """Of a value and its resamples."""
     if not sure:
         return Interval(float(values[0]), None, None)
@@ -107,7 +107,7 @@ class Resampler:
         kept, means, sure = self._means(losses)
         x = np.array([self.parameters[k] for k in kept]) / self.parameters[kept[0]]
         form = FLOOR if len(x) > 3 else STRAIGHT
-        coefficients = _with_floor(x, means) if form == FLOOR else _line(-np.log(x), np.log(means))
+        coefficients = _fit_with_floor(x, means) if form == FLOOR else _fit_line(-np.log(x), np.log(means))
         return Fit(form, coefficients, self.parameters[kept[0]], sure)
 
     def trend(self, losses: Sequence[BySeed], baseline: Sequence[BySeed]) -> Trend:
@@ -115,7 +115,7 @@ class Resampler:
         pairs = [{s: a[s] - b[s] for s in a if s in b} for a, b in zip(losses, baseline, strict=True)]
         kept, means, sure = self._means(pairs)
         x = np.array([self.parameters[k] for k in kept]) / self.parameters[kept[0]]
-        return Trend("difference", _line(np.log10(x), means), self.parameters[kept[0]], sure)
+        return Trend("difference", _fit_line(np.log10(x), means), self.parameters[kept[0]], sure)
 
     def _means(self, values: Sequence[BySeed]) -> tuple[list[int], Floats, bool]:
         """The sizes that have values, the means there, [1 + draws, sizes], spread as the seeds allow, and whether they
@@ -123,7 +123,7 @@ class Resampler:
         kept = [k for k, by_seed in enumerate(values) if by_seed]
         if len(kept) < 2:
             raise ValueError("a trend needs two sizes")
-        wider = _wider(len(values[kept[0]]) + len(values[kept[-1]]) - 2)
+        wider = _widening_factor(len(values[kept[0]]) + len(values[kept[-1]]) - 2)
         columns = []
         for k in kept:
             chosen = [i for i, seed in enumerate(self.seeds[k]) if seed in values[k]]
@@ -136,7 +136,7 @@ class Resampler:
         return kept, np.stack(columns, axis=1), wider > 0
 
 
-def _wider(freedom: int) -> float:
+def _widening_factor(freedom: int) -> float:
     """How much wider Student's t is than the normal distribution; 0 without a degree of freedom."""
     from scipy import stats
 
@@ -144,13 +144,13 @@ def _wider(freedom: int) -> float:
     return float(stats.t.ppf(upper, freedom) / stats.norm.ppf(upper)) if freedom else 0.0
 
 
-def _line(x: Floats, y: Floats) -> Floats:
+def _fit_line(x: Floats, y: Floats) -> Floats:
     """[intercept, slope] of least squares for each row of `y` [rows, sizes]."""
     design = np.stack([np.ones_like(x), x], axis=1)
     return y @ np.linalg.pinv(design).T
 
 
-def _with_floor(x: Floats, y: Floats) -> Floats:
+def _fit_with_floor(x: Floats, y: Floats) -> Floats:
     """[a, b, c] of the least squares fit of a + b x^-c, with a and b of at least 0, for each row of `y`: for each
     exponent of a fine grid a and b are known in closed form."""
     best = np.full(len(y), np.inf)

@@ -61,7 +61,7 @@ class Ladder:
     """The size that is extrapolated to, and its parameters."""
 
 
-def rungs(
+def build_rungs(
     file: str | Path,
     sizes: Sequence[str] = (),
     overrides: Mapping[str, Any] | None = None,
@@ -94,37 +94,39 @@ def rungs(
     stem = str(Sweep.from_tree(trees[smallest.size]).name).removesuffix(f"-{smallest.size}" if smallest.size else "")
     found, problems = [], []
     for size in wanted:
-        rung = own.get(size) or _of_model(size, smallest, stem, ratio)
+        rung = own.get(size) or _build_model_rung(size, smallest, stem, ratio)
         if rung is None:
-            problems.append(_unknown(size, [name for name in own if name], smallest))
+            problems.append(_unknown_size(size, [name for name in own if name], smallest))
         elif tokens_per_parameter and size in own:
-            found.append(_lengthened(rung, ratio, f"{rung.spec.name}-{ratio:g}per"))
+            found.append(_lengthen(rung, ratio, f"{rung.spec.name}-{ratio:g}per"))
         else:
             found.append(rung)
-    problems += _problems(found) if not problems else []
+    problems += _validate(found) if not problems else []
     if problems:
         raise ConfigError(problems, source)
     return sorted(found, key=lambda rung: rung.parameters)
 
 
-def parameters_of(size: str, known: Sequence[Rung]) -> int:
+def count_parameters(size: str, known: Sequence[Rung]) -> int:
     """The parameters of a size: one of `known`, or a model of their family. Raises ConfigError for an unknown one."""
     for rung in known:
         if rung.size == size:
             return rung.parameters
     base = known[0].spec.base(next(iter(known[0].spec.all_arms)))
-    if (preset := _preset(size, base.model.kind)) is None:
+    if (preset := _find_preset(size, base.model.kind)) is None:
         raise ConfigError(
-            [_unknown(size, [rung.size for rung in known], known[0], "--extrapolate")], "the command line"
+            [_unknown_size(size, [rung.size for rung in known], known[0], "--extrapolate")], "the command line"
         )
     return models.parse(preset).layer_parameters()
 
 
-def ladder(name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None) -> Ladder:
+def fit_ladder(
+    name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None
+) -> Ladder:
     """What the confirmed arms of `records`, one for each rung, show. Raises SweepError where no arm but the baseline
     has been trained to the end on fresh seeds at two sizes."""
     baseline = known[0].spec.compared_with
-    losses = {arm: [_by_seed(record, arm) for record in records] for arm in known[0].spec.all_arms}
+    losses = {arm: [_losses_by_seed(record, arm) for record in records] for arm in known[0].spec.all_arms}
     seeds = [sorted({s for found in losses.values() for s in found[k]}) for k in range(len(known))]
     kept = [k for k, there in enumerate(seeds) if there]
     losses = {arm: [found[k] for k in kept] for arm, found in losses.items()}
@@ -149,33 +151,33 @@ def ladder(name: str, known: Sequence[Rung], records: Sequence[SweepRecord], ext
         {arm: resampler.curve(losses[arm]) for arm in enough},
         {arm: resampler.trend(losses[arm], base) for arm, count in paired.items() if count > 1},
         baseline,
-        (extrapolate, parameters_of(extrapolate, known)) if extrapolate else None,
+        (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None,
     )
 
 
-def _by_seed(record: SweepRecord, arm: str) -> dict[int, float]:
+def _losses_by_seed(record: SweepRecord, arm: str) -> dict[int, float]:
     found = (t for t in record.confirmed.get(arm, ()) if t.status == "completed" and METRIC in t.metrics)
     return {int(t.params["seed"]): t.metrics[METRIC] for t in found}
 
 
-def _preset(size: str, family: str) -> str | None:
+def _find_preset(size: str, family: str) -> str | None:
     """The named model of a size: 9m, or llama-9m."""
     known = [name for name, fields in models.presets.items() if fields["kind"] == family]
     return next((name for name in (size, f"{family}-{size}") if name in known), None)
 
 
-def _of_model(size: str, smallest: Rung, stem: str, ratio: float) -> Rung | None:
+def _build_model_rung(size: str, smallest: Rung, stem: str, ratio: float) -> Rung | None:
     """The rung of a named model; None where there is none of the family."""
     base = smallest.spec.base(next(iter(smallest.spec.all_arms)))
-    preset = _preset(size, base.model.kind)
+    preset = _find_preset(size, base.model.kind)
     if preset is None:
         return None
     fields = {f"model.{field}": value for field, value in models.presets[preset].items() if field != "kind"}
     tree = {**resized(smallest.spec, lambda full: fields), "name": f"{stem}-{size}-{ratio:.4g}per", "published": []}
-    return _lengthened(Rung.of(size, Sweep.from_tree(tree)), ratio, tree["name"])
+    return _lengthen(Rung.of(size, Sweep.from_tree(tree)), ratio, tree["name"])
 
 
-def _lengthened(rung: Rung, ratio: float, name: str) -> Rung:
+def _lengthen(rung: Rung, ratio: float, name: str) -> Rung:
     """The rung trained on `ratio` tokens for each parameter."""
 
     def changes(full: Experiment) -> dict[str, Any]:
@@ -185,14 +187,14 @@ def _lengthened(rung: Rung, ratio: float, name: str) -> Rung:
     return Rung.of(rung.size, Sweep.from_tree({**resized(rung.spec, changes), "name": name}))
 
 
-def _unknown(size: str, own: Sequence[str], smallest: Rung, path: str = "--sizes") -> Problem:
+def _unknown_size(size: str, own: Sequence[str], smallest: Rung, path: str = "--sizes") -> Problem:
     family = smallest.spec.base(next(iter(smallest.spec.all_arms))).model.kind
     named = [n.removeprefix(f"{family}-") for n, fields in models.presets.items() if fields["kind"] == family]
     known = list(dict.fromkeys([*own, *named]))
     return Problem(path, f"no such size. Accepted: {', '.join(known)}.{did_you_mean(size, known)}", size)
 
 
-def _problems(found: Sequence[Rung]) -> list[Problem]:
+def _validate(found: Sequence[Rung]) -> list[Problem]:
     problems = []
     if len(found) < 2:
         problems.append(

@@ -14,7 +14,7 @@ from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.config.formatting import count_noun, format_count, format_number
 from ablate.plots import style
-from ablate.reports.publish import publish, report_run
+from ablate.reports.publish import find_or_start_run, publish
 from ablate.scaling.fits import FLOOR, Fit, Interval
 from ablate.scaling.ladder import METRIC, Ladder
 from ablate.verdict.confirmation import format_estimate
@@ -85,7 +85,7 @@ def report_ladder(ladder: Ladder, to_text: Callable[[LadderReport], str]) -> Lad
     for name, figure in figures.items():
         figure.savefig(folder / name, metadata={"Software": None})
     try:
-        report = replace(report, mlflow=report_run(ladder.name))
+        report = replace(report, mlflow=find_or_start_run(ladder.name))
         publish(report.mlflow["run_id"], [*(folder / name for name in figures), *_write(report, to_text)])
     except StoreError as error:
         report = replace(report, mlflow={}, notes=(f"The ladder is in {folder} only. {error}",))

@@ -25,7 +25,7 @@ def test_the_numbers_are_those_of_the_statistics(confirmed):
 
 
 def test_the_verdict_claims_what_is_shown(confirmed):
-    text = confirmation.verdict(confirmed, confirmation.compare_arms(confirmed))
+    text = confirmation.describe_confirmed(confirmed, confirmation.compare_arms(confirmed))
     assert "mix beats pre by 0.0460 +- 0.0068 nats (n = 5, p = 9.5e-05)." in text
     assert "post and pre: no difference that 3 seeds can show; n >= " in text
     assert "post diverged on 2 of 5 seeds, which its figures leave out." in text
@@ -37,16 +37,16 @@ def test_the_effect_that_matters_sets_the_number_of_seeds(confirmed):
     sought = dataclasses.replace(confirmed, spec=spec)
     found = confirmation.compare_arms(sought)
     needed = seeds_needed(found["post"].difference.estimate.sd, 0.3, 2)
-    assert f"n >= {needed} would be needed for one of 0.3 nats" in confirmation.verdict(sought, found)
+    assert f"n >= {needed} would be needed for one of 0.3 nats" in confirmation.describe_confirmed(sought, found)
 
 
 def test_another_baseline_and_direction_turn_the_words(confirmed):
     objective = confirmed.spec.objective.model_copy(update={"direction": "maximize"})
     spec = confirmed.spec.model_copy(update={"baseline": "mix", "objective": objective})
     turned = dataclasses.replace(confirmed, spec=spec)
-    assert "pre beats mix by 0.0460" in confirmation.verdict(turned, confirmation.compare_arms(turned))
+    assert "pre beats mix by 0.0460" in confirmation.describe_confirmed(turned, confirmation.compare_arms(turned))
 
 
 def test_without_fresh_seeds_nothing_is_claimed(record):
     assert confirmation.compare_arms(record) == {}
-    assert confirmation.verdict(record, {}) == ""
+    assert confirmation.describe_confirmed(record, {}) == ""

@@ -6,7 +6,7 @@ import pytest
 
 from ablate.reports import downstream as module
 from ablate.reports.downstream import compare_downstream, tabulate
-from ablate.reports.report import assembled
+from ablate.reports.report import assemble
 from ablate.verdict.questions import Question, Score
 
 
@@ -35,7 +35,7 @@ def test_runs_of_the_arms_are_paired_by_question(confirmed, tmp_path, monkeypatc
     assert table.table.header == ["task", "shots", "metric", "n", "pre", "mix", "mix less pre"]
     assert table.table.rows[0][:6] == ["piqa", "0", "acc", "40", "0.2500", "0.7500"]
     assert table.table.rows[0][6].startswith("+0.5000 [+0.3")
-    demo = assembled(record, tmp_path)
+    demo = assemble(record, tmp_path)
     assert "Downstream tasks" in demo.page()
     assert "Downstream tasks" in demo.table()
     assert demo.to_dict()["downstream"]["rows"][0]["differences"]["mix"]["n"] == 40

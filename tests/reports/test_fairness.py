@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from ablate.reports import fairness, sections
-from ablate.reports.report import assembled
-from ablate.reports.terminal import plain
+from ablate.reports.report import assemble
+from ablate.reports.terminal import to_text
 from ablate.sweeps.storage import read_sweep
 
 
@@ -17,17 +17,17 @@ def with_facts(record, **facts):
 
 
 def test_arms_that_differ_in_the_factor_alone_differ_in_nothing_else(made):
-    found = fairness.confounds(made.record)
+    found = fairness.find_confounds(made.record)
     assert (found.factor, found.found) == (["norm"], [])
-    assert "Besides norm the arms differ in\nnothing.\n" in plain(made)
+    assert "Besides norm the arms differ in\nnothing.\n" in to_text(made)
     assert made.to_dict()["confounds"] == {"factor": ["norm"], "found": [], "problem": ""}
 
 
 def test_confounds_are_told_with_their_values(spec, writer, tmp_path):
     spec["arms"]["post"] = {"norm.kind": "post", "optimizer.weight_decay": 0.3}
     writer({**spec, "confounds": ["optimizer.weight_decay"]}).add("pre", {"optimizer.lr": 1e-3}, 1.9)
-    made = assembled(read_sweep("demo"), tmp_path)
-    (section,) = sections.comparability(made)
+    made = assemble(read_sweep("demo"), tmp_path)
+    (section,) = sections.tabulate_confounds(made)
     rows = {tuple(row) for row in section.table.rows}
     assert ("optimizer.weight_decay", "0.3", "post", "yes") in rows
     assert len(rows) == 2
@@ -37,15 +37,15 @@ def test_confounds_are_told_with_their_values(spec, writer, tmp_path):
 
 def test_a_sweep_of_one_arm_has_none(writer):
     writer({"name": "one", "search": {"optimizer.lr": [1e-3, 1e-2]}}).add("all", {"optimizer.lr": 1e-3}, 1.9)
-    assert fairness.confounds(read_sweep("one")) is None
+    assert fairness.find_confounds(read_sweep("one")) is None
 
 
 def test_a_missing_plugin_is_told_and_hides_nothing_else(record, tmp_path):
     arms = {**record.spec.all_arms}
     arms["mix"] = arms["mix"].model_copy(update={"settings": {"norm": "of_a_plugin"}})
     away = record.spec.model_copy(update={"arms": arms, "plugins": ("gone.py",)})
-    made = assembled(replace(record, spec=away), tmp_path)
-    text = plain(made)
+    made = assemble(replace(record, spec=away), tmp_path)
+    text = to_text(made)
     assert "It cannot be told: " in text
     assert "1.7350" in text
     assert made.to_dict()["confounds"]["found"] is None
@@ -53,26 +53,26 @@ def test_a_missing_plugin_is_told_and_hides_nothing_else(record, tmp_path):
 
 
 def test_surroundings_that_differ_are_told_by_arm(full):
-    (found,) = fairness.surroundings(full)
+    (found,) = fairness.find_surroundings(full)
     assert found.key == "ablate.hardware"
     assert found.runs == {"one": {"pre": 13, "post": 13, "mix": 9}, "two": {"mix": 4}}
-    assert fairness.common(full) == {"version.torch": "2.9"}
+    assert fairness.find_common_facts(full) == {"version.torch": "2.9"}
 
 
 def test_a_fact_that_only_some_have_is_a_difference(full):
     trials = [replace(full.trials["pre"][0], facts={"ablate.hardware": "one"}), *full.trials["pre"][1:]]
-    found = fairness.surroundings(replace(full, trials={**full.trials, "pre": trials}))
+    found = fairness.find_surroundings(replace(full, trials={**full.trials, "pre": trials}))
     assert {s.key: s.runs for s in found}["version.torch"]["not recorded"] == {"pre": 1}
 
 
 def test_uncommitted_changes_are_told_even_where_all_runs_have_them(record):
     dirty = with_facts(record, **{"ablate.dirty": "true"})
-    first, second = fairness.surrounding_notes(dirty)
+    first, second = fairness.describe_surroundings(dirty)
     assert first.startswith("Made from code with uncommitted changes: 19 of 19 runs (pre 8, post 5 and mix 6).")
     assert second.startswith("Of 19 runs the surroundings are on record: all have the same")
 
 
 def test_old_records_without_facts_say_nothing(record):
-    assert fairness.surroundings(record) == []
-    assert fairness.common(record) == {}
-    assert list(fairness.surrounding_notes(record)) == []
+    assert fairness.find_surroundings(record) == []
+    assert fairness.find_common_facts(record) == {}
+    assert list(fairness.describe_surroundings(record)) == []

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from ablate.config.formatting import format_count, format_duration, format_number
 from ablate.reports import findings
-from ablate.reports.importance import importance
-from ablate.reports.labels import short_names
+from ablate.reports.importance import compute_importance
+from ablate.reports.labels import shorten_paths
 from ablate.reports.report import Report, report
-from ablate.reports.terminal import plain, render
+from ablate.reports.terminal import render, to_text
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
 
@@ -23,7 +23,7 @@ ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2,
 
 
 def test_the_verdict_lists_the_arms_with_n_and_names_no_winner(record: SweepRecord) -> None:
-    text = findings.verdict(record)
+    text = findings.describe_search(record)
     assert text.startswith("Best of 8 trials: mix 1.7120, pre 1.7350, post 1.8200 (val/loss, lower is better).")
     assert "on one seed: differences between arms of this kind are not evidence" in text
     assert "before claiming a winner" in text
@@ -36,11 +36,11 @@ def test_unequal_numbers_of_trials_stand_beside_each_value(spec: Any, writer: An
         sweep.add("pre", {"optimizer.lr": lr}, value)
     sweep.add("post", {"optimizer.lr": 1e-3}, 1.85)
     record = read_sweep("demo")
-    text = findings.verdict(record)
+    text = findings.describe_search(record)
     assert "Best of each arm: pre 1.8000 (of 2 trials), post 1.8500 (of 1 trial)" in text
     assert "No trial of mix has completed." in text
     assert any(
-        "unequal numbers of finished trials (pre 2, post 1 and mix 0)" in n for n in findings.observations(record)
+        "unequal numbers of finished trials (pre 2, post 1 and mix 0)" in n for n in findings.list_cautions(record)
     )
 
 
@@ -48,17 +48,17 @@ def test_budgets_in_tokens_and_hours_are_what_was_equal(record: SweepRecord) -> 
     budget = record.spec.budget.model_copy(update={"trials": None, "tokens": 1_000_000, "hours": 0.5})
     fewer = {**record.trials, "post": record.trials["post"][:3]}
     limited = replace(record, spec=record.spec.model_copy(update={"budget": budget}), trials=fewer)
-    notes = " ".join(findings.observations(limited))
+    notes = " ".join(findings.list_cautions(limited))
     assert "the budget of each arm, 1000000 tokens and 0.5 hours, and not the number of finished trials" in notes
     assert "by chance alone" not in notes
 
 
 def test_confirming_at_different_settings_leaves_out_the_luck_of_the_search(confirmed: SweepRecord) -> None:
-    notes = [note for note in findings.observations(confirmed) if "luck" in note]
+    notes = [note for note in findings.list_cautions(confirmed) if "luck" in note]
     assert len(notes) == 1
     assert "different values of optimizer.lr (pre 0.0008, post 0.0004 and mix 0.0008)" in notes[0]
     alike = replace(confirmed, confirmed={arm: confirmed.confirmed[arm] for arm in ("pre", "mix")})
-    assert not any("luck" in note for note in findings.observations(alike))
+    assert not any("luck" in note for note in findings.list_cautions(alike))
 
 
 def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) -> None:
@@ -69,23 +69,24 @@ def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) ->
             sweep.add(arm, {"optimizer.lr": lr}, value)
     sweep.add("post", {"optimizer.lr": 9e-3}, status="diverged")
     record = read_sweep("demo")
-    assert "post 0.9500 (of 3 trials), pre 0.9000 (of 2 trials) (val/accuracy, higher is better)" in findings.verdict(
-        record
+    assert (
+        "post 0.9500 (of 3 trials), pre 0.9000 (of 2 trials) (val/accuracy, higher is better)"
+        in findings.describe_search(record)
     )
-    spread = findings.spread(record, "post")
+    spread = findings.find_spread(record, "post")
     assert spread is not None
     assert (spread["best"]["value"], spread["worst"]["value"], spread["n"]) == (0.95, 0.2, 2)
 
 
 def test_a_sweep_without_arms_compares_nothing(writer: Any) -> None:
     writer(ONE_ARM).add("all", {"optimizer.lr": 1e-3}, 1.9)
-    text = findings.verdict(read_sweep("one"))
+    text = findings.describe_search(read_sweep("one"))
     assert text.startswith("Best of 1 trial: all 1.9000")
     assert "differences" not in text
 
 
 def test_the_spread_is_within_an_arm_and_carries_n(record: SweepRecord) -> None:
-    text = findings.spread_text(record, "post")
+    text = findings.describe_spread(record, "post")
     assert text == "post: 1.8200 (lr=0.0004) to 2.1462 (lr=0.0016) over 5 completed trials; 3 diverged besides."
 
 
@@ -94,7 +95,7 @@ def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: An
     for lr, value in ((1e-4, 2.0), (1e-3, 1.9), (9.9e-3, 1.8)):
         sweep.add("pre", {"optimizer.lr": lr}, value)
         sweep.add("mix", {"optimizer.lr": 1e-3, "norm.alpha": 1.0}, value)
-    notes = [note for note in findings.observations(read_sweep("demo")) if "lie beyond" in note]
+    notes = [note for note in findings.list_cautions(read_sweep("demo")) if "lie beyond" in note]
     assert notes == [
         "The best optimizer.lr of pre is at the upper end of what was searched (0.0001 to 0.01): "
         "a better one may lie beyond."
@@ -118,13 +119,13 @@ def test_a_small_validation_set_is_pointed_out(
     sweep = writer({**spec, "experiment": {"model": "vit"}, "objective": {"metric": metric, "direction": direction}})
     if items is not None:
         sweep.studies["pre"].set_user_attr("validation_items", items)
-    notes = [note for note in findings.observations(read_sweep("demo")) if "validation set" in note]
+    notes = [note for note in findings.list_cautions(read_sweep("demo")) if "validation set" in note]
     assert len(notes) == bool(told)
     assert told in " ".join(notes)
 
 
 def test_of_language_the_small_validation_set_is_counted_in_sequences(record: SweepRecord) -> None:
-    notes = findings.observations(replace(record, validation_items=12))
+    notes = findings.list_cautions(replace(record, validation_items=12))
     assert any("The validation set has only 12 sequences: " in note for note in notes)
 
 
@@ -132,10 +133,10 @@ def test_of_language_the_small_validation_set_is_counted_in_sequences(record: Sw
 
 
 def test_the_learning_rate_matters_most_where_it_was_made_to(record: SweepRecord) -> None:
-    shares = importance(record, "mix")
+    shares = compute_importance(record, "mix")
     assert next(iter(shares)) == "optimizer.lr"
     assert sum(shares.values()) == pytest.approx(1)
-    assert importance(record, "pre") == {"optimizer.lr": 1.0}
+    assert compute_importance(record, "pre") == {"optimizer.lr": 1.0}
 
 
 def test_divergence_counts_for_the_parameter_that_causes_it(spec: Any, writer: Any) -> None:
@@ -147,7 +148,7 @@ def test_divergence_counts_for_the_parameter_that_causes_it(spec: Any, writer: A
         sweep.add(
             "mix", {"optimizer.lr": lr, "norm.alpha": alpha}, value, status="diverged" if diverged else "completed"
         )
-    shares = importance(read_sweep("demo"), "mix")
+    shares = compute_importance(read_sweep("demo"), "mix")
     assert shares["norm.alpha"] > 0.7
 
 
@@ -157,7 +158,7 @@ def test_no_importance_without_enough_to_go_by(spec: Any, writer: Any, values: l
     for i, value in enumerate(values):
         params = {"optimizer.lr": 1e-3 + i * 1e-4, "norm.alpha": i / 10}
         sweep.add("mix", params, value, status="completed" if value else "diverged")
-    assert importance(read_sweep("demo"), "mix") == {}
+    assert compute_importance(read_sweep("demo"), "mix") == {}
 
 
 # ---------------------------------------------------------------------------------------------------- tables
@@ -182,7 +183,7 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report,
 
 
 def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report) -> None:
-    text = plain(made)
+    text = to_text(made)
     assert "\x1b" not in text
     pre = [line.split()[1] for line in text.partition("All 26 trials")[2].splitlines() if line.startswith(" pre ")]
     assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]
@@ -208,7 +209,7 @@ def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: A
 
 def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:
     writer(spec).add("pre", {"optimizer.lr": 1e-3}, status="failed", reason="KeyError: [red]x[/red]")
-    assert "[red]x[/red]" in plain(report("demo", log=False))
+    assert "[red]x[/red]" in to_text(report("demo", log=False))
 
 
 def test_words() -> None:
@@ -220,6 +221,6 @@ def test_words() -> None:
         "3",
     ]
     assert [format_duration(s) for s in (None, 2.04, 61.5, 600, 90_000)] == ["-", "2.0 s", "62 s", "10.0 min", "25.0 h"]
-    assert short_names(["norm.alpha", "optimizer.lr"]) == {"norm.alpha": "alpha", "optimizer.lr": "lr"}
+    assert shorten_paths(["norm.alpha", "optimizer.lr"]) == {"norm.alpha": "alpha", "optimizer.lr": "lr"}
     assert [format_count(v) for v in (0, 999, 26_214, 999_900, 1.31072e9)] == ["0", "999", "26.2 k", "1 M", "1.31 G"]
-    assert set(short_names(["a.kind", "b.kind"]).values()) == {"a.kind", "b.kind"}
+    assert set(shorten_paths(["a.kind", "b.kind"]).values()) == {"a.kind", "b.kind"}

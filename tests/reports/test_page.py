@@ -8,9 +8,9 @@ import yaml
 
 from ablate.config.formatting import format_count, format_number
 from ablate.reports import sections
-from ablate.reports.cells import COUNTS, SETTINGS, Cells, Column
-from ablate.reports.report import assembled, report
-from ablate.reports.terminal import plain
+from ablate.reports.report import assemble, report
+from ablate.reports.table import COUNTS, SETTINGS, Column, Table
+from ablate.reports.terminal import to_text
 from ablate.sweeps.spec.sweep import Sweep
 
 VOID = {"meta", "img"}
@@ -55,7 +55,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def made(full, tmp_path_factory):
-    return assembled(full, tmp_path_factory.mktemp("page"))
+    return assemble(full, tmp_path_factory.mktemp("page"))
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +98,11 @@ def test_the_sweep_file_on_the_page_makes_the_same_sweep(made, page):
 
 
 def test_terminal_and_page_have_the_same_tables_and_sentences(made, page):
-    text = plain(made, 400)
+    text = to_text(made, 400)
     for row in (row for table in page.tables for row in table):
         assert any(line.split() == " ".join(row).split() for line in text.splitlines()), row
-    said = [
-        p for part in ("sensitivities", "importances", "trials") for s in getattr(sections, part)(made) for p in s.said
-    ]
-    assert all(sentence in page.texts["p"] and sentence in text for sentence in said)
+    sentences = [text for part in sections.PARTS for section in part.tabulate(made) for text in section.sentences]
+    assert all(sentence in page.texts["p"] and sentence in text for sentence in sentences)
 
 
 def test_tokens_are_those_of_all_trials(made):
@@ -127,7 +125,7 @@ def test_what_the_sweep_says_is_no_markup(full, tmp_path):
     )
     trials = {"<b>": [replace(t, arm="<b>", reason="<i>") for t in full.trials["pre"]], "post": full.trials["post"]}
     fresh = {"<b>": [replace(t, arm="<b>") for t in full.confirmed["pre"]], "post": full.confirmed["post"]}
-    made = assembled(replace(full, spec=spec, trials=trials, confirmed=fresh), tmp_path)
+    made = assemble(replace(full, spec=spec, trials=trials, confirmed=fresh), tmp_path)
     parsed = Page(made.page())
     assert not {"b", "script", "i"} & set(parsed.tags)
     assert "<b>" in parsed.table("arm", "n")
@@ -147,7 +145,7 @@ def test_there_is_a_page_of_every_sweep(spec, writer, record, tmp_path, kind):
             sweep.add(
                 "pre", {"optimizer.lr": lr}, 0.9 - lr, items_per_update=64, step=10, metrics={"val/accuracy": 0.9}
             )
-    made = assembled(record, tmp_path) if kind == "without facts" else report("demo", log=False)
+    made = assemble(record, tmp_path) if kind == "without facts" else report("demo", log=False)
     parsed = Page(made.page())
     assert made.verdict in parsed.texts["p"]
     assert parsed.table("arm", "runs")
@@ -156,7 +154,7 @@ def test_there_is_a_page_of_every_sweep(spec, writer, record, tmp_path, kind):
 
 
 def test_columns_merge_where_there_is_no_room():
-    cells = Cells(
+    cells = Table(
         [
             Column("arm", ["a", "b"], words=True),
             Column("lr", ["0.1", "0.2"], merge=SETTINGS),
@@ -165,7 +163,7 @@ def test_columns_merge_where_there_is_no_room():
             Column("failed", ["0", "2"], merge=COUNTS),
         ]
     )
-    assert cells.at(0) == cells
-    assert cells.at(1).header == ["arm", "lr", "alpha", "pruned/failed"]
-    assert cells.at(2).header == ["arm", "settings", "pruned/failed"]
-    assert cells.at(2).rows == [["a", "lr=0.1", "1/0"], ["b", "lr=0.2 alpha=0.5", "0/2"]]
+    assert cells.merge_at(0) == cells
+    assert cells.merge_at(1).header == ["arm", "lr", "alpha", "pruned/failed"]
+    assert cells.merge_at(2).header == ["arm", "settings", "pruned/failed"]
+    assert cells.merge_at(2).rows == [["a", "lr=0.1", "1/0"], ["b", "lr=0.2 alpha=0.5", "0/2"]]

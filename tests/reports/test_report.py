@@ -14,7 +14,7 @@ from PIL import Image
 
 from ablate import tracking
 from ablate.config.errors import StoreError, SweepError
-from ablate.reports.report import Report, assembled, report
+from ablate.reports.report import Report, assemble, report
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Scale
 
@@ -136,7 +136,7 @@ def test_a_folder_that_cannot_be_written_is_explained(demo: Any, tmp_path: Path)
 def test_a_report_of_less_than_the_full_setting_says_so_everywhere(full: SweepRecord, tmp_path: Path) -> None:
     scale = Scale(factor=0.1, model=True, max_steps=3000, items=6_144_000, parameters=10**7)
     small = replace(full, spec=full.spec.model_copy(update={"scale": scale}))
-    made, whole = assembled(small, tmp_path), assembled(full, tmp_path)
+    made, whole = assemble(small, tmp_path), assemble(full, tmp_path)
     told = "Not the full setting (--scale 0.1 --scale-model): a trial has 300 of 3,000 updates"
     assert told in " ".join(made.table().split())
     assert told in made.page()

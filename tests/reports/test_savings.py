@@ -8,7 +8,7 @@ from ablate.estimate.formulas import cost_of
 from ablate.estimate.skeleton import skeleton
 from ablate.experiment.tree import Experiment
 from ablate.reports import sections
-from ablate.reports.savings import reaches, savings
+from ablate.reports.savings import compute_savings, find_update_at_goal
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import TrialRecord
@@ -44,7 +44,7 @@ def record():
 
 
 def test_the_saving_is_of_both_stages_paired_by_seed(record):
-    found = savings(record)
+    found = compute_savings(record)
     assert (found["baseline"].flops, found["baseline"].saved) == (1000, None)
     reuse = found["reuse"]
     assert (reuse.flops_before, reuse.flops, reuse.state_bytes) == (200, 500, 1200)
@@ -57,14 +57,14 @@ def test_the_saving_is_of_both_stages_paired_by_seed(record):
 
 
 def test_no_mean_is_given_where_a_seed_does_not_get_there(record):
-    worse = savings(record)["worse"]
+    worse = compute_savings(record)["worse"]
     assert (worse.reached, worse.seeds, worse.saved, worse.updates) == (1, 3, None, None)
-    assert (worse.at_first, savings(record)["reuse"].at_first) == (1, 0)  # its first validation is its last
+    assert (worse.at_first, compute_savings(record)["reuse"].at_first) == (1, 0)  # its first validation is its last
 
 
 def test_a_sweep_without_warm_starts_says_nothing(record):
     arms = {"baseline": {}, "reuse": {"norm": "post"}, "worse": {"norm": "mix"}}
-    assert savings(replace(record, spec=Sweep.from_tree({**SPEC, "arms": arms}))) == {}
+    assert compute_savings(replace(record, spec=Sweep.from_tree({**SPEC, "arms": arms}))) == {}
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,11 @@ def test_a_sweep_without_warm_starts_says_nothing(record):
     ],
 )
 def test_where_a_curve_reaches_a_goal(curve, goal, expected):
-    assert reaches(curve, goal) == (None if expected is None else pytest.approx(expected))
+    assert find_update_at_goal(curve, goal) == (None if expected is None else pytest.approx(expected))
     mirrored = {step: -value for step, value in curve.items()}
-    assert reaches(mirrored, -goal, less_is_better=False) == (None if expected is None else pytest.approx(expected))
+    assert find_update_at_goal(mirrored, -goal, less_is_better=False) == (
+        None if expected is None else pytest.approx(expected)
+    )
 
 
 def test_the_report_shows_it(record):
@@ -89,14 +91,14 @@ def test_the_report_shows_it(record):
         pass
 
     made = Made()
-    made.record, made.savings = record, savings(record)
-    (section,) = sections.savings(made)
+    made.record, made.savings = record, compute_savings(record)
+    (section,) = sections.tabulate_savings(made)
     rows = {row[0]: dict(zip(section.table.header, row, strict=True)) for row in section.table.rows}
     assert rows["reuse"]["FLOPs saved"].startswith("+51.7 % +- ")
     assert rows["reuse"]["less"] == "25.0 %"
     assert rows["worse"]["reached"] == "1/3"
-    assert any("All seeds of an arm start from the same model" in text for text in section.said)
-    assert any("There at the first validation: worse 1 of 3." in text for text in section.said)
+    assert any("All seeds of an arm start from the same model" in text for text in section.sentences)
+    assert any("There at the first validation: worse 1 of 3." in text for text in section.sentences)
 
 
 # ---------------------------------------------------------------------------------------------------- the formulas

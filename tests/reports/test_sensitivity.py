@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ablate.reports.sensitivity import mean_excess, sensitivity
+from ablate.reports.sensitivity import compute_mean_excess, compute_sensitivity
 from ablate.sweeps.storage import read_sweep
 
 
@@ -21,13 +21,13 @@ from ablate.sweeps.storage import read_sweep
     ],
 )
 def test_integrals_by_hand(points, expected):
-    assert mean_excess(points, 1e-3, 1e-1) == pytest.approx(expected)
+    assert compute_mean_excess(points, 1e-3, 1e-1) == pytest.approx(expected)
 
 
 def test_the_hull_leaves_out_what_lies_above_it():
     points = [(1e-3, 2.0), (10**-2.5, 1.9), (1e-2, 1.0), (1e-1, 2.0), (10**-1.5, 5.0)]
-    assert mean_excess(points, 1e-3, 1e-1, envelope=True) == pytest.approx(0.5)
-    assert mean_excess(points, 1e-3, 1e-1) > 0.5
+    assert compute_mean_excess(points, 1e-3, 1e-1, envelope=True) == pytest.approx(0.5)
+    assert compute_mean_excess(points, 1e-3, 1e-1) > 0.5
 
 
 def fine(rates, losses, cap):
@@ -38,7 +38,7 @@ def fine(rates, losses, cap):
 
 
 def test_diverged_trials_count_with_the_initial_loss(full):
-    pre, post = sensitivity(full, "pre"), sensitivity(full, "post")
+    pre, post = compute_sensitivity(full, "pre"), compute_sensitivity(full, "post")
     done = [(t.params["optimizer.lr"], t.value) for t in full.trials["pre"]]
     assert pre.value == pytest.approx(fine(*zip(*done, strict=True), 3.2), rel=1e-4)
     ends = [(t.params["optimizer.lr"], 3.2 if t.value is None else t.value) for t in full.trials["post"]]
@@ -49,27 +49,27 @@ def test_diverged_trials_count_with_the_initial_loss(full):
 
 def test_a_loss_above_the_initial_one_counts_as_that(full):
     done = [(t.params["optimizer.lr"], t.value) for t in full.trials["pre"]]
-    capped = sensitivity(replace(full, initial_loss=1.9), "pre")
+    capped = compute_sensitivity(replace(full, initial_loss=1.9), "pre")
     assert capped.value == pytest.approx(fine(*zip(*done, strict=True), 1.9), rel=1e-4)
 
 
 def test_where_more_is_searched_it_is_of_the_hull_and_pruned_trials_count_with_their_last(full):
-    found = sensitivity(full, "mix")
+    found = compute_sensitivity(full, "mix")
     assert (found.n, found.diverged, found.pruned, found.envelope) == (8, 1, 1, True)
     pruned = next(t for t in full.trials["mix"] if t.status == "pruned")
     lower = {**pruned.curve, 80: 1.72}
     trials = [replace(t, curve=lower) if t is pruned else t for t in full.trials["mix"]]
-    assert sensitivity(replace(full, trials={**full.trials, "mix": trials}), "mix").value < found.value
+    assert compute_sensitivity(replace(full, trials={**full.trials, "mix": trials}), "mix").value < found.value
 
 
 def test_there_is_none_where_it_cannot_be_had(full, writer, spec):
-    assert sensitivity(replace(full, initial_loss=None), "pre") is None
+    assert compute_sensitivity(replace(full, initial_loss=None), "pre") is None
     accuracy = full.spec.objective.model_copy(update={"metric": "val/accuracy", "direction": "maximize"})
-    assert sensitivity(replace(full, spec=full.spec.model_copy(update={"objective": accuracy})), "pre") is None
-    assert sensitivity(replace(full, trials={**full.trials, "pre": full.trials["pre"][:2]}), "pre") is None
+    assert compute_sensitivity(replace(full, spec=full.spec.model_copy(update={"objective": accuracy})), "pre") is None
+    assert compute_sensitivity(replace(full, trials={**full.trials, "pre": full.trials["pre"][:2]}), "pre") is None
     diverged = [t for t in full.trials["post"] if t.status == "diverged"]
-    assert sensitivity(replace(full, trials={"post": diverged}), "post") is None
+    assert compute_sensitivity(replace(full, trials={"post": diverged}), "post") is None
     sweep = writer({**spec, "search": {"optimizer.weight_decay": [0.0, 0.1, 0.2]}})
     for decay in (0.0, 0.1, 0.2):
         sweep.add("pre", {"optimizer.weight_decay": decay}, 1.9)
-    assert sensitivity(replace(read_sweep("demo"), initial_loss=3.2), "pre") is None
+    assert compute_sensitivity(replace(read_sweep("demo"), initial_loss=3.2), "pre") is None

@@ -10,7 +10,7 @@ from ablate.cli import main
 from ablate.cli.ladder import to_text
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
-from ablate.scaling.ladder import ladder, parameters_of, rungs
+from ablate.scaling.ladder import build_rungs, count_parameters, fit_ladder
 from ablate.scaling.report import describe_trends, report_ladder
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.storage import open_storage, storage_url
@@ -45,16 +45,16 @@ def file(tmp_path):
 
 
 def test_the_rungs_of_a_file_are_its_sweeps_from_the_smallest_on(file):
-    small, middle = rungs(file())
+    small, middle = build_rungs(file())
     assert [rung.spec.name for rung in (small, middle)] == ["toy-s", "toy-m"]
     assert small.parameters == 2 * (4 * 16 * 16 + 3 * 16 * 32)
     assert (small.items, middle.items) == (200 * 8 * 32, 400 * 8 * 32)
 
 
 def test_a_named_model_gets_the_tokens_per_parameter_of_the_smallest_size(file):
-    small, named = rungs(file(), ["9m", "s"])
+    small, named = build_rungs(file(), ["9m", "s"])
     llama = models.parse("llama-9m")
-    assert named.parameters == llama.layer_parameters() == parameters_of("9m", [small])
+    assert named.parameters == llama.layer_parameters() == count_parameters("9m", [small])
     base = named.spec.base("post")
     assert (base.model.hidden, base.model.layers, base.model.mlp) == (llama.hidden, llama.layers, llama.mlp)
     ratio = small.items / small.parameters
@@ -66,7 +66,7 @@ def test_a_named_model_gets_the_tokens_per_parameter_of_the_smallest_size(file):
 
 
 def test_a_length_that_is_given_holds_for_every_size_under_another_name(file):
-    for rung in rungs(file(), ["s", "m", "9m"], tokens_per_parameter=20):
+    for rung in build_rungs(file(), ["s", "m", "9m"], tokens_per_parameter=20):
         assert rung.items / rung.parameters == pytest.approx(20, rel=0.01)
         assert rung.spec.name == f"toy-{rung.size}-20per"
 
@@ -87,7 +87,7 @@ def test_a_length_that_is_given_holds_for_every_size_under_another_name(file):
 )
 def test_mistakes_are_told_before_anything_runs(file, more, sizes, message):
     with pytest.raises(ConfigError, match=message):
-        rungs(file(**more), sizes)
+        build_rungs(file(**more), sizes)
 
 
 def run(known, gap):
@@ -105,8 +105,8 @@ def run(known, gap):
 
 
 def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
-    known = rungs(file(), ["s", "m", "9m"])
-    found = ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3)), "20m")
+    known = build_rungs(file(), ["s", "m", "9m"])
+    found = fit_ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3)), "20m")
     assert found.trends["post"].slope.value == pytest.approx(-0.1, abs=0.01)
     (sentence,) = describe_trends(found)
     assert sentence.startswith("post and pre: the difference grows (-0.")
@@ -129,10 +129,10 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
 
 
 def test_without_a_common_seed_at_two_sizes_there_is_no_ladder(file, store):
-    known = rungs(file())
+    known = build_rungs(file())
     records = run(known, lambda n: math.nan)
     with pytest.raises(SweepError, match="needs pre and another arm trained to the end"):
-        ladder("toy-ladder", known, records)
+        fit_ladder("toy-ladder", known, records)
 
 
 def test_the_command_plans_a_ladder_and_tells_mistakes(file, store, capsys):

@@ -16,7 +16,7 @@ from sqlalchemy import text
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
-from ablate.reports.findings import observations
+from ablate.reports.findings import list_cautions
 from ablate.sweeps import run
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.spec.sweep import Sweep
@@ -204,7 +204,7 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
     record = run_sweep(spec(**settings), workers=1)
     assert (record.counts()["failed"], record.failed()) == (0, 1)
     assert statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
-    notes = observations(record)
+    notes = list_cautions(record)
     assert "1 fresh seed of all failed, left out of all comparisons." in notes
     assert any("all 0 are done" in note for note in notes)
 

@@ -1,4 +1,4 @@
-"""Whether the best setting of an arm lies at an end of what was searched, so that a better one may lie beyond."""
+"""Best settings at an end of what was searched: a better one may lie beyond."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class Span:
 
     @classmethod
     def of(cls, entry: Any) -> Span | None:
-        """The span of an entry of a search; None where it is not of numbers, or a list of one or two."""
-        given = entry.ends() if isinstance(entry, Range) else list(entry)
-        values = [value for value in given if is_number(value)]
-        if len(values) < len(given) or len(set(values)) < (2 if isinstance(entry, Range) else 3):
+        """Return the span of an entry of a search; None where it is not of numbers, or a list of one or two."""
+        numbers = entry.ends() if isinstance(entry, Range) else list(entry)
+        values = [value for value in numbers if is_number(value)]
+        if len(values) < len(numbers) or len(set(values)) < (2 if isinstance(entry, Range) else 3):
             return None
         low, high = min(values), max(values)
         log = entry.log if isinstance(entry, Range) else low > 0 and high / low >= 10
         return cls(low, high, log, all(isinstance(value, int) for value in values))
 
-    def end(self, value: float) -> str:
-        """'lower', 'upper' or '': the end that `value` is at."""
+    def find_end(self, value: float) -> str:
+        """Return the end that `value` is at: 'lower', 'upper' or ''."""
         if self.log:
             margin = (self.high / self.low) ** _NEAR
             low, high = self.low * margin, self.high / margin
@@ -43,30 +43,30 @@ class Span:
             low, high = (self.low + _NEAR * (self.high - self.low), self.high - _NEAR * (self.high - self.low))
         return "lower" if value <= low else "upper" if value >= high else ""
 
-    def beyond(self, end: str) -> float:
-        """A value a little outside."""
+    def step_beyond(self, end: str) -> float:
+        """Return a value a little outside."""
         if self.log:
-            found = self.low / 1.1 if end == "lower" else self.high * 1.1
+            value = self.low / 1.1 if end == "lower" else self.high * 1.1
         else:
             step = 0.01 * (self.high - self.low)
-            found = self.low - step if end == "lower" else self.high + step
-        return (int(self.low) - 1 if end == "lower" else int(self.high) + 1) if self.whole else found
+            value = self.low - step if end == "lower" else self.high + step
+        return (int(self.low) - 1 if end == "lower" else int(self.high) + 1) if self.whole else value
 
 
-def at_the_end(record: SweepRecord) -> Iterator[str]:
-    """A sentence per parameter and end at which the best setting of some arm lies.
+def describe_edges(record: SweepRecord) -> Iterator[str]:
+    """Return a sentence for each parameter and end at which the best setting of some arm lies.
 
     Not where the configuration takes nothing beyond it (an alpha of 0 or 1), nor for a list of two, which is all ends.
     """
-    found: dict[tuple[str, str, Span], list[str]] = {}
+    arms_at: dict[tuple[str, str, Span], list[str]] = {}
     for arm in record.trials:
         best, settings = record.best(arm), record.spec.all_arms[arm].settings
         for path, entry in record.spec.space(arm).items() if best else ():
             span, value = Span.of(entry), best.params.get(path) if best else None
-            end = span.end(value) if span and is_number(value) else ""
-            if span and end and not build_problems(record.spec.experiment, settings, {path: span.beyond(end)}):
-                found.setdefault((path, end, span), []).append(arm)
-    for (path, end, span), arms in found.items():
+            end = span.find_end(value) if span and is_number(value) else ""
+            if span and end and not build_problems(record.spec.experiment, settings, {path: span.step_beyond(end)}):
+                arms_at.setdefault((path, end, span), []).append(arm)
+    for (path, end, span), arms in arms_at.items():
         yield (
             f"The best {path} of {join_words(arms)} is at the {end} end of what was searched "
             f"({format_setting(span.low)} to {format_setting(span.high)}): a better one may lie beyond."

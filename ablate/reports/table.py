@@ -1,4 +1,4 @@
-"""What a table of the report holds, before anything renders it."""
+"""Tables and sections of the report, before anything renders them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOTHING = "-"  # in a cell without a value
 
 @dataclass(frozen=True)
 class Merge:
-    """How neighbouring columns become one where there is no room for each."""
+    """A rule by which neighbouring columns become one where there is no room for each."""
 
     level: int
     """The level from which they are one."""
@@ -42,12 +42,12 @@ class Column:
     words: bool = False
     """Whether it holds words, which begin at the left, and not numbers, which end at the right."""
     merge: Merge | None = None
-    """How it and its neighbours with the same merge become one."""
+    """By which it and its neighbours with the same rule become one."""
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A table."""
+class Table:
+    """Columns of equal length."""
 
     columns: list[Column]
     strong: frozenset[int] = frozenset()
@@ -63,8 +63,8 @@ class Cells:
         """The cells, row by row."""
         return [list(row) for row in zip(*(column.cells for column in self.columns), strict=True)]
 
-    def at(self, level: int) -> Cells:
-        """The table with those columns merged that are one at `level`."""
+    def merge_at(self, level: int) -> Table:
+        """Return the table with those columns merged that are one at `level`."""
         columns: list[Column] = []
         groups: list[list[Column]] = []
         for column in self.columns:
@@ -80,7 +80,7 @@ class Cells:
             names = [column.name for column in group]
             cells = [merge.cell(names, row) for row in zip(*(column.cells for column in group), strict=True)]
             columns.append(Column(merge.name(names), cells, words=merge is SETTINGS, merge=merge))
-        return Cells(columns, self.strong)
+        return Table(columns, self.strong)
 
 
 @dataclass(frozen=True)
@@ -88,5 +88,5 @@ class Section:
     """A part of the report: a title, a table where there is one, and sentences below it."""
 
     title: str
-    table: Cells | None = None
-    said: list[str] = field(default_factory=list)
+    table: Table | None = None
+    sentences: list[str] = field(default_factory=list)

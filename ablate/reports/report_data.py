@@ -1,4 +1,4 @@
-"""What is in a report, before it is put into tables, a page or JSON."""
+"""All that a report says of a sweep, before it is put into tables, a page or JSON."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.formatting import join_words
-from ablate.reports import confirmation, cost, fairness, findings, literature, savings
+from ablate.reports import confirmation, fairness, findings, literature, savings
 from ablate.reports.downstream import Downstream, compare_downstream
-from ablate.reports.sensitivity import Sensitivity, sensitivity
+from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
+from ablate.reports.usage import Usage, UsageUnit, sum_usage
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.scale import told
 from ablate.verdict.confirmation import Confirmed
 
 
 @dataclass(frozen=True)
-class Contents:
-    """What a sweep found."""
+class ReportData:
+    """The record of a sweep, and what follows from it."""
 
     record: SweepRecord
     """The sweep and its trials."""
@@ -44,17 +45,17 @@ class Contents:
     def verdict(self) -> str:
         """What the fresh seeds show; without them, the best value of each arm and how little one seed proves. And in
         what else the arms differ."""
-        text = confirmation.verdict(self.record, self.confirmed) or findings.verdict(self.record)
-        besides = self.confounds.found if self.confounds else None
-        if besides:
-            others = join_words(confound.path for confound in besides)
+        text = confirmation.describe_confirmed(self.record, self.confirmed) or findings.describe_search(self.record)
+        confounds = self.confounds.found if self.confounds else None
+        if confounds:
+            others = join_words(confound.path for confound in confounds)
             text += f" The arms differ in {others} too, so a difference may be due to that."
         return text
 
     @property
     def spreads(self) -> list[str]:
-        """What the settings do within each arm, as sentences."""
-        return [text for arm in self.record.trials if (text := findings.spread_text(self.record, arm))]
+        """The effect of the settings within each arm, as sentences."""
+        return [text for arm in self.record.trials if (text := findings.describe_spread(self.record, arm))]
 
     @cached_property
     def confirmed(self) -> dict[str, Confirmed]:
@@ -64,12 +65,12 @@ class Contents:
     @cached_property
     def sensitivities(self) -> dict[str, Sensitivity | None]:
         """Arm -> how much its learning rate matters."""
-        return {arm: sensitivity(self.record, arm) for arm in self.record.trials}
+        return {arm: compute_sensitivity(self.record, arm) for arm in self.record.trials}
 
     @cached_property
-    def published(self) -> list[literature.Source]:
+    def published(self) -> list[literature.PublishedTable]:
         """The figures of papers beside ours."""
-        return literature.published(self.record)
+        return literature.compare_published(self.record)
 
     @cached_property
     def downstream(self) -> Downstream:
@@ -79,29 +80,29 @@ class Contents:
     @cached_property
     def confounds(self) -> fairness.Confounds | None:
         """In what the arms differ besides what is compared; None for one arm."""
-        return fairness.confounds(self.record)
+        return fairness.find_confounds(self.record)
 
     @cached_property
     def surroundings(self) -> list[fairness.Surrounding]:
         """In what the runs differ."""
-        return fairness.surroundings(self.record)
+        return fairness.find_surroundings(self.record)
 
     @cached_property
-    def measure(self) -> cost.Measure:
-        """What the length of training is told in."""
-        return cost.Measure.of(self.record)
+    def usage_unit(self) -> UsageUnit:
+        """The unit of the length of training."""
+        return UsageUnit.of(self.record)
 
     @cached_property
-    def costs(self) -> dict[str, cost.Cost]:
-        """Arm -> what its trials took."""
-        return {arm: cost.cost(self.measure, trials) for arm, trials in self.record.trials.items()}
+    def usage(self) -> dict[str, Usage]:
+        """Arm -> what its trials used."""
+        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in self.record.trials.items()}
+
+    @cached_property
+    def confirmation_usage(self) -> dict[str, Usage]:
+        """Arm -> what its trainings on fresh seeds used."""
+        return {arm: sum_usage(self.usage_unit, self.record.confirmed.get(arm, ())) for arm in self.record.trials}
 
     @cached_property
     def savings(self) -> dict[str, savings.Saving]:
         """Arm -> what one training takes with what it starts from; empty where none starts from anything."""
-        return savings.savings(self.record)
-
-    @cached_property
-    def confirmation_costs(self) -> dict[str, cost.Cost]:
-        """Arm -> what its trainings on fresh seeds took."""
-        return {arm: cost.cost(self.measure, self.record.confirmed.get(arm, ())) for arm in self.record.trials}
+        return savings.compute_savings(self.record)

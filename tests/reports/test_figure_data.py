@@ -11,15 +11,22 @@ import pytest
 
 from ablate.plots import style
 from ablate.reports.confirmation import compare_arms
-from ablate.reports.cost import Measure
-from ablate.reports.figures import confirmed_figure, draw
-from ablate.reports.points import Panel, course_view, courses, hull, panels, view
+from ablate.reports.figure_data import (
+    Panel,
+    choose_course_view,
+    choose_view,
+    collect_courses,
+    collect_panels,
+    compute_hull,
+)
+from ablate.reports.figures import draw_confirmed, draw_figures
+from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
 
 
 def found(record: SweepRecord) -> dict[str, Panel]:
-    return {panel.file: panel for panel in panels(record)}
+    return {panel.file: panel for panel in collect_panels(record)}
 
 
 def test_there_is_a_panel_for_the_learning_rate_and_one_for_alpha(record: SweepRecord) -> None:
@@ -86,30 +93,30 @@ def test_words_and_switches_have_no_panel_other_numbers_do(spec: Any, writer: An
 
 
 def test_the_courses_are_the_curves_without_what_is_not_finite(record: SweepRecord) -> None:
-    lines = courses(record)
+    lines = collect_courses(record)
     assert sum(line.best for line in lines) == 3
     diverged = next(line for line in lines if (line.arm, line.number) == ("post", 5))
     assert diverged.xs == [20, 40, 60, 80]
     best = next(line for line in lines if (line.arm, line.best) == ("mix", True))
     assert dict(zip(best.xs, best.ys, strict=True)) == record.trials["mix"][3].curve
-    low, high = course_view(lines, 1)
+    low, high = choose_course_view(lines, 1)
     assert low == pytest.approx(1.712)
     assert 2 < high < 3.2
 
 
 def test_courses_are_told_in_tokens_where_all_trials_say_how_many(full: SweepRecord) -> None:
-    best = next(line for line in courses(full) if line.best)
+    best = next(line for line in collect_courses(full) if line.best)
     assert best.xs == [1024 * step for step in range(20, 201, 20)]
     pre = [replace(full.trials["pre"][0], items_per_update=2048), *full.trials["pre"][1:]]
     mixed = replace(full, trials={**full.trials, "pre": pre})
-    assert Measure.of(mixed).noun == "tokens"
+    assert UsageUnit.of(mixed).noun == "tokens"
     unknown = replace(full, trials={**full.trials, "pre": [*pre[:-1], replace(pre[-1], items_per_update=1)]})
-    assert Measure.of(unknown).noun == "updates"
-    assert courses(unknown)[0].xs == list(range(20, 201, 20))
+    assert UsageUnit.of(unknown).noun == "updates"
+    assert collect_courses(unknown)[0].xs == list(range(20, 201, 20))
 
 
 def test_the_confirmed_figure_has_a_row_per_arm(full: SweepRecord) -> None:
-    figure = confirmed_figure(full, compare_arms(full))
+    figure = draw_confirmed(full, compare_arms(full))
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["pre (n = 5)", "post (n = 3)", "mix (n = 5)"]
     baseline = next(line for line in axes.lines if list(line.get_ydata()) == [0, 1])
@@ -130,14 +137,16 @@ def test_the_confirmed_figure_has_a_row_per_arm(full: SweepRecord) -> None:
     ],
 )
 def test_the_view_leaves_out_outliers_on_the_bad_side(values: list[float], sign: int, expected: Any) -> None:
-    assert view(values, sign) == expected
+    assert choose_view(values, sign) == expected
 
 
 def test_the_hull_is_under_every_point_or_over_it() -> None:
     points = [(0.0, 2.0), (1.0, 1.95), (2.0, 1.0), (3.0, 1.8), (4.0, 1.5)]
-    assert hull(points, 1, log=False) == [(0.0, 2.0), (2.0, 1.0), (4.0, 1.5)]
-    assert hull(points, -1, log=False) == [(0.0, 2.0), (1.0, 1.95), (3.0, 1.8), (4.0, 1.5)]
-    assert [x for x, _ in hull([(10.0**i, (i - 1) ** 2) for i in range(3)], 1, log=True)] == pytest.approx([1, 10, 100])
+    assert compute_hull(points, 1, log=False) == [(0.0, 2.0), (2.0, 1.0), (4.0, 1.5)]
+    assert compute_hull(points, -1, log=False) == [(0.0, 2.0), (1.0, 1.95), (3.0, 1.8), (4.0, 1.5)]
+    assert [x for x, _ in compute_hull([(10.0**i, (i - 1) ** 2) for i in range(3)], 1, log=True)] == pytest.approx(
+        [1, 10, 100]
+    )
 
 
 def test_arms_look_different_and_keep_their_looks() -> None:
@@ -148,7 +157,7 @@ def test_arms_look_different_and_keep_their_looks() -> None:
 
 def test_a_single_trial_can_be_drawn(spec: Any, writer: Any, tmp_path: Path) -> None:
     writer(spec).add("mix", {"optimizer.lr": 1e-3, "norm.alpha": 0.5}, 1.8, curve={200: 1.8})
-    assert [path.name for path in draw(read_sweep("demo"), tmp_path)] == [
+    assert [path.name for path in draw_figures(read_sweep("demo"), tmp_path)] == [
         "learning_rate.png",
         "alpha.png",
         "curves.png",
@@ -160,4 +169,4 @@ def test_a_sweep_of_only_bad_trials_can_be_drawn(spec: Any, writer: Any, tmp_pat
     sweep.add("pre", {"optimizer.lr": 1e-3}, status="diverged", curve={20: 3.0, 40: math.nan})
     sweep.add("pre", {"optimizer.lr": 2e-3}, status="pruned", curve={20: 3.0, 40: 2.5})
     sweep.add("post", {"optimizer.lr": 2e-3}, status="diverged", curve={20: math.inf})
-    assert [path.name for path in draw(read_sweep("demo"), tmp_path)] == ["learning_rate.png", "curves.png"]
+    assert [path.name for path in draw_figures(read_sweep("demo"), tmp_path)] == ["learning_rate.png", "curves.png"]

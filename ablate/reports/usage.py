@@ -1,4 +1,4 @@
-"""What the arms took: tokens or images, and time."""
+"""Tokens or images and time that the trials of an arm used."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ablate.verdict.outcomes import TrialRecord
 
 
 @dataclass(frozen=True)
-class Cost:
-    """What some trials took together."""
+class Usage:
+    """The sum over some trials."""
 
     trials: int
     """Those that were begun."""
     items: int
-    """Tokens or images that they were trained on, as `Measure.noun` says."""
+    """Tokens or images that they were trained on, as `UsageUnit.noun` says."""
     seconds: float | None
     """Wall-clock seconds of them all, one after the other; None where none is known."""
 
 
 @dataclass(frozen=True)
-class Measure:
-    """In what the length of training is told."""
+class UsageUnit:
+    """The unit in which the length of training is given."""
 
     noun: str
     """tokens or images; updates where for some trial it is not known how many these are."""
@@ -32,25 +32,25 @@ class Measure:
     """Arm -> items of one update, as far as its trials say."""
 
     @classmethod
-    def of(cls, record: SweepRecord) -> Measure:
-        """The one that all trials of `record` can be told in. Trials that did not finish do not say what an update
-        was: it is what it was for the others of their arm, where that is one number."""
-        trials = [t for found in (record.trials, record.confirmed) for ts in found.values() for t in ts]
+    def of(cls, record: SweepRecord) -> UsageUnit:
+        """Return the unit that fits all trials of `record`. Trials that did not finish do not say what an update was:
+        it is what it was for the others of their arm, where that is one number."""
+        trials = [t for arms in (record.trials, record.confirmed) for ts in arms.values() for t in ts]
         known: dict[str, set[int]] = {t.arm: set() for t in trials}
         for t in trials:
             known[t.arm] |= {t.items_per_update} - {1}
         clear = all(t.items_per_update > 1 or len(known[t.arm]) == 1 for t in trials if t.step)
-        return cls(labels.items(record.spec) if clear and any(known.values()) else "updates", known)
+        return cls(labels.name_items(record.spec) if clear and any(known.values()) else "updates", known)
 
     def per_update(self, trial: TrialRecord) -> int:
-        """What one update of `trial` counts."""
+        """Return the items of one update of `trial`."""
         if self.noun == "updates":
             return 1
         return trial.items_per_update if trial.items_per_update > 1 else min(self.known[trial.arm], default=1)
 
 
-def cost(measure: Measure, trials: Iterable[TrialRecord]) -> Cost:
-    """What `trials` took, however they ended."""
+def sum_usage(unit: UsageUnit, trials: Iterable[TrialRecord]) -> Usage:
+    """Return what `trials` used, however they ended."""
     begun = [t for t in trials if t.status != "waiting"]
     seconds = [t.seconds for t in begun if t.seconds is not None]
-    return Cost(len(begun), sum(t.step * measure.per_update(t) for t in begun), sum(seconds) if seconds else None)
+    return Usage(len(begun), sum(t.step * unit.per_update(t) for t in begun), sum(seconds) if seconds else None)
