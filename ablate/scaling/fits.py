@@ -1,4 +1,4 @@
-"""Loss against size: a curve for each arm, a line for each difference, and how sure the seeds make us of both.
+"""Loss against size: a curve for each arm, a line for each difference, and their intervals over seeds.
 
 Intervals are 95 % bootstrap intervals over the seeds: those of each size are drawn anew with replacement, the same for
 all arms, so that differences stay paired. With few seeds a percentile interval is too short (Hesterberg 2015, arXiv
@@ -50,7 +50,7 @@ class Fit:
     """Whether there are seeds enough for an interval."""
 
     def at(self, parameters: float) -> Interval:
-        """The value at a size."""
+        """Return the value at a size."""
         x, c = parameters / self.unit, self.coefficients
         if self.form == FLOOR:
             values = c[:, 0] + c[:, 1] * x ** -c[:, 2]
@@ -63,22 +63,22 @@ class Fit:
 
 @dataclass(frozen=True)
 class Trend(Fit):
-    """How a difference of two arms goes with size: a straight line in the logarithm of the number of parameters."""
+    """The difference of two arms against size: a straight line in the logarithm of the number of parameters."""
 
     @property
     def slope(self) -> Interval:
         """Change of the difference for ten times the parameters."""
         return find_interval(self.coefficients[:, 1], self.sure)
 
-    def word(self, parameters: float) -> str:
-        """Whether the size of the difference, as the line has it at `parameters`, grows, shrinks or stays."""
+    def describe(self, parameters: float) -> str:
+        """Return whether the size of the difference at `parameters` on the line "grows", "shrinks" or "stays"."""
         if not self.slope.excludes_zero:
             return "stays"
         return "grows" if self.slope.value * self.at(parameters).value > 0 else "shrinks"
 
 
 def find_interval(values: Floats, sure: bool) -> Interval:
-    """Of a value and its resamples."""
+    """Return the interval of a value and its resamples."""
     if not sure:
         return Interval(float(values[0]), None, None)
     low, high = np.quantile(values[1:], [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
@@ -102,24 +102,25 @@ class Resampler:
         counts = [generator.multinomial(len(s), [1 / len(s)] * len(s), self.draws).astype(float) for s in self.seeds]
         object.__setattr__(self, "_counts", counts)
 
-    def curve(self, losses: Sequence[BySeed]) -> Fit:
-        """Loss of one arm against size: with a floor from four sizes on, else a straight line in the logarithms."""
-        kept, means, sure = self._means(losses)
+    def fit_curve(self, losses: Sequence[BySeed]) -> Fit:
+        """Return the loss of one arm against size: with a floor from four sizes on, else a straight line in the
+        logarithms."""
+        kept, means, sure = self._resample_means(losses)
         x = np.array([self.parameters[k] for k in kept]) / self.parameters[kept[0]]
         form = FLOOR if len(x) > 3 else STRAIGHT
         coefficients = _fit_with_floor(x, means) if form == FLOOR else _fit_line(-np.log(x), np.log(means))
         return Fit(form, coefficients, self.parameters[kept[0]], sure)
 
-    def trend(self, losses: Sequence[BySeed], baseline: Sequence[BySeed]) -> Trend:
-        """The difference of an arm to the baseline, on the seeds that both have, against size."""
+    def fit_trend(self, losses: Sequence[BySeed], baseline: Sequence[BySeed]) -> Trend:
+        """Return the difference of an arm to the baseline, on the seeds that both have, against size."""
         pairs = [{s: a[s] - b[s] for s in a if s in b} for a, b in zip(losses, baseline, strict=True)]
-        kept, means, sure = self._means(pairs)
+        kept, means, sure = self._resample_means(pairs)
         x = np.array([self.parameters[k] for k in kept]) / self.parameters[kept[0]]
         return Trend("difference", _fit_line(np.log10(x), means), self.parameters[kept[0]], sure)
 
-    def _means(self, values: Sequence[BySeed]) -> tuple[list[int], Floats, bool]:
-        """The sizes that have values, the means there, [1 + draws, sizes], spread as the seeds allow, and whether they
-        allow an interval. Raises ValueError for fewer than two sizes."""
+    def _resample_means(self, values: Sequence[BySeed]) -> tuple[list[int], Floats, bool]:
+        """Return the sizes that have values, the means there, [1 + draws, sizes], spread as the seeds allow, and whether
+        they allow an interval. Raises ValueError for fewer than two sizes."""
         kept = [k for k, by_seed in enumerate(values) if by_seed]
         if len(kept) < 2:
             raise ValueError("a trend needs two sizes")
@@ -137,7 +138,7 @@ class Resampler:
 
 
 def _widening_factor(freedom: int) -> float:
-    """How much wider Student's t is than the normal distribution; 0 without a degree of freedom."""
+    """Return how much wider Student's t is than the normal distribution; 0 without a degree of freedom."""
     from scipy import stats
 
     upper = (1 + _CONFIDENCE) / 2
@@ -145,16 +146,16 @@ def _widening_factor(freedom: int) -> float:
 
 
 def _fit_line(x: Floats, y: Floats) -> Floats:
-    """[intercept, slope] of least squares for each row of `y` [rows, sizes]."""
+    """Return [intercept, slope] of least squares for each row of `y` [rows, sizes]."""
     design = np.stack([np.ones_like(x), x], axis=1)
     return y @ np.linalg.pinv(design).T
 
 
 def _fit_with_floor(x: Floats, y: Floats) -> Floats:
-    """[a, b, c] of the least squares fit of a + b x^-c, with a and b of at least 0, for each row of `y`: for each
-    exponent of a fine grid a and b are known in closed form."""
+    """Return [a, b, c] of the least squares fit of a + b x^-c, with a and b of at least 0, for each row of `y`: for
+    each exponent of a fine grid a and b are known in closed form."""
     best = np.full(len(y), np.inf)
-    found = np.zeros((len(y), 3))
+    coefficients = np.zeros((len(y), 3))
     for c in _EXPONENTS:
         z = x**-c
         centred = z - z.mean()
@@ -165,5 +166,5 @@ def _fit_with_floor(x: Floats, y: Floats) -> Floats:
         error = ((y - a[:, None] - b[:, None] * z) ** 2).sum(axis=1)
         better = error < best
         best = np.where(better, error, best)
-        found[better] = np.stack([a, b, np.full_like(a, c)], axis=1)[better]
-    return found
+        coefficients[better] = np.stack([a, b, np.full_like(a, c)], axis=1)[better]
+    return coefficients

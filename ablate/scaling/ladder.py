@@ -1,7 +1,7 @@
-"""The scaling ladder: the arms of a sweep file at several sizes, each tuned there, and how their difference changes.
+"""The scaling ladder: the arms of a sweep file at several sizes, each tuned there, and their difference against size.
 
-Each rung is a sweep of its own, so a ladder can be stopped and continued. Sizes are told by the weights in the matrices
-of the layers, without embedding, head and norms: that is what placements act on, and no tokenizer changes it (as in
+Each rung is a sweep of its own, so a ladder can be stopped and continued. Sizes are the weights in the matrices of the
+layers, without embedding, head and norms: that is what placements act on, and no tokenizer changes it (as in
 Kaplan et al. 2020, arXiv 2001.08361). Tokens per parameter count the same parameters.
 """
 
@@ -38,14 +38,14 @@ class Rung:
 
     @classmethod
     def of(cls, size: str, spec: Sweep) -> Rung:
-        """The rung that `spec` is."""
+        """Return the rung of `spec`."""
         base = spec.base(next(iter(spec.all_arms)))
         return cls(size, base.model.layer_parameters(), items_of(base), spec)
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """What the sizes show."""
+    """The losses of the arms at each size, and what is fitted to them."""
 
     name: str
     rungs: list[Rung]
@@ -67,7 +67,7 @@ def build_rungs(
     overrides: Mapping[str, Any] | None = None,
     tokens_per_parameter: float | None = None,
 ) -> list[Rung]:
-    """The rungs of a sweep file, the smallest first.
+    """Return the rungs of a sweep file, the smallest first.
 
     Args:
         file: the sweep file.
@@ -92,23 +92,23 @@ def build_rungs(
     ratio = tokens_per_parameter or smallest.items / smallest.parameters
     wanted = list(dict.fromkeys(sizes)) or [name for name in own if name]
     stem = str(Sweep.from_tree(trees[smallest.size]).name).removesuffix(f"-{smallest.size}" if smallest.size else "")
-    found, problems = [], []
+    chosen, problems = [], []
     for size in wanted:
         rung = own.get(size) or _build_model_rung(size, smallest, stem, ratio)
         if rung is None:
             problems.append(_unknown_size(size, [name for name in own if name], smallest))
         elif tokens_per_parameter and size in own:
-            found.append(_lengthen(rung, ratio, f"{rung.spec.name}-{ratio:g}per"))
+            chosen.append(_lengthen(rung, ratio, f"{rung.spec.name}-{ratio:g}per"))
         else:
-            found.append(rung)
-    problems += _validate(found) if not problems else []
+            chosen.append(rung)
+    problems += _validate(chosen) if not problems else []
     if problems:
         raise ConfigError(problems, source)
-    return sorted(found, key=lambda rung: rung.parameters)
+    return sorted(chosen, key=lambda rung: rung.parameters)
 
 
 def count_parameters(size: str, known: Sequence[Rung]) -> int:
-    """The parameters of a size: one of `known`, or a model of their family. Raises ConfigError for an unknown one."""
+    """Return the parameters of a size: one of `known`, or a model of their family. Raises ConfigError for another."""
     for rung in known:
         if rung.size == size:
             return rung.parameters
@@ -123,16 +123,16 @@ def count_parameters(size: str, known: Sequence[Rung]) -> int:
 def fit_ladder(
     name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None
 ) -> Ladder:
-    """What the confirmed arms of `records`, one for each rung, show. Raises SweepError where no arm but the baseline
-    has been trained to the end on fresh seeds at two sizes."""
+    """Return what is fitted to the confirmed arms of `records`, one for each rung. Raises SweepError where no arm but
+    the baseline has been trained to the end on fresh seeds at two sizes."""
     baseline = known[0].spec.compared_with
     losses = {arm: [_losses_by_seed(record, arm) for record in records] for arm in known[0].spec.all_arms}
-    seeds = [sorted({s for found in losses.values() for s in found[k]}) for k in range(len(known))]
+    seeds = [sorted({s for by_rung in losses.values() for s in by_rung[k]}) for k in range(len(known))]
     kept = [k for k, there in enumerate(seeds) if there]
-    losses = {arm: [found[k] for k in kept] for arm, found in losses.items()}
-    left = [known[k] for k in kept]
-    resampler = Resampler([rung.parameters for rung in left], [seeds[k] for k in kept])
-    enough = [arm for arm, found in losses.items() if sum(map(bool, found)) > 1]
+    losses = {arm: [by_rung[k] for k in kept] for arm, by_rung in losses.items()}
+    measured = [known[k] for k in kept]
+    resampler = Resampler([rung.parameters for rung in measured], [seeds[k] for k in kept])
+    enough = [arm for arm, by_rung in losses.items() if sum(map(bool, by_rung)) > 1]
     base = losses[baseline]
     paired = {
         arm: sum(bool(a.keys() & b.keys()) for a, b in zip(losses[arm], base, strict=True))
@@ -146,28 +146,28 @@ def fit_ladder(
         )
     return Ladder(
         name,
-        left,
+        measured,
         losses,
-        {arm: resampler.curve(losses[arm]) for arm in enough},
-        {arm: resampler.trend(losses[arm], base) for arm, count in paired.items() if count > 1},
+        {arm: resampler.fit_curve(losses[arm]) for arm in enough},
+        {arm: resampler.fit_trend(losses[arm], base) for arm, count in paired.items() if count > 1},
         baseline,
         (extrapolate, count_parameters(extrapolate, known)) if extrapolate else None,
     )
 
 
 def _losses_by_seed(record: SweepRecord, arm: str) -> dict[int, float]:
-    found = (t for t in record.confirmed.get(arm, ()) if t.status == "completed" and METRIC in t.metrics)
-    return {int(t.params["seed"]): t.metrics[METRIC] for t in found}
+    trials = (t for t in record.confirmed.get(arm, ()) if t.status == "completed" and METRIC in t.metrics)
+    return {int(t.params["seed"]): t.metrics[METRIC] for t in trials}
 
 
 def _find_preset(size: str, family: str) -> str | None:
-    """The named model of a size: 9m, or llama-9m."""
+    """Return the named model of a size: 9m, or llama-9m."""
     known = [name for name, fields in models.presets.items() if fields["kind"] == family]
     return next((name for name in (size, f"{family}-{size}") if name in known), None)
 
 
 def _build_model_rung(size: str, smallest: Rung, stem: str, ratio: float) -> Rung | None:
-    """The rung of a named model; None where there is none of the family."""
+    """Return the rung of a named model; None where there is none of the family."""
     base = smallest.spec.base(next(iter(smallest.spec.all_arms)))
     preset = _find_preset(size, base.model.kind)
     if preset is None:
@@ -178,7 +178,7 @@ def _build_model_rung(size: str, smallest: Rung, stem: str, ratio: float) -> Run
 
 
 def _lengthen(rung: Rung, ratio: float, name: str) -> Rung:
-    """The rung trained on `ratio` tokens for each parameter."""
+    """Return the rung trained on `ratio` tokens for each parameter."""
 
     def changes(full: Experiment) -> dict[str, Any]:
         trainer = full.trainer
@@ -194,19 +194,19 @@ def _unknown_size(size: str, own: Sequence[str], smallest: Rung, path: str = "--
     return Problem(path, f"no such size. Accepted: {', '.join(known)}.{did_you_mean(size, known)}", size)
 
 
-def _validate(found: Sequence[Rung]) -> list[Problem]:
+def _validate(rungs: Sequence[Rung]) -> list[Problem]:
     problems = []
-    if len(found) < 2:
+    if len(rungs) < 2:
         problems.append(
-            Problem("--sizes", "a ladder needs two sizes or more, as --sizes 9m,20m,35m", [rung.size for rung in found])
+            Problem("--sizes", "a ladder needs two sizes or more, as --sizes 9m,20m,35m", [rung.size for rung in rungs])
         )
     by_parameters: dict[int, str] = {}
-    for rung in found:
+    for rung in rungs:
         if (other := by_parameters.setdefault(rung.parameters, rung.size)) != rung.size:
             problems.append(Problem("--sizes", f"{other} and {rung.size} have the same number of parameters"))
         if not rung.spec.confirm.seeds:
             problems.append(Problem("confirm.seeds", f"fresh seeds are what {rung.size} is told by: give 3 or more"))
-        if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(found[0].spec.all_arms):
+        if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(rungs[0].spec.all_arms):
             arms = ", ".join(rung.spec.all_arms)
             problems.append(Problem("arms", f"every size needs the same two arms or more; {rung.size} has {arms}"))
     return problems

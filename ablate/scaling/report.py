@@ -62,7 +62,7 @@ class LadderReport:
             "differences": {
                 arm: {
                     "slope_per_tenfold": asdict(trend.slope),
-                    "verdict": trend.word(ladder.rungs[-1].parameters),
+                    "verdict": trend.describe(ladder.rungs[-1].parameters),
                     "extrapolated": asdict(trend.at(target[1])) if target else None,
                 }
                 for arm, trend in ladder.trends.items()
@@ -126,7 +126,7 @@ def describe_trends(ladder: Ladder) -> list[str]:
     largest = ladder.rungs[-1]
     for arm, trend in ladder.trends.items():
         slope = f"{_format_interval(trend.slope, sign=True)} nats for ten times the parameters"
-        word = trend.word(largest.parameters)
+        word = trend.describe(largest.parameters)
         if word == "stays":
             word = "stays, as far as these sizes and seeds can show" if trend.sure else "cannot be told from one seed"
         text = f"{arm} and {ladder.baseline}: the difference {word} ({slope})."
