@@ -119,7 +119,7 @@ class Resampler:
         return Trend("difference", _fit_line(np.log10(x), means), self.parameters[kept[0]], sure)
 
     def _resample_means(self, values: Sequence[BySeed]) -> tuple[list[int], Floats, bool]:
-        """Return the sizes that have values, the means there, [1 + draws, sizes], spread as the seeds allow, and whether
+        """Return the sizes that have values, the means there, [1 + draws, sizes], spread as seeds allow, and whether
         they allow an interval. Raises ValueError for fewer than two sizes."""
         kept = [k for k, by_seed in enumerate(values) if by_seed]
         if len(kept) < 2:
