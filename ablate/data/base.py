@@ -49,8 +49,8 @@ class BatchDataset(Dataset[Batch], ABC):
     with_epoch: bool = False
     """Whether an item looks different in each epoch: it is asked for as `epoch * len(self) + index`."""
 
-    def seeded(self, seed: int) -> BatchDataset:
-        """What an experiment with `seed` trains on: this dataset itself, unless its items are changed at random."""
+    def bind_seed(self, seed: int) -> BatchDataset:
+        """Return what an experiment with `seed` trains on: this dataset, unless its items are changed at random."""
         return self
 
     @abstractmethod
@@ -58,7 +58,7 @@ class BatchDataset(Dataset[Batch], ABC):
 
     @abstractmethod
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """The items at `indices`, collated: (inputs [batch, ...], targets [batch, ...])."""
+        """Return the items at `indices`, collated: (inputs [batch, ...], targets [batch, ...])."""
 
     def __getitem__(self, index: int) -> Batch:
         inputs, targets = self.__getitems__([index])
@@ -75,7 +75,7 @@ class BatchDataset(Dataset[Batch], ABC):
         workers: int = 0,
     ) -> DataLoader[Any]:
         """See `TrainSet`: each epoch in a permutation of its own."""
-        data = self.seeded(seed)
+        data = self.bind_seed(seed)
         order = PermutedBatches(
             len(data),
             batch_size,
@@ -158,7 +158,7 @@ class DataConfig(Kind):
         return ()
 
     def load(self, cache: Path) -> Corpus:
-        """The data itself; what is worth keeping for the next run goes under `cache`.
+        """Read the data; what is worth keeping for the next run goes under `cache`.
 
         Raises DataError where it is missing, damaged or too small.
         """
@@ -173,7 +173,7 @@ data_kinds: Registry[DataConfig] = Registry("data", DataConfig)
 
 
 def check_one_origin(files: Sequence[str], dataset: str | None) -> None:
-    """Raises ValueError unless either files or a dataset are given."""
+    """Raise ValueError unless either files or a dataset are given."""
     if bool(files) == (dataset is not None):
         both = "both are given" if files else "none is given"
         raise ValueError(f"needs either files or dataset, and {both}")

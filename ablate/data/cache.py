@@ -17,7 +17,7 @@ from ablate.data.files import explain, hash_file, read_stamps
 
 
 def fingerprint_files(paths: Sequence[Path], cache: Path) -> str:
-    """SHA-256 over the contents of the files in order, not over their names.
+    """Return the SHA-256 over the contents of the files in order, not over their names.
 
     Raises DataError for a file that cannot be read.
     """
@@ -36,12 +36,12 @@ def fingerprint_files(paths: Sequence[Path], cache: Path) -> str:
 
 
 def combine_fingerprints(fingerprints: Sequence[str]) -> str:
-    """One SHA-256 for several; of a single one, itself."""
+    """Return one SHA-256 for several; of a single one, itself."""
     return fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
 
 def remember(what: str, paths: Sequence[Path], cache: Path, compute: Callable[[], list[str]]) -> list[str]:
-    """`compute()`, or what it gave in an earlier run if none of the files has changed since; `what` names the result.
+    """Return `compute()`, or its result of an earlier run if no file has changed since; `what` names it.
 
     Raises DataError where a file changes meanwhile or `cache` cannot be written.
     """
@@ -76,7 +76,7 @@ def _join_names(paths: Sequence[Path], most: int = 3) -> str:
 
 @contextlib.contextmanager
 def hold_lock(path: Path) -> Iterator[None]:
-    """Holds the lock of a file in the cache, so that one process builds it and the others wait.
+    """Hold the lock of a file in the cache, so that one process builds it and the others wait.
 
     Raises DataError where the cache cannot be written: an OSError from the body is taken to be about it too.
     """
@@ -91,7 +91,7 @@ def hold_lock(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file in one step: nobody ever sees a part of it. To be called under its lock."""
+    """Write a file in one step, so that nobody sees a part of it. To be called under its lock."""
     temporary = path.with_suffix(path.suffix + ".tmp")
     temporary.write_bytes(content)
     os.replace(temporary, path)

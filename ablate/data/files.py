@@ -14,18 +14,18 @@ from ablate.config.errors import DataError, did_you_mean
 
 
 def expand_path(name: str | Path) -> Path:
-    """`name` with `~` expanded, relative to the current directory."""
+    """Return `name` with `~` expanded, relative to the current directory."""
     return Path(os.path.abspath(os.path.expanduser(name)))
 
 
 def explain(error: BaseException) -> str:
-    """The message of an error, in one line: for an OSError what the system says, without the path."""
+    """Return the message of an error, in one line: for an OSError what the system says, without the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
 def suggest_name(path: Path) -> str:
-    """' Did you mean X?' from the folder of a missing `path`, or that the folder is missing as well."""
+    """Return ' Did you mean X?' from the folder of a missing `path`, or that the folder is missing as well."""
     folder = path.parent
     if not os.path.isdir(folder):
         return f" The folder {folder} does not exist either."
@@ -35,12 +35,12 @@ def suggest_name(path: Path) -> str:
 
 
 def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: str) -> list[Path]:
-    """The files of all `patterns` in the order given, those of one glob sorted by name, each file once.
+    """Return the files of all `patterns` in their order, those of one glob sorted by name, each file once.
 
     Raises DataError for a pattern without a file, a folder, and a file that is not `readable` by its name; `accepted`
     says which names are.
     """
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     for pattern in patterns:
         path = expand_path(pattern)
         # os.path.isdir rather than Path.is_dir, which raises where a folder above may not be entered.
@@ -48,22 +48,22 @@ def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepte
             example = glob.escape(str(pattern)).rstrip("/") + "/**/*" + accepted.split(",")[0]
             raise DataError(f"{path} is a folder. Name its files, for instance by a glob: {example}")
         if os.path.exists(path):
-            found[path] = None
+            paths[path] = None
             continue
         matches = sorted(match for match in glob.glob(str(path), recursive=True) if not os.path.isdir(match))
         if not matches:
             if glob.has_magic(str(path)):
                 raise DataError(f"No file matches {path}")
             raise DataError(f"There is no file {path}.{suggest_name(path)}")
-        found.update(dict.fromkeys(map(Path, matches)))
-    for path in found:
+        paths.update(dict.fromkeys(map(Path, matches)))
+    for path in paths:
         if not readable(path):
             raise DataError(f"{path} has the unknown suffix {path.suffix!r}. Accepted: {accepted}.")
-    return list(found)
+    return list(paths)
 
 
 def read_stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """(path, size, mtime in ns) of each file: what tells without reading that a file is unchanged."""
+    """Return (path, size, mtime in ns) of each file, which show without reading whether a file has changed."""
     result = []
     for path in paths:
         try:
@@ -75,7 +75,7 @@ def read_stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
 
 
 def hash_file(path: Path) -> str:
-    """SHA-256 of a file's content, hexadecimal. Raises OSError."""
+    """Return the SHA-256 of a file's content, hexadecimal. Raises OSError."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         for block in iter(lambda: file.read(1 << 20), b""):

@@ -24,7 +24,8 @@ INSTEAD = "A downloaded copy would do: its folder as data.dataset, or its files 
 
 
 def find_folder(name: str) -> Path | None:
-    """The folder that `name` means; None for the name of a dataset on the hub. Raises DataError for a missing one."""
+    """Return the folder that `name` means; None for the name of a dataset on the hub. Raises DataError for a missing
+    one."""
     path = expand_path(name)
     if os.path.isdir(path):
         return path
@@ -36,14 +37,14 @@ def find_folder(name: str) -> Path | None:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """All files in a folder and below, sorted, hidden ones left out."""
-    found = (path for path in folder.rglob("*") if path.is_file())
-    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+    """Return all files in a folder and below, sorted, hidden ones left out."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def pin_commit(name: str, revision: str | None, cache: Path) -> str:
-    """The commit that a dataset on the hub stands at. The first answer is kept in `cache`: later runs read the same
-    data, and need no network where they find its tokens there too.
+    """Return the commit that a dataset on the hub stands at. The first answer is kept in `cache`: later runs read the
+    same data, and need no network where they find its tokens there too.
 
     Raises DataError where the dataset is missing, needs an agreement, or the hub cannot be reached.
     """
@@ -56,9 +57,9 @@ def pin_commit(name: str, revision: str | None, cache: Path) -> str:
                 return str(known["commit"])
         except (OSError, ValueError, TypeError, KeyError):
             pass
-        found = _ask_hub(name, revision)
-        write_whole(note, json.dumps({"dataset": name, "revision": revision, "commit": found}).encode())
-    return found
+        commit = _ask_hub(name, revision)
+        write_whole(note, json.dumps({"dataset": name, "revision": revision, "commit": commit}).encode())
+    return commit
 
 
 def _ask_hub(name: str, revision: str | None) -> str:
@@ -74,7 +75,7 @@ def _ask_hub(name: str, revision: str | None) -> str:
 
 
 def explain_hub_error(name: str, error: Exception) -> DataError:
-    """What to tell of an error that asking the hub for the dataset `name` raised."""
+    """Return the error in words of ours that asking the hub for the dataset `name` raised."""
     from datasets.exceptions import DatasetNotFoundError
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -108,7 +109,7 @@ def explain_hub_error(name: str, error: Exception) -> DataError:
 
 
 def explain_full_disk(error: BaseException) -> str | None:
-    """What the system says where an error comes from a disk that is full; else None."""
+    """Return the system's message where an error comes from a full disk; else None."""
     full = (errno.ENOSPC, errno.EDQUOT)
     return next(
         (explain(link) for link in _list_causes(error) if isinstance(link, OSError) and link.errno in full), None
@@ -116,16 +117,16 @@ def explain_full_disk(error: BaseException) -> str | None:
 
 
 def _list_causes(error: BaseException) -> list[BaseException]:
-    found: list[BaseException] = []
+    causes: list[BaseException] = []
     link: BaseException | None = error
-    while link is not None and link not in found:
-        found.append(link)
+    while link is not None and link not in causes:
+        causes.append(link)
         link = link.__cause__ or link.__context__
-    return found
+    return causes
 
 
 def open_hub(name: str, revision: str, subset: str | None, split: str) -> Any:
-    """A split of a dataset on the hub as a stream of rows (`datasets.IterableDataset`). Raises DataError."""
+    """Open a split of a dataset on the hub as a stream of rows (`datasets.IterableDataset`). Raises DataError."""
     datasets = import_datasets()
     try:
         return datasets.load_dataset(name, subset, split=split, revision=revision, streaming=True)
@@ -134,7 +135,8 @@ def open_hub(name: str, revision: str, subset: str | None, split: str) -> Any:
 
 
 def open_folder(folder: Path, subset: str | None, split: str) -> Any:
-    """The same of a folder: files that `datasets` understands, or what its `save_to_disk` wrote. Raises DataError."""
+    """Open a split of a folder in the same way: files that `datasets` understands, or what its `save_to_disk` wrote.
+    Raises DataError."""
     datasets = import_datasets()
     below = folder / subset if subset and os.path.isdir(folder / subset) else folder
     try:
@@ -155,7 +157,7 @@ def open_folder(folder: Path, subset: str | None, split: str) -> Any:
 
 
 def import_datasets() -> Any:
-    """`datasets`, quiet, and no more patient with the hub than it need be."""
+    """Return the library `datasets`, without progress bars and with `RETRIES` for the hub."""
     import datasets
 
     datasets.disable_progress_bars()

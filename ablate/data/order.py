@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def draw_permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
-    """A permutation of `range(items)` for each (seed, stream), the same on every platform and numpy version.
+    """Return a permutation of `range(items)` for each (seed, stream), the same on every platform and numpy version.
 
     Raises ValueError for a negative seed.
     """
@@ -27,7 +27,7 @@ def draw_permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
 
 
 def share_batch(batch_size: int, rank: int, world_size: int) -> int:
-    """Items of a batch for each rank. Raises ValueError where the ranks do not fit the batch."""
+    """Return the items of a batch for each rank. Raises ValueError where the ranks do not fit the batch."""
     if batch_size < 1 or world_size < 1 or batch_size % world_size:
         raise ValueError(f"a batch of {batch_size} cannot be shared equally by {world_size} ranks")
     if not 0 <= rank < world_size:
@@ -117,12 +117,13 @@ class SequentialBatches(Sampler[list[int]]):
 
 
 def _pass_through(batch: T) -> T:
-    """`__getitems__` has collated already."""
+    """Return the batch: `__getitems__` has collated already."""
     return batch
 
 
 def build_loader(dataset: Dataset[Any], batches: Sampler[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
-    """Gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0: by this one).
+    """Return a loader that gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0:
+    by this one).
 
     Without `batches` it gives what `dataset` iterates over: whole batches.
     """

@@ -12,7 +12,7 @@ from ablate.data.order import draw_permutation
 def split(
     n: int, val_fraction: float, split_seed: int, what: str = "items"
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices in `range(n)` for (training, validation), each ascending and with at least one item.
+    """Return the indices in `range(n)` for (training, validation), each ascending and with at least one item.
 
     Raises DataError for fewer than two items; `what` is what the message calls them.
     """
@@ -26,7 +26,8 @@ def split(
 def split_windows(
     count: int, seq_len: int, val_fraction: float, split_seed: int, what: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers of the windows of `count` tokens for (training, validation). Raises DataError for fewer than two."""
+    """Return the numbers of the windows of `count` tokens for (training, validation). Raises DataError for fewer than
+    two."""
     size = seq_len + 1
     if count < 2 * size:
         raise DataError(

@@ -36,23 +36,23 @@ Read = Callable[[str, dict[str, Any]], list[Turn]]
 
 
 def load_examples(cache: Path, source: RowSource, tokenizer: Tokenizer, read: Read, how: Sequence[Any]) -> Examples:
-    """The tokens of a source, encoded only where `cache` does not hold them already. `how` is all that `read` depends
-    on, for JSON. Raises DataError for rows that are not as expected, and where there is none."""
-    asked = [LAYOUT, source.fingerprint, tokenizer.identity, *how]
-    path = expand_path(cache) / "instructions" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.npz"
-    if (found := _open_examples(path)) is not None:
-        return found
+    """Return the tokens of a source, encoded only where `cache` does not hold them already. `how` is all that `read`
+    depends on, for JSON. Raises DataError for rows that are not as expected, and where there is none."""
+    facts = [LAYOUT, source.fingerprint, tokenizer.identity, *how]
+    path = expand_path(cache) / "instructions" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.npz"
+    if (examples := _open_examples(path)) is not None:
+        return examples
     with hold_lock(path):
-        if (found := _open_examples(path)) is None:
-            found = _encode(source, tokenizer, read)
+        if (examples := _open_examples(path)) is None:
+            examples = _encode(source, tokenizer, read)
             content = io.BytesIO()
-            np.savez(content, **vars(found))
+            np.savez(content, **vars(examples))
             write_whole(path, hashlib.sha256(content.getbuffer()).digest() + content.getbuffer())
-    return found
+    return examples
 
 
 def _open_examples(path: Path) -> Examples | None:
-    """What is kept at `path`; None where that is missing or damaged."""
+    """Return the examples in the file `path`; None where that is missing or damaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -86,8 +86,8 @@ def _encode(source: RowSource, tokenizer: Tokenizer, read: Read) -> Examples:
 
 
 def _encode_batch(batch: list[Row], tokenizer: Tokenizer, read: Read) -> Iterator[list[tuple[Turn, NDArray[Any]]]]:
-    """The parts of each row with their ids. What is asked and what is answered are encoded apart, so that the tokens of
-    the one do not depend on the other, as where an answer is generated."""
+    """Yield the parts of each row with their ids. What is asked and what is answered are encoded apart, so that the
+    tokens of the one do not depend on the other, as where an answer is generated."""
     rows = []
     for where, row in batch:
         rows.append(read(where, row))

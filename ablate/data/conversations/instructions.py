@@ -61,9 +61,9 @@ class Instructions(DataConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> Instructions:
         check_one_origin(self.files, self.dataset)
-        given = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
-        if given and self.dataset is None:
-            raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
+        settings = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
+        if settings and self.dataset is None:
+            raise ValueError(f"{', '.join(settings)}: for a dataset only; give `dataset`")
         if self.val_split is not None and self.val_files:
             raise ValueError("both val_split and val_files are given; leave one out")
         refuse_bpe(self.tokenizer, "instructions")
@@ -71,17 +71,17 @@ class Instructions(DataConfig):
 
     def load(self, cache: Path) -> Corpus:
         tokenizer = self.load_tokenizer(cache)
-        whole, more = self._sources(cache)
-        examples, told = self._cut(self._examples(cache, whole, tokenizer), whole.name)
+        whole, more = self._open_sources(cache)
+        examples, note = self._cut_examples(self._load_examples(cache, whole, tokenizer), whole.name)
         if more is None:
             train, val = (
-                examples.taken(n) for n in split(len(examples), self.val_fraction, self.split_seed, "examples")
+                examples.select(n) for n in split(len(examples), self.val_fraction, self.split_seed, "examples")
             )
         else:
-            train, found = examples, self._examples(cache, more, tokenizer)
-            val, told_more = self._cut(found, more.name)
-            told += told_more
-        rows, held = self._rows(train), self._rows(val)
+            train, more_examples = examples, self._load_examples(cache, more, tokenizer)
+            val, more_note = self._cut_examples(more_examples, more.name)
+            note += more_note
+        rows, held = self._build_rows(train), self._build_rows(val)
         unit = "rows of examples" if self.layout == "packed" else "examples"
         return Corpus(
             train=rows,
@@ -89,25 +89,25 @@ class Instructions(DataConfig):
             fingerprint=combine_fingerprints([whole.fingerprint, *([more.fingerprint] if more else [])]),
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
-            bytes_per_token=held.bytes_per_token(),
+            bytes_per_token=held.measure_bytes_per_token(),
             description=f"instructions: {len(train.tokens):,} tokens ({self.tokenizer}) to train on, "
             f"{int(train.answers.sum()):,} of them of answers, {len(rows):,} training and {len(held):,} validation "
-            f"{unit} of up to {self.seq_len} tokens{told}",
+            f"{unit} of up to {self.seq_len} tokens{note}",
             padded=True,
         )
 
     def load_tokenizer(self, cache: Path) -> Tokenizer:
-        """The tokenizer. Raises DataError where there is none."""
+        """Return the tokenizer. Raises DataError where there is none."""
         return load_tokenizer(self.tokenizer)
 
-    def _examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer) -> Examples:
+    def _load_examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer) -> Examples:
         def read(where: str, row: dict[str, Any]) -> list[Turn]:
             return read_turns(where, row, self.columns, TEMPLATES[self.template])
 
         return load_examples(cache, source, tokenizer, read, [self.columns.model_dump(), self.template])
 
-    def _sources(self, cache: Path) -> tuple[RowSource, RowSource | None]:
-        """What is trained on, and what is validated on where that is named."""
+    def _open_sources(self, cache: Path) -> tuple[RowSource, RowSource | None]:
+        """Open what is trained on, and what is validated on where that is named."""
         whole = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
         more = None
         if self.val_files:
@@ -118,22 +118,22 @@ class Instructions(DataConfig):
             raise DataError(f"What is validated on is what is trained on: {more.name}. Name something else.")
         return whole, more
 
-    def _cut(self, examples: Examples, name: str) -> tuple[Examples, str]:
-        """The examples that fit `seq_len`, and what was done to the others. Raises DataError where none is left."""
+    def _cut_examples(self, examples: Examples, name: str) -> tuple[Examples, str]:
+        """Return the examples that fit `seq_len`, and a note on the others. Raises DataError where none is left."""
         kept, cut, out = examples.cut(self.seq_len + 1)
         if not len(kept):
             raise DataError(
                 f"No example of {name} has an answer within seq_len={self.seq_len}: with what is asked they take up to "
                 f"{examples.lengths.max():,} tokens. Set data.seq_len higher, or data.template=plain."
             )
-        told = [f"{cut:,} answers cut"] * bool(cut) + [f"{out:,} left out, whose answers begin behind that"] * bool(out)
-        return kept, "".join(f", {text}" for text in told)
+        note = f", {cut:,} answers cut" if cut else ""
+        return kept, note + (f", {out:,} left out, whose answers begin behind that" if out else "")
 
-    def _rows(self, examples: Examples) -> AnswerRows:
+    def _build_rows(self, examples: Examples) -> AnswerRows:
         if self.layout == "documents":
             return AnswerRows(examples, self.seq_len, examples.lengths)
-        mixed = examples.taken(draw_permutation(len(examples), self.split_seed, 1))
-        return AnswerRows(mixed, self.seq_len, mixed.packed(self.seq_len + 1))
+        mixed = examples.select(draw_permutation(len(examples), self.split_seed, 1))
+        return AnswerRows(mixed, self.seq_len, mixed.pack(self.seq_len + 1))
 
 
 # 170,420 questions of eight commonsense tasks with their answers, by T5's tokens, as the models of the papers

@@ -30,15 +30,15 @@ class Examples:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def taken(self, numbers: NDArray[np.int64]) -> Examples:
-        """Those of `numbers`, in that order."""
+    def select(self, numbers: NDArray[np.int64]) -> Examples:
+        """Return those of `numbers`, in that order."""
         starts = np.cumsum(self.lengths) - self.lengths
         places = _expand_ranges(starts[numbers], self.lengths[numbers])
         return Examples(self.tokens[places], self.answers[places], self.lengths[numbers], self.sizes[numbers])
 
     def cut(self, size: int) -> tuple[Examples, int, int]:
-        """Examples of at most `size` tokens: what is behind is cut off, and an example of which no answer is left is
-        left out. With them how many were cut and how many left out."""
+        """Return the examples cut to `size` tokens, without those of which no answer is left, and how many were cut and
+        how many left out."""
         kept = np.minimum(self.lengths, size)
         starts = np.cumsum(self.lengths) - self.lengths
         before = np.append(0, np.cumsum(self.answers))
@@ -52,8 +52,9 @@ class Examples:
         shorter = int(np.sum((self.lengths > size) & there))
         return Examples(self.tokens[places], self.answers[places], kept[there], sizes), shorter, int(np.sum(~there))
 
-    def packed(self, size: int) -> NDArray[np.int64]:
-        """The lengths of rows of at most `size` tokens, each of as many whole examples, in their order, as fit."""
+    def pack(self, size: int) -> NDArray[np.int64]:
+        """Return the lengths of rows of at most `size` tokens, each of as many whole examples, in their order, as
+        fit."""
         rows: list[int] = []
         for length in self.lengths.tolist():
             if rows and rows[-1] + length <= size:
@@ -64,7 +65,7 @@ class Examples:
 
 
 def _expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """`starts[i] + range(lengths[i])` for all i, one after the other."""
+    """Return `starts[i] + range(lengths[i])` for all i, one after the other."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)
 
@@ -97,6 +98,6 @@ class AnswerRows(BatchDataset):
         inputs, targets = pad_rows(torch.from_numpy(self.examples.tokens[places].astype(np.int64)), inside)
         return inputs, targets.where(torch.from_numpy(self.examples.answers[places[:, 1:]]), IGNORED)
 
-    def bytes_per_token(self) -> float:
-        """Mean UTF-8 bytes of a target that is trained on."""
+    def measure_bytes_per_token(self) -> float:
+        """Return the mean UTF-8 bytes of a target that is trained on."""
         return float(self.examples.sizes.sum() / self.examples.answers.sum())

@@ -27,15 +27,16 @@ class Pair(NamedTuple):
 
 
 def read_pairs(rows: Iterable[Row], template: Template, name: str) -> list[Pair]:
-    """The pairs in `rows`. Raises DataError where there are fewer than two, one to learn from and one to measure."""
-    found = [read_pair(where, row, template) for where, row in rows]
-    if len(found) < 2:
-        raise DataError(f"{name} has {len(found)} preference pairs; at least 2 are needed.")
-    return found
+    """Return the pairs in `rows`. Raises DataError where there are fewer than two, one to learn from and one to
+    measure."""
+    pairs = [read_pair(where, row, template) for where, row in rows]
+    if len(pairs) < 2:
+        raise DataError(f"{name} has {len(pairs)} preference pairs; at least 2 are needed.")
+    return pairs
 
 
 def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
-    """The pair in a row. Raises DataError that says where, and what is missing."""
+    """Return the pair in a row. Raises DataError that says where it is, and what is missing."""
     for column in ("chosen", "rejected"):
         if column not in row:
             there = ", ".join(map(repr, row)) or "none"
@@ -43,21 +44,21 @@ def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
     (before, chosen), (_, rejected) = (_read_answer(where, row[column], column) for column in ("chosen", "rejected"))
     context = next((row[name] for name in _CONTEXTS if name in row), None)
     if context is not None:
-        asked = read_messages(where, context)
+        messages = read_messages(where, context)
     elif before:
-        asked = before
+        messages = before
     elif isinstance(row.get("prompt"), str):
-        asked = [("user", row["prompt"])]
+        messages = [("user", row["prompt"])]
     else:
         there = ", ".join(map(repr, row))
         raise DataError(f"{where}: no question. Columns: {there}. {FORMAT}.{did_you_mean('prompt', row)}")
-    if not asked or asked[-1][0] != "user":
+    if not messages or messages[-1][0] != "user":
         raise DataError(f"{where}: what is answered does not end with a message of the user")
-    return Pair(_format_chat(asked, template), chosen, rejected)
+    return Pair(_format_chat(messages, template), chosen, rejected)
 
 
 def _read_answer(where: str, value: Any, column: str) -> tuple[list[tuple[str, str]], str]:
-    """(the messages before an answer, the answer)."""
+    """Return (the messages before an answer, the answer)."""
     if isinstance(value, str):
         return [], value
     if not isinstance(value, (dict, list)) or not value:
@@ -69,11 +70,11 @@ def _read_answer(where: str, value: Any, column: str) -> tuple[list[tuple[str, s
 
 
 def _format_chat(messages: list[tuple[str, str]], template: Template) -> str:
-    """A chat up to the answer to its last message."""
+    """Return the text of a chat up to the answer to its last message."""
     text, first = "", True
-    for role, said in messages:
+    for role, content in messages:
         if role == "user":
-            text, first = text + template.asked(said, first=first), False
+            text, first = text + template.format_question(content, first=first), False
         else:
-            text += f"{said}\n\n"
+            text += f"{content}\n\n"
     return text

@@ -36,11 +36,11 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.items)
 
-    def taken(self, numbers: NDArray[np.int64]) -> Pairs:
+    def select(self, numbers: NDArray[np.int64]) -> Pairs:
         """Those of `numbers`, in that order."""
         return Pairs([self.items[i] for i in numbers], self.prompts[numbers], self.longest[numbers])
 
-    def fitting(self, context: int, answer: int | None = None) -> list[Pair]:
+    def select_fitting(self, context: int, answer: int | None = None) -> list[Pair]:
         """Those of at most `context` tokens, with an answer of `answer` tokens in the place of their own where that is
         given."""
         tokens = self.longest if answer is None else self.prompts + answer
@@ -51,10 +51,10 @@ class Pairs:
 class PairCorpus(Corpus):
     """A corpus of preference pairs: its rows are those of the chosen answers."""
 
-    learnt: Pairs = field(kw_only=True)
+    train_pairs: Pairs = field(kw_only=True)
     """What is learnt from."""
-    held: Pairs = field(kw_only=True)
-    """What is measured on; shares no pair with `learnt`."""
+    val_pairs: Pairs = field(kw_only=True)
+    """What is measured on; shares no pair with `train_pairs`."""
 
 
 @data_kinds.register
@@ -91,42 +91,45 @@ class Preferences(DataConfig):
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
         check_one_origin(self.files, self.dataset)
-        given = [name for name in ("subset", "revision") if getattr(self, name) is not None]
-        if given and self.dataset is None:
-            raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
+        settings = [name for name in ("subset", "revision") if getattr(self, name) is not None]
+        if settings and self.dataset is None:
+            raise ValueError(f"{', '.join(settings)}: for a dataset only; give `dataset`")
         refuse_bpe(self.tokenizer, "pairs")
         return self
 
     def load(self, cache: Path) -> PairCorpus:
         tokenizer = load_tokenizer(self.tokenizer)
         source = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
-        found = read_pairs(source, TEMPLATES[self.template], source.name)
-        chosen, rejected = (self._examples(cache, source, tokenizer, answer) for answer in ("chosen", "rejected"))
+        items = read_pairs(source, TEMPLATES[self.template], source.name)
+        chosen, rejected = (self._load_examples(cache, source, tokenizer, answer) for answer in ("chosen", "rejected"))
         prompts = chosen.lengths - _count_answers(chosen)
-        everything = Pairs(found, prompts, np.maximum(chosen.lengths, rejected.lengths))
-        learnt, held = split(len(found), self.val_fraction, self.split_seed, "pairs")
-        rows, held_rows = (self._rows(chosen.taken(numbers), source.name) for numbers in (learnt, held))
+        everything = Pairs(items, prompts, np.maximum(chosen.lengths, rejected.lengths))
+        train_numbers, val_numbers = split(len(items), self.val_fraction, self.split_seed, "pairs")
+        rows, held_rows = (
+            self._build_rows(chosen.select(numbers), source.name) for numbers in (train_numbers, val_numbers)
+        )
         return PairCorpus(
             train=rows,
             val=held_rows,
             fingerprint=source.fingerprint,
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
-            bytes_per_token=held_rows.bytes_per_token(),
-            description=f"preferences ({self.tokenizer}): {len(learnt):,} pairs to learn from, {len(held):,} held out",
+            bytes_per_token=held_rows.measure_bytes_per_token(),
+            description=f"preferences ({self.tokenizer}): {len(train_numbers):,} pairs to learn from, "
+            f"{len(val_numbers):,} held out",
             padded=True,
-            learnt=everything.taken(learnt),
-            held=everything.taken(held),
+            train_pairs=everything.select(train_numbers),
+            val_pairs=everything.select(val_numbers),
         )
 
-    def _examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer, answer: str) -> Examples:
+    def _load_examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer, answer: str) -> Examples:
         def read(where: str, row: dict[str, Any]) -> list[Turn]:
             pair = read_pair(where, row, TEMPLATES[self.template])
             return [Turn(pair.prompt, False), Turn(getattr(pair, answer), True)]
 
         return load_examples(cache, source, tokenizer, read, ["preferences", answer, self.template])
 
-    def _rows(self, examples: Examples, name: str) -> AnswerRows:
+    def _build_rows(self, examples: Examples, name: str) -> AnswerRows:
         kept, _, _ = examples.cut(self.seq_len + 1)
         if not len(kept):
             raise DataError(
@@ -141,5 +144,5 @@ def _count_answers(examples: Examples) -> NDArray[np.int64]:
     """The tokens of the answers of each example, with their ends of text [examples]."""
     before = np.append(0, np.cumsum(examples.answers))
     ends = np.cumsum(examples.lengths)
-    found: NDArray[np.int64] = before[ends] - before[ends - examples.lengths]
-    return found
+    counts: NDArray[np.int64] = before[ends] - before[ends - examples.lengths]
+    return counts

@@ -30,8 +30,8 @@ class Template:
     response: str
     """What stands in front of an answer."""
 
-    def asked(self, instruction: str, about: str = "", first: bool = True) -> str:
-        """The text up to an answer; `first`: at the start of an example."""
+    def format_question(self, instruction: str, about: str = "", first: bool = True) -> str:
+        """Return the text up to an answer; `first`: at the start of an example."""
         begin = (self.preface_with_input if about else self.preface) if first else ""
         more = self.input.format(about) if about else ""
         return f"{begin}{self.instruction.format(instruction)}{more}{self.response}"
@@ -70,41 +70,41 @@ _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "ass
 
 
 def read_turns(where: str, row: dict[str, Any], columns: Columns, template: Template) -> list[Turn]:
-    """The parts of an example: of a row with a chat, or with an instruction and its answer. Raises DataError that says
-    where, and what is missing."""
+    """Return the parts of an example: of a row with a chat, or with an instruction and its answer. Raises DataError
+    that says where, and what is missing."""
     chat = columns.messages or next((name for name in _CHATS if name in row), None)
     if chat is not None:
         return read_chat(f"{where}, {chat!r}", _get_value(where, row, chat), template)
     instruction, output = (_get_text(where, row, name) for name in (columns.instruction, columns.output))
-    given = "" if row.get(columns.input) is None else _get_text(where, row, columns.input)
-    return [Turn(template.asked(instruction, given), False), Turn(output, True)]
+    context = "" if row.get(columns.input) is None else _get_text(where, row, columns.input)
+    return [Turn(template.format_question(instruction, context), False), Turn(output, True)]
 
 
 def read_chat(where: str, messages: Any, template: Template) -> list[Turn]:
-    """The parts of a chat; what is asked behind the last answer is left out. Raises DataError for one without an
+    """Return the parts of a chat; what is asked behind the last answer is left out. Raises DataError for one without an
     answer, and for what is no chat."""
     turns: list[Turn] = []
-    asked = ""
+    question = ""
     for number, (role, text) in enumerate(read_messages(where, messages), 1):
         if role == "assistant":
-            if not asked:
+            if not question:
                 raise DataError(f"{where}: message {number} is an answer to nothing")
-            turns += [Turn(asked, False), Turn(text, True)]
-            asked = ""
+            turns += [Turn(question, False), Turn(text, True)]
+            question = ""
         elif role == "system":
-            asked += f"{text}\n\n"
+            question += f"{text}\n\n"
         else:
-            asked += template.asked(text, first=not turns and not asked)
+            question += template.format_question(text, first=not turns and not question)
     if not turns:
         raise DataError(f"{where}: no message is of the role assistant")
     return turns
 
 
 def read_messages(where: str, messages: Any) -> list[tuple[str, str]]:
-    """(role, text) of each message of a chat: system, user or assistant. Raises DataError."""
+    """Return (role, text) of each message of a chat: system, user or assistant. Raises DataError."""
     if not isinstance(messages, Sequence) or isinstance(messages, str):
         raise DataError(f"{where}: expected a list of messages, got {name_json_type(messages)}")
-    found = []
+    pairs = []
     for number, message in enumerate(messages, 1):
         at = f"{where}: message {number}"
         if not isinstance(message, dict) or not (keys := _find_keys(message)):
@@ -114,8 +114,8 @@ def read_messages(where: str, messages: Any) -> list[tuple[str, str]]:
             raise DataError(f"{at}: unknown role {role!r}. Accepted: {', '.join(_ROLES)}.")
         if not isinstance(text, str):
             raise DataError(f"{at}: {keys[1]!r} is not a string but {name_json_type(text)}")
-        found.append((_ROLES[role], text))
-    return found
+        pairs.append((_ROLES[role], text))
+    return pairs
 
 
 def _find_keys(message: dict[str, Any]) -> tuple[str, str] | None:

@@ -38,18 +38,18 @@ class Augmentation(Kind):
 
     kind: str
 
-    def transform(self, pixels: Pixels) -> Transform | None:
-        """What makes float32 [3, size, size] of a decoded image, from the global generators; None: nothing is random,
-        and training images are treated like validation images."""
+    def build_transform(self, pixels: Pixels) -> Transform | None:
+        """Return the transform of a decoded image to float32 [3, size, size], which draws from the global generators;
+        None where nothing is random, and training images are treated like validation images."""
         raise NotImplementedError
 
-    def mix(self, classes: int) -> Mix | None:
-        """What blends a pair: (images [2, 3, size, size], classes [2]) to (the same, class probabilities
-        [2, classes]); None: nothing does."""
+    def build_mix(self, classes: int) -> Mix | None:
+        """Return the function that blends a pair: (images [2, 3, size, size], classes [2]) to (the same, class
+        probabilities [2, classes]); None where nothing is mixed."""
         return None
 
     def soften(self, labels: Tensor, classes: int) -> Tensor:
-        """The targets of images that are not mixed: classes [n], or their probabilities [n, classes]."""
+        """Return the targets of images that are not mixed: classes [n], or their probabilities [n, classes]."""
         return labels
 
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
@@ -66,7 +66,7 @@ class NoAugmentation(Augmentation):
 
     kind: Literal["none"] = "none"
 
-    def transform(self, pixels: Pixels) -> Transform | None:
+    def build_transform(self, pixels: Pixels) -> Transform | None:
         return None
 
 
@@ -131,7 +131,7 @@ class Timm(Augmentation):
             problems.append(Problem(name, text, getattr(self, name)))
         return problems
 
-    def transform(self, pixels: Pixels) -> Transform | None:
+    def build_transform(self, pixels: Pixels) -> Transform | None:
         from timm.data import create_transform
 
         transform = create_transform(
@@ -150,7 +150,7 @@ class Timm(Augmentation):
         )
         return _allow_no_bits(transform)
 
-    def mix(self, classes: int) -> Mix | None:
+    def build_mix(self, classes: int) -> Mix | None:
         if not self.mixes:
             return None
         from timm.data import Mixup
@@ -174,8 +174,8 @@ class Timm(Augmentation):
 
 
 def _allow_no_bits(transform: Any) -> Transform:
-    """`transform` with a posterize that takes all of timm's magnitudes. At the strongest it keeps 0 bits of each pixel,
-    which makes the image black; Pillow 13 refuses that."""
+    """Return `transform` with a posterize that takes all of timm's magnitudes. At the strongest it keeps 0 bits of each
+    pixel, which makes the image black; Pillow 13 refuses that."""
     from timm.data.auto_augment import RandAugment, posterize
 
     for policy in (step for step in transform.transforms if isinstance(step, RandAugment)):
@@ -206,7 +206,7 @@ augmentations.preset(
 
 
 def seed_generators(seed: int, *stream: int) -> None:
-    """Seeds the global generators of Python, numpy and PyTorch (on the CPU) for each (seed, stream)."""
+    """Seed the global generators of Python, numpy and PyTorch (on the CPU) for each (seed, stream)."""
     python, numpy, pytorch = np.random.SeedSequence(seed, spawn_key=stream).generate_state(3)
     random.seed(int(python))
     np.random.seed(numpy)
@@ -215,7 +215,7 @@ def seed_generators(seed: int, *stream: int) -> None:
 
 @contextlib.contextmanager
 def keep_generators() -> Iterator[None]:
-    """Puts the three generators back to where they were."""
+    """Put the three generators back afterwards to where they were."""
     python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield

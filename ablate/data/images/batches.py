@@ -17,8 +17,8 @@ from ablate.data.images.sources import ImageSource
 
 @contextlib.contextmanager
 def _use_one_thread() -> Iterator[None]:
-    """PyTorch computes on one thread, as in a worker process: on single images several lose more than they gain, most
-    of all on busy cores."""
+    """Let PyTorch compute on one thread, as in a worker process: on single images several lose more than they gain,
+    most of all on busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -48,24 +48,24 @@ class EncodedImages(BatchDataset):
         self.source, self.rows, self.pixels, self.augment = source, rows, pixels, augment
         self.labels = torch.from_numpy(source.labels[rows])
         self.class_names = source.classes
-        self.transform = pixels.still()
+        self.transform = pixels.build_transform()
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def seeded(self, seed: int) -> BatchDataset:
-        random = None if self.augment is None else self.augment.transform(self.pixels)
+    def bind_seed(self, seed: int) -> BatchDataset:
+        random = None if self.augment is None else self.augment.build_transform(self.pixels)
         return self if self.augment is None or random is None else AugmentedImages(self, self.augment, random, seed)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        images = self.blank(len(indices))
+        images = self.allocate(len(indices))
         with _use_one_thread():
             for place, index in enumerate(indices):
-                images[place] = self.transform(self.source.image(int(self.rows[index])))
+                images[place] = self.transform(self.source.load_image(int(self.rows[index])))
         return images, self.labels[torch.as_tensor(indices, dtype=torch.int64)]
 
-    def blank(self, count: int) -> Tensor:
-        """Room for `count` images."""
+    def allocate(self, count: int) -> Tensor:
+        """Return room for `count` images."""
         return torch.empty(count, 3, self.pixels.image_size, self.pixels.image_size)
 
 
@@ -83,23 +83,23 @@ class AugmentedImages(BatchDataset):
 
     def __init__(self, plain: EncodedImages, augment: Augmentation, transform: Transform, seed: int) -> None:
         self.plain, self.augment, self.transform, self.seed = plain, augment, transform, seed
-        self.mix = augment.mix(len(plain.class_names))
+        self.mix = augment.build_mix(len(plain.class_names))
 
     def __len__(self) -> int:
         return len(self.plain)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        plain, images = self.plain, self.plain.blank(len(indices))
+        plain, images = self.plain, self.plain.allocate(len(indices))
         positions = [divmod(int(number), len(plain)) for number in indices]
         with keep_generators(), _use_one_thread():
             for place, (epoch, index) in enumerate(positions):
-                image = plain.source.image(int(plain.rows[index]))
+                image = plain.source.load_image(int(plain.rows[index]))
                 seed_generators(self.seed, IMAGE, epoch, index)
                 images[place] = self.transform(image)
             labels = plain.labels[torch.tensor([index for _, index in positions], dtype=torch.int64)]
-            return self._mixed(images, labels, positions)
+            return self._mix_pairs(images, labels, positions)
 
-    def _mixed(self, images: Tensor, labels: Tensor, positions: Sequence[tuple[int, int]]) -> Batch:
+    def _mix_pairs(self, images: Tensor, labels: Tensor, positions: Sequence[tuple[int, int]]) -> Batch:
         if self.mix is None:
             return images, self.augment.soften(labels, len(self.plain.class_names))
         if len(labels) % 2:

@@ -81,9 +81,11 @@ class EncodedImagesConfig(Pixels, DataConfig):
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
         return [problem.within("augment") for problem in self.augment.validate(batch)]
 
-    def corpus(self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str) -> Corpus:
-        """The corpus of a source, with a part of it held out where there is no other for validation. `key` names the
-        images in `cache`, `note` ends the description."""
+    def build_corpus(
+        self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str
+    ) -> Corpus:
+        """Build the corpus of a source, with a part of it held out where there is no other for validation. `key` names
+        the images in `cache`, `note` ends the description."""
         train: NDArray[np.int64]
         if val_source is None:
             train, val = split(len(source), self.val_fraction, self.split_seed, "images")
@@ -123,7 +125,7 @@ class ImageFolder(EncodedImagesConfig):
             val_images = find_images(val_folder, root)
             check_same_classes(images.classes, val_images.classes, str(folder), str(val_folder))
         alone = f"; {TEST_FOLDER}/ is left alone" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
-        return self.corpus(images, val_images, f"images below {root}", cache, alone)
+        return self.build_corpus(images, val_images, f"images below {root}", cache, alone)
 
 
 class ImageTableConfig(EncodedImagesConfig):
@@ -134,10 +136,11 @@ class ImageTableConfig(EncodedImagesConfig):
     label_column: str | None = None
     """The column of the labels: class labels, integers or text. None: the only one of class labels, or label."""
 
-    def of_splits(
+    def build_from_splits(
         self, splits: Mapping[str, Dataset], train_split: str, val_split: str | None, what: str, cache: Path
     ) -> Corpus:
-        """The corpus of two splits, or of one where `val_split` is None; `what` is what messages call the dataset."""
+        """Build the corpus of two splits, or of one where `val_split` is None; `what` is what messages call the
+        dataset."""
         columns = (self.image_column, self.label_column)
         train_what = f"{what}, split {train_split}"
         images = TableImages(get_split(splits, train_split, what), "train", train_what, *columns)
@@ -147,7 +150,7 @@ class ImageTableConfig(EncodedImagesConfig):
             val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
         others = ", ".join(name for name in splits if name not in (train_split, val_split))
         key = f"images in {images.image_column} with {images.label_column}"
-        return self.corpus(images, val_images, key, cache, f"; left alone: {others}" if others else "")
+        return self.build_corpus(images, val_images, key, cache, f"; left alone: {others}" if others else "")
 
 
 @data_kinds.register
@@ -172,7 +175,7 @@ class ImageDataset(ImageTableConfig):
     def load(self, cache: Path) -> Corpus:
         splits = load_splits(self.dataset, self.subset, cache)
         val_split = self.val_split or next((name for name in VALIDATION_SPLITS if name in splits), None)
-        return self.of_splits(splits, self.train_split, val_split, f"the dataset {self.dataset}", cache)
+        return self.build_from_splits(splits, self.train_split, val_split, f"the dataset {self.dataset}", cache)
 
 
 @data_kinds.register
@@ -186,16 +189,16 @@ class ImageFiles(ImageTableConfig):
     """Those of the validation set; without it a part is held out."""
 
     def load(self, cache: Path) -> Corpus:
-        given = {"train": self.files, "validation": self.val_files}
+        patterns_by_split = {"train": self.files, "validation": self.val_files}
         files = {
             name: find_files(
                 fetch_all(patterns, cache), lambda path: path.suffix.lower() in SUFFIXES, ", ".join(SUFFIXES)
             )
-            for name, patterns in given.items()
+            for name, patterns in patterns_by_split.items()
             if patterns
         }
         val_split = "validation" if self.val_files else None
-        return self.of_splits(load_files(files, cache), "train", val_split, "the table of data.files", cache)
+        return self.build_from_splits(load_files(files, cache), "train", val_split, "the table of data.files", cache)
 
 
 data_kinds.preset("imagenet", "image_dataset", dataset="ILSVRC/imagenet-1k", crop_pct=0.875, check=False)

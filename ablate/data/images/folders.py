@@ -70,10 +70,10 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     labels: list[int] = []
     empty = []
     for label, name in enumerate(names):
-        found = sorted(_walk_images(folder / name))
-        empty += [] if found else [name]
-        paths += map(str, found)
-        labels += [label] * len(found)
+        files = sorted(_walk_images(folder / name))
+        empty += [] if files else [name]
+        paths += map(str, files)
+        labels += [label] * len(files)
     if empty:
         raise DataError(f"No images in {folder} for: {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))

@@ -38,8 +38,8 @@ class Pixels(Config):
     """timm's evaluation: the shorter side is resized to image_size / crop_pct before the centre is cut out; 0.875 is
     the custom on ImageNet. None: the whole centre square is resized at once."""
 
-    def still(self) -> Transform:
-        """What makes the model's input of a decoded image where nothing is random."""
+    def build_transform(self) -> Transform:
+        """Return the transform of decoded images where nothing is random."""
         if self.crop_pct is None:
             return CentreSquare(self)
         from timm.data import create_transform
@@ -68,7 +68,7 @@ class CentreSquare:
 
 
 def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
-    """The shorter side resized to `size`, and the centre cut out."""
+    """Return the image with its shorter side resized to `size`, and the centre cut out."""
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
@@ -77,7 +77,7 @@ def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling) -> 
 
 
 def decode(encoded: bytes) -> Image.Image:
-    """The image in RGB. Raises DataError with the fault alone."""
+    """Return the image in RGB. Raises DataError with the fault alone."""
     if not encoded:
         raise DataError("empty")
     try:

@@ -36,22 +36,24 @@ class ImageSource(ABC):
 
     @abstractmethod
     def read(self, row: int) -> bytes:
-        """The encoded image. Raises DataError with the fault alone."""
+        """Return the encoded image. Raises DataError with the fault alone."""
 
     @abstractmethod
     def name(self, row: int) -> str:
-        """What a message calls the image."""
+        """Return what messages call the image."""
 
     @abstractmethod
     def identity(self, row: int) -> str:
-        """What belongs to the image besides its bytes and enters the fingerprint, wherever the corpus lies."""
+        """Return what enters the fingerprint besides the bytes of the image; it does not depend on where the corpus
+        lies."""
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """The files whose size and time of change tell that nothing has changed; none: it cannot be told."""
+        """Return the files whose sizes and times of change show whether images changed; none where that cannot be
+        shown."""
 
-    def image(self, row: int) -> Image.Image:
-        """The decoded image, RGB. Raises DataError that names it."""
+    def load_image(self, row: int) -> Image.Image:
+        """Return the decoded image in RGB. Raises DataError that names it."""
         try:
             return decode(self.read(row))
         except DataError as error:
@@ -59,9 +61,10 @@ class ImageSource(ABC):
 
 
 def fingerprint_images(sources: Sequence[ImageSource], what: str, cache: Path, check: bool) -> str:
-    """SHA-256 over the bytes and the identities of all images; if `check`, every image is decoded on the way.
+    """Return the SHA-256 over the bytes and the identities of all images; if `check`, every image is decoded on the
+    way.
 
-    What was found is kept in `cache` and holds until one of the files changes; `what` names it there. A long pass says
+    The result is kept in `cache` until one of the files changes; `what` names it there. A long pass says
     on the error stream how far it is. Raises DataError naming broken images.
     """
     files = [file for source in sources for file in source.files()]
@@ -100,7 +103,7 @@ def _cut_blocks(sources: Sequence[ImageSource]) -> Iterator[tuple[ImageSource, r
 
 
 def _check_image(source: ImageSource, check: bool, row: int) -> tuple[str, str | None]:
-    """(SHA-256 of the encoded image, what is wrong with it or None)."""
+    """Return (SHA-256 of the encoded image, what is wrong with it or None)."""
     try:
         content = source.read(row)
         if check:
@@ -111,7 +114,7 @@ def _check_image(source: ImageSource, check: bool, row: int) -> tuple[str, str |
 
 
 def check_same_classes(train: Sequence[str], val: Sequence[str], where: str, val_where: str) -> None:
-    """Raises DataError where training and validation have different classes."""
+    """Raise DataError where training and validation have different classes."""
     missing, extra = sorted(set(train) - set(val)), sorted(set(val) - set(train))
     faults = []
     if missing:

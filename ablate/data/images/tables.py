@@ -33,16 +33,16 @@ def load_splits(dataset: str, subset: str | None, cache: Path) -> dict[str, Data
     datasets = hub.import_datasets()
     try:
         if folder is None:
-            found = datasets.load_dataset(dataset, subset, revision=revision)
+            loaded = datasets.load_dataset(dataset, subset, revision=revision)
         elif any((folder / name).exists() for name in ("dataset_dict.json", "state.json")):
-            found = datasets.load_from_disk(str(folder))
+            loaded = datasets.load_from_disk(str(folder))
         else:
-            found = datasets.load_dataset(str(folder), subset, cache_dir=str(cache / "datasets"))
+            loaded = datasets.load_dataset(str(folder), subset, cache_dir=str(cache / "datasets"))
     except Exception as error:
         raise (
             hub.explain_hub_error(dataset, error) if folder is None else _explain_unreadable(dataset, error)
         ) from error
-    return dict(found) if isinstance(found, Mapping) else {"train": found}
+    return dict(loaded) if isinstance(loaded, Mapping) else {"train": loaded}
 
 
 def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Dataset]:
@@ -53,7 +53,7 @@ def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Da
     """
     import datasets
 
-    found = {}
+    tables = {}
     for split, paths in files.items():
         parts = []
         for path in paths:
@@ -68,10 +68,10 @@ def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Da
             except Exception as error:
                 raise _explain_unreadable(str(path), error) from error
         try:
-            found[split] = datasets.concatenate_datasets(parts)
+            tables[split] = datasets.concatenate_datasets(parts)
         except Exception as error:
             raise DataError(f"{paths[0]} and {len(paths) - 1} more have different columns: {explain(error)}") from error
-    return found
+    return tables
 
 
 def get_split(splits: Mapping[str, Dataset], name: str, what: str) -> Dataset:
@@ -195,18 +195,18 @@ def _read_labels(
         raise DataError(f"The column {column!r} of {what} holds {values.type}, not labels. Set {LABEL_FIELD}.")
     if values.null_count:
         raise DataError(f"Row {values.is_null().to_pylist().index(True)} of {what} has no {column}.")
-    given = values.to_numpy()
+    values = values.to_numpy()
     if isinstance(feature, datasets.ClassLabel):
         names = tuple(feature.names)
-        outside = np.flatnonzero((given < 0) | (given >= len(names)))
+        outside = np.flatnonzero((values < 0) | (values >= len(names)))
         if len(outside):
-            text = "is not labelled" if given[outside[0]] == -1 else f"has the label {given[outside[0]]}"
+            text = "is not labelled" if values[outside[0]] == -1 else f"has the label {values[outside[0]]}"
             raise DataError(f"Row {outside[0]} of {what} {text}; its {len(names)} classes are 0 to {len(names) - 1}.")
         if known is not None:
             check_same_classes(known, names, "training", what)
-            return np.array([known.index(name) for name in names])[given], known
-        return given.astype(np.int64), _check_two_classes(names, what)
-    distinct, codes = np.unique(given.astype(str) if given.dtype == object else given, return_inverse=True)
+            return np.array([known.index(name) for name in names])[values], known
+        return values.astype(np.int64), _check_two_classes(names, what)
+    distinct, codes = np.unique(values.astype(str) if values.dtype == object else values, return_inverse=True)
     names = tuple(map(str, distinct))
     if known is None:
         return codes.astype(np.int64), _check_two_classes(names, what)

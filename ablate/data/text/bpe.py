@@ -27,19 +27,19 @@ RECIPE = 1
 
 
 def parse_bpe_size(name: str) -> int | None:
-    """N of "bpe-N", the number of tokens; None for any other name."""
+    """Return N of "bpe-N", the number of tokens; None for any other name."""
     match = re.fullmatch(r"bpe-(\d+)", name)
     return int(match[1]) if match else None
 
 
 def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
-    """A byte-level BPE of `size` tokens, GPT-2's rules for words and its end of text, trained on `source`, which is the
-    training text alone. It is trained once and kept in `cache`; the same text gives the same tokenizer.
+    """Return a byte-level BPE of `size` tokens with GPT-2's rules for words and its end of text, trained on `source`,
+    which is the training text alone. It is trained once and kept in `cache`; the same text gives the same tokenizer.
 
     Raises DataError where the text cannot be read or has too few words for so many tokens.
     """
-    asked = [RECIPE, size, TRAINED_ON, source.identity]
-    path = expand_path(cache) / "tokenizers" / f"{hashlib.sha256(json.dumps(asked).encode()).hexdigest()}.json"
+    facts = [RECIPE, size, TRAINED_ON, source.identity]
+    path = expand_path(cache) / "tokenizers" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.json"
     with hold_lock(path):
         try:
             content = json.loads(path.read_bytes())
@@ -48,15 +48,15 @@ def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
         except (OSError, ValueError, TypeError, KeyError):  # none yet, or a damaged one
             pass
         trained = _train(size, source)
-        found = HuggingFace(trained)
-        if found.vocab_size < size:
+        tokenizer = HuggingFace(trained)
+        if tokenizer.vocab_size < size:
             raise DataError(
-                f"The training text of {source.name} has words for {found.vocab_size} tokens only. "
-                f"Set data.tokenizer=bpe-{found.vocab_size} or less."
+                f"The training text of {source.name} has words for {tokenizer.vocab_size} tokens only. "
+                f"Set data.tokenizer=bpe-{tokenizer.vocab_size} or less."
             )
         sha256 = hashlib.sha256(trained.encode()).hexdigest()
         write_whole(path, json.dumps({"tokenizer": trained, "sha256": sha256}).encode())
-    return found
+    return tokenizer
 
 
 def _train(size: int, source: Source) -> str:

@@ -18,7 +18,7 @@ from ablate.data.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class DatasetBuilder:
-    """Makes datasets of one tokenizer, length and layout."""
+    """Build datasets with one tokenizer, length and layout."""
 
     tokenizer: Tokenizer
     seq_len: int
@@ -26,8 +26,8 @@ class DatasetBuilder:
     """Whether a row is a document; else windows are cut from the stream of all."""
     cache: Path
 
-    def tokens(self, source: Source, limit: int | None) -> Tokens:
-        """The tokens of a source, at most about `limit`. Raises DataError where there are none."""
+    def load_tokens(self, source: Source, limit: int | None) -> Tokens:
+        """Return the tokens of a source, at most about `limit`. Raises DataError where there are none."""
         tokens = load_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
         if tokens.count:
             return tokens
@@ -39,8 +39,8 @@ class DatasetBuilder:
             )
         raise DataError(f"There is no text in {source.name}")
 
-    def all(self, tokens: Tokens, what: str) -> BatchDataset:
-        """All windows or rows. Raises DataError where there is none; `what` is what the message calls them."""
+    def build_all(self, tokens: Tokens, what: str) -> BatchDataset:
+        """Return all windows or rows. Raises DataError where there is none; `what` is what the message calls them."""
         if self.documents:
             return Rows(tokens, self.seq_len, np.arange(tokens.documents))
         if tokens.count <= self.seq_len:
@@ -50,10 +50,10 @@ class DatasetBuilder:
             )
         return Windows(tokens.path, self.seq_len, np.arange(tokens.count // (self.seq_len + 1)))
 
-    def split(
+    def build_split(
         self, tokens: Tokens, val_fraction: float, split_seed: int, what: str
     ) -> tuple[BatchDataset, BatchDataset]:
-        """(training, validation) of the windows or rows. Raises DataError for fewer than two."""
+        """Return (training, validation) of the windows or rows. Raises DataError for fewer than two."""
         if self.documents:
             if tokens.documents < 2:
                 raise DataError(
@@ -65,23 +65,23 @@ class DatasetBuilder:
         train, val = split_windows(tokens.count, self.seq_len, val_fraction, split_seed, f"The text ({what})")
         return Windows(tokens.path, self.seq_len, train), Windows(tokens.path, self.seq_len, val)
 
-    def bytes_per_token(self, tokens: Tokens, data: BatchDataset) -> float:
-        """Mean UTF-8 bytes of a target in `data`."""
+    def measure_bytes_per_token(self, tokens: Tokens, data: BatchDataset) -> float:
+        """Return the mean UTF-8 bytes of a target in `data`."""
         if self.tokenizer.identity == "bytes":
             return 1.0
         if isinstance(data, Rows):
-            return data.bytes_per_token()
+            return data.measure_bytes_per_token()
         assert isinstance(data, Windows)
         first = data.numbers * (self.seq_len + 1) + 1
-        total = np.sum(tokens.bytes_at(first + self.seq_len) - tokens.bytes_at(first))
+        total = np.sum(tokens.count_bytes(first + self.seq_len) - tokens.count_bytes(first))
         return float(total / (len(data) * self.seq_len))
 
-    def counted(self, tokens: Tokens, name: str) -> str:
-        """How much there is, for the description; `name` is the tokenizer's."""
+    def describe_tokens(self, tokens: Tokens, name: str) -> str:
+        """Return how much there is, for the description; `name` is the tokenizer's."""
         return f"{tokens.count:,} tokens ({name}) of {tokens.documents:,} documents"
 
-    def sizes(self, train: TrainSet, val: BatchDataset) -> str:
-        """How many windows or rows there are, for the description."""
+    def describe_sizes(self, train: TrainSet, val: BatchDataset) -> str:
+        """Return how many windows or rows there are, for the description."""
         items = f"documents of up to {self.seq_len} tokens" if self.documents else f"windows of {self.seq_len}"
         trained = f"{len(train):,} training and " if isinstance(train, BatchDataset) else ""
         return f"{trained}{len(val):,} validation {items}"

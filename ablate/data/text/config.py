@@ -154,9 +154,9 @@ class Text(DataConfig):
         if odd := [name for name in self.val_sets if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", name)]:
             text = "must consist of letters from A to Z, digits, hyphens and underscores"
             raise ValueError(f"the name of a validation set {text}, which {', '.join(map(repr, odd))} does not")
-        given = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
-        if given and self.dataset is None:
-            raise ValueError(f"{', '.join(given)}: for a dataset only; give `dataset`")
+        settings = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
+        if settings and self.dataset is None:
+            raise ValueError(f"{', '.join(settings)}: for a dataset only; give `dataset`")
         if self.val_split is not None and self.val_files:
             raise ValueError("both val_split and val_files are given; leave one out")
         if self.val_split is not None and self.val_split == self.train_split:
@@ -170,55 +170,55 @@ class Text(DataConfig):
         return self
 
     def load(self, cache: Path) -> Corpus:
-        whole = self._whole(cache)
-        train, val = self._sides(whole, cache)
+        whole = self._open_whole(cache)
+        train, val = self._open_sides(whole, cache)
         tokenizer = self.load_tokenizer(cache, train)
-        maker = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache)
+        builder = DatasetBuilder(tokenizer, self.seq_len, self.layout == "documents", cache)
         limit = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
         fingerprints = [whole.fingerprint]
         train_set: TrainSet
         if val is None:
-            tokens = val_tokens = maker.tokens(whole, None)
-            train_set, held = maker.split(tokens, self.val_fraction, self.split_seed, whole.name)
-            made = maker.counted(tokens, self.tokenizer)
+            tokens = val_tokens = builder.load_tokens(whole, None)
+            train_set, held = builder.build_split(tokens, self.val_fraction, self.split_seed, whole.name)
+            amount = builder.describe_tokens(tokens, self.tokenizer)
         else:
             if val.fingerprint != whole.fingerprint:
                 fingerprints.append(val.fingerprint)
-            val_tokens = maker.tokens(val, limit)
-            held = maker.all(val_tokens, "The validation set")
+            val_tokens = builder.load_tokens(val, limit)
+            held = builder.build_all(val_tokens, "The validation set")
             if self.streaming:
-                train_set = Stream(train, tokenizer, self.seq_len, maker.documents, self.train_tokens, cache)
-                made = f"{train.name}, streamed ({self.tokenizer})"
+                train_set = Stream(train, tokenizer, self.seq_len, builder.documents, self.train_tokens, cache)
+                amount = f"{train.name}, streamed ({self.tokenizer})"
             else:
-                tokens = maker.tokens(train, self.train_tokens)
-                train_set = maker.all(tokens, "The training set")
-                made = f"{maker.counted(tokens, self.tokenizer)} to train on"
+                tokens = builder.load_tokens(train, self.train_tokens)
+                train_set = builder.build_all(tokens, "The training set")
+                amount = f"{builder.describe_tokens(tokens, self.tokenizer)} to train on"
         extra = {}
         for name, config in self.val_sets.items():
             source = config.source(self.column, cache)
             self._check_apart(whole, source, f"val_sets.{name}")
             fingerprints.append(source.fingerprint)
-            tokens = maker.tokens(source, config.tokens or limit)
-            data = maker.all(tokens, f"The validation set {name}")
-            extra[name] = ValSet(data, maker.bytes_per_token(tokens, data))
+            tokens = builder.load_tokens(source, config.tokens or limit)
+            data = builder.build_all(tokens, f"The validation set {name}")
+            extra[name] = ValSet(data, builder.measure_bytes_per_token(tokens, data))
         return Corpus(
             train=train_set,
             val=held,
             fingerprint=combine_fingerprints(fingerprints),
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
-            bytes_per_token=maker.bytes_per_token(val_tokens, held),
-            description=f"text: {made}, {maker.sizes(train_set, held)}"
+            bytes_per_token=builder.measure_bytes_per_token(val_tokens, held),
+            description=f"text: {amount}, {builder.describe_sizes(train_set, held)}"
             + "".join(f", {len(part.data):,} of {name}" for name, part in extra.items()),
             val_sets=extra,
-            padded=maker.documents,
+            padded=builder.documents,
         )
 
-    def _whole(self, cache: Path) -> Source:
+    def _open_whole(self, cache: Path) -> Source:
         """What is trained on, and where nothing else is named, validated on."""
         return open_source(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
 
-    def _sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
+    def _open_sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
         """What is trained on and what is validated on; None where a part of the windows or rows is held out."""
         if self.val_files:
             val: Source = open_source(self.val_files, None, None, "", None, self.column, cache)
@@ -238,7 +238,7 @@ class Text(DataConfig):
         if size is None:
             return load_tokenizer(self.tokenizer)
         if train is None:
-            train, _ = self._sides(self._whole(cache), cache)
+            train, _ = self._open_sides(self._open_whole(cache), cache)
         return train_bpe(size, train, cache)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:

@@ -44,8 +44,8 @@ class Rows(BatchDataset):
         tokens = torch.from_numpy(stream[np.minimum(places, len(stream) - 1)].astype(np.int64))
         return pad_rows(tokens, torch.from_numpy(inside))
 
-    def bytes_per_token(self) -> float:
-        """Mean UTF-8 bytes of a target."""
+    def measure_bytes_per_token(self) -> float:
+        """Return the mean UTF-8 bytes of a target."""
         _, ends = self._open()
         sizes = np.diff(ends, axis=0, prepend=np.zeros((1, 2), np.int64))[self.numbers]
         # The first token of a row is no target: its share is taken to be that of any other.
@@ -54,7 +54,7 @@ class Rows(BatchDataset):
 
     def _open(self) -> tuple[NDArray[Any], NDArray[np.int64]]:
         if self._files is None:
-            self._files = np.asarray(np.load(self._tokens.path, mmap_mode="r")), self._tokens.ends()
+            self._files = np.asarray(np.load(self._tokens.path, mmap_mode="r")), self._tokens.read_ends()
         return self._files
 
     def __getstate__(self) -> dict[str, Any]:
@@ -62,7 +62,8 @@ class Rows(BatchDataset):
 
 
 def pad_rows(tokens: torch.Tensor, inside: torch.Tensor) -> Batch:
-    """Inputs and targets, [batch, seq_len] each, of rows [batch, seq_len + 1] with tokens where `inside` is true."""
+    """Return inputs and targets, [batch, seq_len] each, of rows [batch, seq_len + 1] with tokens where `inside` is
+    true."""
     inputs = tokens.where(inside, 0)[:, :-1].contiguous()
     targets = tokens.where(inside, IGNORED)[:, 1:].contiguous()
     return inputs, targets

@@ -73,8 +73,8 @@ class Stream:
     ) -> None:
         self.source, self.tokenizer, self.seq_len = source, tokenizer, seq_len
         self.documents, self.limit = documents, limit
-        asked = [source.identity, tokenizer.identity, seq_len, documents, limit, version("datasets")]
-        key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+        facts = [source.identity, tokenizer.identity, seq_len, documents, limit, version("datasets")]
+        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         self._notes = expand_path(cache) / "streams" / f"{key}.jsonl"
 
     def batches(
@@ -91,18 +91,19 @@ class Stream:
         size = share_batch(batch_size, rank, world_size)
         return build_loader(_Batches(self, batch_size, start_batch, rank * size, size), None, min(workers, 1))
 
-    def rows(self, first: int = 0, remember: bool = False) -> Iterator[NDArray[Any]]:
-        """The rows from number `first` on, without end; [seq_len + 1] each, or fewer tokens where it is a document.
+    def read_rows(self, first: int = 0, remember: bool = False) -> Iterator[NDArray[Any]]:
+        """Yield the rows from number `first` on, without end; [seq_len + 1] each, or fewer tokens where it is a
+        document.
 
         `remember`: whether to write places into the cache. Raises DataError where the source has no row.
         """
-        places = self._places()
+        places = self._read_places()
         if places and places[-1].last:
             first %= places[-1].row
         place = max((place for place in places if place.row <= first), key=lambda place: place.row, default=_Place())
         while True:
             row = place.row
-            for tokens in self._epoch(place, places if remember else None):
+            for tokens in self._read_epoch(place, places if remember else None):
                 if row >= first:
                     yield tokens
                 row += 1
@@ -110,8 +111,8 @@ class Stream:
                 raise DataError(f"Too little data: {self.source.name} has no row of seq_len={self.seq_len}.")
             first, place = max(0, first - row), _Place()
 
-    def collated(self, rows: list[NDArray[Any]]) -> Batch:
-        """Inputs and targets, int64 [rows, seq_len] each."""
+    def collate(self, rows: list[NDArray[Any]]) -> Batch:
+        """Return inputs and targets, int64 [rows, seq_len] each."""
         lengths = torch.tensor([len(row) for row in rows])
         inside = torch.arange(self.seq_len + 1) < lengths[:, None]
         tokens = torch.zeros(inside.shape, dtype=torch.int64)
@@ -119,8 +120,9 @@ class Stream:
             tokens[inside] = torch.from_numpy(np.concatenate(rows).astype(np.int64))
         return pad_rows(tokens, inside)
 
-    def _epoch(self, place: _Place, places: list[_Place] | None) -> Iterator[NDArray[Any]]:
-        """The rows behind `place`; what is left behind the last window is dropped. New places are added to `places`."""
+    def _read_epoch(self, place: _Place, places: list[_Place] | None) -> Iterator[NDArray[Any]]:
+        """Yield the rows behind `place`; what is left behind the last window is dropped. New places are added to
+        `places`."""
         reader = self.source.open(place.position)
         pieces = keep_first_pieces(reader, place.inside) if self.documents else reader
         size, end = self.seq_len + 1, self.tokenizer.end_of_text
@@ -130,14 +132,14 @@ class Stream:
             for piece, ids in batch:
                 if self.documents:
                     kept = cut_row(piece, ids, end, size)
-                    found = [] if kept is None else [kept[0]]
+                    rows = [] if kept is None else [kept[0]]
                 else:
                     tail = [end] if piece.last and end is not None else []
                     joined = np.concatenate([rest, ids, np.array(tail, np.uint32)])
                     whole = len(joined) // size * size
-                    found, rest = list(joined[:whole].reshape(-1, size)), joined[whole:]
+                    rows, rest = list(joined[:whole].reshape(-1, size)), joined[whole:]
                     count += len(ids) + len(tail)
-                for tokens in found:
+                for tokens in rows:
                     yield tokens
                     row, count = row + 1, count + (len(tokens) if self.documents else 0)
                 if self.limit is not None and count >= self.limit:
@@ -151,14 +153,14 @@ class Stream:
         if places is not None and row:
             self._remember(_Place(row, last=True), places)
 
-    def _places(self) -> list[_Place]:
-        """What earlier runs remembered, ascending; damaged lines are left out."""
-        found = []
+    def _read_places(self) -> list[_Place]:
+        """Return the places that earlier runs remembered, ascending; damaged lines are left out."""
+        places = []
         with contextlib.suppress(OSError), self._notes.open(encoding="utf-8") as file:
             for line in file:
                 with contextlib.suppress(ValueError, TypeError):
-                    found.append(_Place(**json.loads(line)))
-        return sorted(found, key=lambda place: (place.last, place.row))
+                    places.append(_Place(**json.loads(line)))
+        return sorted(places, key=lambda place: (place.last, place.row))
 
     def _remember(self, place: _Place, places: list[_Place]) -> None:
         if places and (places[-1].last or (places[-1].row >= place.row and not place.last)):
@@ -178,7 +180,7 @@ class _Batches(IterableDataset[Batch]):
         self.offset, self.size = offset, size
 
     def __iter__(self) -> Iterator[Batch]:
-        rows = self.stream.rows(self.start_batch * self.batch_size, remember=self.offset == 0)
+        rows = self.stream.read_rows(self.start_batch * self.batch_size, remember=self.offset == 0)
         while True:
             batch = list(islice(rows, self.batch_size))
-            yield self.stream.collated(batch[self.offset : self.offset + self.size])
+            yield self.stream.collate(batch[self.offset : self.offset + self.size])

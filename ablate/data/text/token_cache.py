@@ -32,13 +32,13 @@ class Tokens:
     ends_path: Path
     """A .npy file, int64 [pieces, 2]: the tokens and UTF-8 bytes up to the end of each piece, or of each row."""
 
-    def ends(self) -> NDArray[np.int64]:
+    def read_ends(self) -> NDArray[np.int64]:
         """What `ends_path` holds, memory-mapped."""
         return _map_array(self.ends_path, self.count)
 
-    def bytes_at(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
+    def count_bytes(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
         """UTF-8 bytes in front of the tokens at `positions`, linear within a document; an end of text counts as one."""
-        ends = self.ends()
+        ends = self.read_ends()
         return np.interp(positions, np.append(0, ends[:, 0]), np.append(0, ends[:, 1]))
 
 
@@ -59,8 +59,8 @@ def load_tokens(
         row: the most tokens that are kept of a document, which is then a row; None: all, one document after the other.
         limit: after how many tokens to stop, at the end of a document.
     """
-    asked = [LAYOUT, source.identity, tokenizer.identity, row, limit]
-    key = hashlib.sha256(json.dumps(asked).encode()).hexdigest()
+    facts = [LAYOUT, source.identity, tokenizer.identity, row, limit]
+    key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     path = expand_path(cache) / "tokens" / f"{key}.npy"
     dtype = choose_dtype(tokenizer.vocab_size)
     tokens = _open_tokens(path, dtype)
@@ -95,7 +95,7 @@ def _open_tokens(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> To
     try:
         facts = json.loads(note.read_bytes())
         tokens = Tokens(path, int(facts["count"]), int(facts["documents"]), path.with_suffix(".ends"))
-        stream, ends = _map_array(path, tokens.count), tokens.ends()
+        stream, ends = _map_array(path, tokens.count), tokens.read_ends()
         if (stream.shape, stream.dtype, ends.shape) != ((tokens.count,), dtype, (facts["ends"], 2)):
             return None
         touched = False

@@ -69,15 +69,15 @@ class Bytes:
         return [np.frombuffer(text.encode(), np.uint8) for text in texts]
 
 
-_computed = False
+_prepared = False
 
 
 def prepare_threads() -> None:
-    """To be called before `tokenizers` computes: its threads do not survive a fork, and a child would wait for them for
-    ever."""
-    global _computed
-    if not _computed:
-        _computed = True
+    """Prepare the threads of `tokenizers`, before it computes: they do not survive a fork, and a child would wait for
+    them for ever."""
+    global _prepared
+    if not _prepared:
+        _prepared = True
         # The library counts threads once, when it first computes; and it would ask about them at every fork.
         os.environ.setdefault("RAYON_NUM_THREADS", str(torch.get_num_threads()))
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
@@ -128,7 +128,7 @@ def _find_end_of_text(vocabulary: dict[str, int]) -> int | None:
 
 
 def _drop_sentinels(tokenizer_json: str) -> str:
-    """A tokenizer.json without the special tokens at the end of its vocabulary that no text contains."""
+    """Return a tokenizer.json without the special tokens at the end of its vocabulary that no text contains."""
     content = json.loads(tokenizer_json)
     model, added = content["model"], content.get("added_tokens", [])
     vocabulary = model["vocab"]
@@ -165,8 +165,8 @@ class SentencePiece:
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer called `name`: "bytes", a path, or the name of a repository on the Hugging Face hub. What was once
-    downloaded is not asked for again.
+    """Return the tokenizer called `name`: "bytes", a path, or the name of a repository on the Hugging Face hub. What
+    was once downloaded is not asked for again.
 
     Raises DataError where there is none, it is damaged, or the hub cannot be reached.
     """
@@ -189,15 +189,15 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 
 def load_data_tokenizer(data: Any, cache: Path) -> Tokenizer:
-    """The tokenizer of a corpus, from its configuration: bytes where that has none. Raises DataError."""
+    """Return the tokenizer of a data configuration: bytes where it has none. Raises DataError."""
     if hasattr(data, "load_tokenizer"):
-        found: Tokenizer = data.load_tokenizer(cache)
-        return found
+        tokenizer: Tokenizer = data.load_tokenizer(cache)
+        return tokenizer
     return load_tokenizer(getattr(data, "tokenizer", "bytes"))
 
 
 def keep_tokenizer(text: str, cache: Path) -> Path:
-    """The file in `cache` of the tokenizer.json with this `text`, which has no place of its own."""
+    """Write the `text` of a tokenizer.json into `cache` and return its file."""
     content = text.encode()
     file = cache / "tokenizers" / f"{hashlib.sha256(content).hexdigest()}.json"
     with hold_lock(file):
@@ -206,7 +206,7 @@ def keep_tokenizer(text: str, cache: Path) -> Path:
 
 
 def refuse_bpe(name: str, what: str) -> None:
-    """Raises ValueError for a tokenizer that would be trained on `what`, where a model comes with its own."""
+    """Raise ValueError for a tokenizer that would be trained on `what`, where a model comes with its own."""
     if name.startswith("bpe-"):
         raise ValueError(
             f"tokenizer {name} would be trained on the {what}. For that of a run: ablate export RUN --to hf --output "

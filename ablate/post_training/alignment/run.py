@@ -125,7 +125,7 @@ def _count_held(experiment: Experiment, corpus: Corpus) -> int:
     align = experiment.align
     assert align is not None
     assert isinstance(corpus, PairCorpus)
-    return min(len(corpus.held.fitting(corpus.shape[0], align.answer)), align.measured)
+    return min(len(corpus.val_pairs.select_fitting(corpus.shape[0], align.answer)), align.measured)
 
 
 def _build_setting(
@@ -139,12 +139,12 @@ def _build_setting(
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     if tokenizer.eos_token is None:
         raise DataError("The tokenizer of the model has no end of text, without which no answer ends.")
-    learnt, held = (part.fitting(context, align.answer) for part in (corpus.learnt, corpus.held))
+    learnt, held = (part.select_fitting(context, align.answer) for part in (corpus.train_pairs, corpus.val_pairs))
     if not learnt or not held:
         raise DataError(
-            f"Of {len(corpus.learnt):,} pairs to learn from {len(learnt):,} fit the context of {context} tokens with "
-            f"prompt and answers, of {len(corpus.held):,} held out {len(held):,}; at least one of both is needed. Set "
-            "data.seq_len higher, or give more pairs."
+            f"Of {len(corpus.train_pairs):,} pairs to learn from {len(learnt):,} fit the context of {context} tokens "
+            f"with prompt and answers, of {len(corpus.val_pairs):,} held out {len(held):,}; at least one of both is "
+            "needed. Set data.seq_len higher, or give more pairs."
         )
     return Setting(experiment, align, folder, tokenizer, learnt, held, reward, context, speed.precision == "bf16-mixed")
 
@@ -152,7 +152,7 @@ def _build_setting(
 def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
     """What is learnt from and measured on."""
     told = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
-    out = len(corpus.learnt) + len(corpus.held) - len(setting.train) - len(setting.held)
+    out = len(corpus.train_pairs) + len(corpus.val_pairs) - len(setting.train) - len(setting.held)
     answer = f"an answer of {setting.align.answer}" if setting.align.answer else "the longer answer"
     return told + (
         f", {out:,} left out, whose prompt and {answer} are more than {setting.context} tokens" if out else ""

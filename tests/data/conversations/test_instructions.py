@@ -255,5 +255,5 @@ def test_what_makes_no_sense_is_refused(config, tmp_path):
 
 def test_the_templates_end_where_an_answer_begins():
     for template in TEMPLATES.values():
-        assert template.asked("one").startswith(template.preface)
-        assert template.asked("one", first=False) == template.instruction.format("one") + template.response
+        assert template.format_question("one").startswith(template.preface)
+        assert template.format_question("one", first=False) == template.instruction.format("one") + template.response

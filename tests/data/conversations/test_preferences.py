@@ -56,8 +56,8 @@ def test_a_folder_that_datasets_loads(tmp_path):
     lines = "".join(json.dumps(FORMATS["UltraFeedback"]) + "\n" for _ in range(3))
     (tmp_path / "set" / "train.jsonl").write_text(lines)
     corpus = Preferences(dataset=str(tmp_path / "set"), template="plain", val_fraction=0.4).load(tmp_path)
-    assert corpus.learnt.items == [Pair("2+2?\n", "4", "5")] * 2
-    assert corpus.held.items == [Pair("2+2?\n", "4", "5")]
+    assert corpus.train_pairs.items == [Pair("2+2?\n", "4", "5")] * 2
+    assert corpus.val_pairs.items == [Pair("2+2?\n", "4", "5")]
 
 
 def test_the_corpus_knows_what_pairs_take_and_trains_on_the_chosen_answers(tmp_path):
@@ -65,15 +65,15 @@ def test_the_corpus_knows_what_pairs_take_and_trains_on_the_chosen_answers(tmp_p
     (tmp_path / "pairs.json").write_text(json.dumps(rows))
     data = Preferences(files=str(tmp_path / "pairs.json"), template="plain", seq_len=12, val_fraction=0.2)
     corpus = data.load(tmp_path)
-    assert (len(corpus.learnt), len(corpus.held)) == (8, 2)
-    for part in (corpus.learnt, corpus.held):
+    assert (len(corpus.train_pairs), len(corpus.val_pairs)) == (8, 2)
+    for part in (corpus.train_pairs, corpus.val_pairs):
         assert part.prompts.tolist() == [len("ab\n")] * len(part)
         assert part.longest.tolist() == [3 + max(4, len(pair.chosen)) + 1 for pair in part.items]
-        assert part.fitting(9) == [pair for pair in part.items if len(pair.chosen) <= 5]
-        assert part.fitting(9, answer=6) == part.items
-        assert part.fitting(9, answer=7) == []
+        assert part.select_fitting(9) == [pair for pair in part.items if len(pair.chosen) <= 5]
+        assert part.select_fitting(9, answer=6) == part.items
+        assert part.select_fitting(9, answer=7) == []
     inputs, targets = corpus.train.__getitems__([0])
-    chosen = corpus.learnt.items[0].chosen
+    chosen = corpus.train_pairs.items[0].chosen
     answer = targets[targets != IGNORED].tolist()
     assert bytes(answer[:-1]).decode() == chosen
     assert answer[-1] == 0

@@ -51,13 +51,13 @@ def seed_by_hand(seed, *stream):
 
 def test_without_augmentation_nothing_depends_on_the_seed(plain):
     data = plain()
-    assert data.seeded(3) is data
+    assert data.bind_seed(3) is data
     assert not data.with_epoch
 
 
 def test_images_are_those_of_timm_with_the_same_seed(plain):
     data = plain(randaugment="rand-m9-mstd0.5-inc1", random_erasing=0.5, scale=(0.3, 1.0))
-    images, labels = data.seeded(5).__getitems__([2 * 9 + 4, 7, 4])
+    images, labels = data.bind_seed(5).__getitems__([2 * 9 + 4, 7, 4])
     transform = create_transform(
         16, is_training=True, auto_augment="rand-m9-mstd0.5-inc1", re_prob=0.5, re_mode="pixel", scale=(0.3, 1.0),
         interpolation="bicubic",
@@ -75,12 +75,12 @@ def test_color_jitter_and_flip_are_timms(plain):
     transform = create_transform(16, is_training=True, color_jitter=0.4, hflip=1.0, interpolation="bicubic")
     seed_by_hand(0, 2, 0, 1)
     assert torch.equal(
-        data.seeded(0).__getitems__([1])[0][0], transform(Image.open(data.source.name(data.rows[1])).convert("RGB"))
+        data.bind_seed(0).__getitems__([1])[0][0], transform(Image.open(data.source.name(data.rows[1])).convert("RGB"))
     )
 
 
 def test_the_global_generators_are_left_as_they_were(plain):
-    data = plain(**CONVNEXT).seeded(0)
+    data = plain(**CONVNEXT).bind_seed(0)
     random.seed(1)
     np.random.seed(1)
     torch.manual_seed(1)
@@ -94,11 +94,11 @@ def test_the_global_generators_are_left_as_they_were(plain):
 
 def test_an_image_depends_on_seed_epoch_and_index_alone(plain):
     data = plain(randaugment="rand-m9-mstd0.5-inc1")
-    one = data.seeded(0)
+    one = data.bind_seed(0)
     alone = one.__getitems__([13])[0][0]
     assert torch.equal(one.__getitems__([2, 40, 13])[0][2], alone)
-    assert torch.equal(plain(randaugment="rand-m9-mstd0.5-inc1").seeded(0)[13][0], alone)
-    for other in (one[13 + 9][0], one[14][0], data.seeded(1)[13][0]):
+    assert torch.equal(plain(randaugment="rand-m9-mstd0.5-inc1").bind_seed(0)[13][0], alone)
+    for other in (one[13 + 9][0], one[14][0], data.bind_seed(1)[13][0]):
         assert not torch.equal(other, alone)
 
 
@@ -106,7 +106,7 @@ def test_an_image_depends_on_seed_epoch_and_index_alone(plain):
 @pytest.mark.parametrize(("ranks", "accumulate"), [(2, 1), (1, 2), (2, 3)])
 def test_ranks_and_accumulation_and_workers_give_the_same_mixed_images(plain, workers, ranks, accumulate):
     """Of 24 images, through three epochs of nine: the batches of one process, and those of a group put together."""
-    data = plain(**CONVNEXT).seeded(4)
+    data = plain(**CONVNEXT).bind_seed(4)
     whole = [torch.cat(part) for part in zip(*take(data, 12, 2), strict=True)]
     parts = [take(data, 12 // accumulate, 2 * accumulate, workers, rank, ranks) for rank in range(ranks)]
     joined = [batch for together in zip(*parts, strict=True) for batch in together]
@@ -121,9 +121,9 @@ def take(data, size, count, workers=0, rank=0, ranks=1):
 
 def test_mixup_by_hand(plain):
     data = plain(mixup=0.8, flip=0.0, scale=(1.0, 1.0), ratio=(1.0, 1.0), label_smoothing=0.1)
-    still = plain(flip=0.0, scale=(1.0, 1.0), ratio=(1.0, 1.0)).seeded(1)
+    still = plain(flip=0.0, scale=(1.0, 1.0), ratio=(1.0, 1.0)).bind_seed(1)
     numbers = [9 + 1, 8, 3, 5]
-    images, targets = data.seeded(1).__getitems__(numbers)
+    images, targets = data.bind_seed(1).__getitems__(numbers)
     clean, labels = still.__getitems__(numbers)
     shares = []
     for first, key in ((0, (1, 1)), (2, (0, 3))):
@@ -142,7 +142,7 @@ def test_mixup_by_hand(plain):
 
 def test_cutmix_exchanges_a_rectangle_and_weighs_classes_by_its_area(plain):
     settings = {"flip": 0.0, "scale": (1.0, 1.0), "ratio": (1.0, 1.0)}
-    cut, still = plain(cutmix=1.0, **settings).seeded(2), plain(**settings).seeded(2)
+    cut, still = plain(cutmix=1.0, **settings).bind_seed(2), plain(**settings).bind_seed(2)
     areas = set()
     for a, b in [(0, 8), (1, 7), (2, 6), (3, 5)]:
         images, targets = cut.__getitems__([a, b])
@@ -161,14 +161,14 @@ def test_cutmix_exchanges_a_rectangle_and_weighs_classes_by_its_area(plain):
 
 
 def test_mixing_needs_pairs(plain):
-    data = plain(mixup=1.0).seeded(0)
+    data = plain(mixup=1.0).bind_seed(0)
     with pytest.raises(ValueError, match="mixed in pairs, and 3 were asked for"):
         data.__getitems__([0, 1, 2])
 
 
 def test_posterize_takes_what_timm_gives_it():
     """The strongest magnitude keeps no bits, which Pillow refuses from version 13 on."""
-    transform = Timm(randaugment="rand-m10-n15-inc1").transform(Pixels(image_size=8))
+    transform = Timm(randaugment="rand-m10-n15-inc1").build_transform(Pixels(image_size=8))
     policy = next(step for step in transform.transforms if hasattr(step, "ops"))
     posterize = next(operation for operation in policy.ops if operation.name == "PosterizeIncreasing")
     posterize.prob = 1.0

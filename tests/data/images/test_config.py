@@ -30,7 +30,7 @@ def names(dataset):
 
 def square(path, size):
     """The grey values that a model would see, [size, size, 3]."""
-    image = Pixels(image_size=size, **PLAIN).still()(pixels.decode(path.read_bytes()))
+    image = Pixels(image_size=size, **PLAIN).build_transform()(pixels.decode(path.read_bytes()))
     return (image * 255).round().permute(1, 2, 0).numpy().astype(int)
 
 
@@ -147,7 +147,7 @@ def test_evaluation_with_crop_pct_is_resize_then_centre_crop(size, crop_pct, int
     left, top = round((resized.width - size) / 2), round((resized.height - size) / 2)
     cut = np.asarray(resized.crop((left, top, left + size, top + size)), np.float32) / 255
     expected = (cut - np.array(settings.mean, np.float32)) / np.array(settings.std, np.float32)
-    assert np.abs(settings.still()(image).permute(1, 2, 0).numpy() - expected).max() < 1e-5
+    assert np.abs(settings.build_transform()(image).permute(1, 2, 0).numpy() - expected).max() < 1e-5
 
 
 @pytest.mark.parametrize("size", [(128, 64), (64, 128), (64, 64), (8, 4), (32, 32)])

@@ -304,7 +304,7 @@ def test_an_image_folder_and_a_table_of_the_same_images_train_alike(store, noisy
         (folder / f"{number:02}.png").write_bytes(row["image"]["bytes"])
     data.sort("label").cast_column("image", datasets.Image()).save_to_disk(tmp_path / "sorted")
     common = {"image_size": 8, "augment": "convnext"}
-    from_table = ImageDataset(dataset=str(tmp_path / "sorted"), **common).load(cache_folder()).train.seeded(1)
-    from_folder = ImageFolder(root=str(tmp_path / "root"), **common).load(cache_folder()).train.seeded(1)
+    from_table = ImageDataset(dataset=str(tmp_path / "sorted"), **common).load(cache_folder()).train.bind_seed(1)
+    from_folder = ImageFolder(root=str(tmp_path / "root"), **common).load(cache_folder()).train.bind_seed(1)
     for a, b in zip(from_table.__getitems__([1, 30, 4, 9]), from_folder.__getitems__([1, 30, 4, 9]), strict=True):
         assert torch.equal(a, b)

@@ -69,7 +69,7 @@ def test_on_the_training_text_alone_up_to_a_limit(source, tmp_path, monkeypatch)
 
 
 def bytes_of(config, corpus, index, tmp_path):
-    train, _ = config._sides(open_files([tmp_path / "a.jsonl"], "text", tmp_path), tmp_path)
+    train, _ = config._open_sides(open_files([tmp_path / "a.jsonl"], "text", tmp_path), tmp_path)
     tokenizer = train_bpe(260, train, tmp_path / "cache")
     inputs, targets = corpus.val[index]
     count = int((targets >= 0).sum())

@@ -212,8 +212,8 @@ def test_bytes_of_a_stream(tmp_path, cache, words):
     write(path, '{"text": "cat mouse"}\n' * 1000)
     tokens = load_tokens(cache, open_files([path], "text", cache), load_tokenizer(words))
     assert (tokens.count, tokens.documents) == (3000, 1000)
-    assert tokens.ends()[[0, -1]].tolist() == [[3, 10], [3000, 10000]]
-    assert np.allclose(tokens.bytes_at(np.array([0, 1.5, 6, 3000])), [0, 5, 20, 10000])
+    assert tokens.read_ends()[[0, -1]].tolist() == [[3, 10], [3000, 10000]]
+    assert np.allclose(tokens.count_bytes(np.array([0, 1.5, 6, 3000])), [0, 5, 20, 10000])
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(256, "uint8"), (257, "uint16"), (65536, "uint16"), (65537, "uint32")])

@@ -168,9 +168,9 @@ def test_rows_are_cut_documents(tmp_path):
     texts = ["ab", "abcdefgh", "a", "abcd"]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     tokens = load_tokens(tmp_path, open_files([tmp_path / "a.jsonl"], "text", tmp_path), Bytes(), 5)
-    rows = np.split(np.load(tokens.path), tokens.ends()[:-1, 0])
+    rows = np.split(np.load(tokens.path), tokens.read_ends()[:-1, 0])
     assert [bytes(row.tolist()) for row in rows] == [b"ab\0", b"abcde", b"a\0", b"abcd\0"]
-    assert tokens.ends()[:, 1].tolist() == [3, 8, 10, 15]
+    assert tokens.read_ends()[:, 1].tolist() == [3, 8, 10, 15]
     assert tokens.documents == 4
 
 
