@@ -63,12 +63,12 @@ def main() -> int:
     import torch
     from rich.console import Console
 
-    from ablate.sweeps.gpu_sharing import largest, workers_on_gpus
+    from ablate.sweeps.gpu_sharing import count_workers, find_largest
 
     if not given.cpu and not torch.cuda.is_available():
         print("benchmarks/workers_gpu.py needs a GPU, or --cpu; torch finds none", file=sys.stderr)
         return 2
-    _, memory = largest(spec(given, given.trials))
+    _, memory = find_largest(spec(given, given.trials))
     print(f"{torch.cuda.get_device_name() if not given.cpu else 'CPU'}; {given.model}, {given.batch} x 256 tokens, "
           f"{given.steps} updates; by the plan a trial needs {memory.needs / GIB:.2f} GiB")  # fmt: skip
     os.environ.pop("MLFLOW_TRACKING_URI", None)
@@ -79,7 +79,7 @@ def main() -> int:
                 os.environ["ABLATE_STORE"] = str(Path(folder) / str(each))
                 tracking.client.cache_clear()
                 todo = spec(given, given.trials * number)
-                workers = each if given.cpu else workers_on_gpus(todo, each)
+                workers = each if given.cpu else count_workers(todo, each)
                 begin = time.perf_counter()
                 record = sweep(todo, workers=workers, console=Console(quiet=True))
                 times.append(time.perf_counter() - begin)

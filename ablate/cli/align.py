@@ -77,8 +77,8 @@ def run(options: argparse.Namespace) -> int:
     part = {path.removeprefix(prefix): value for path, value in settings.items() if path.startswith(prefix)}
     building.build(align.AlignConfig, part, source=COMMAND_LINE)  # a mistake is told in the words of the options
     if reward := settings.get("align.reward"):
-        settings["align.reward"] = donors.resolved(reward, options.storage)
-    start = donors.resolved(options.model, options.storage)
+        settings["align.reward"] = donors.resolve_run(reward, options.storage)
+    start = donors.resolve_run(options.model, options.storage)
     aligned = recipe.align(options.model, start, options.pairs, settings)
     if options.json:
         print_json(aligned.to_dict())

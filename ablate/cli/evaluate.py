@@ -75,7 +75,7 @@ def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
     """Yield (what it is called, a run, a checkpoint or `hf:NAME`) for each model that `name` stands for: `sweep:NAME`
     for the fresh seeds of every arm whose checkpoints are kept, or else for its best trial."""
     if not name.startswith(references.PREFIX) or "/" in name:
-        yield name, donors.resolved(name, url)
+        yield name, donors.resolve_run(name, url)
         return
     record = storage.read_sweep(name.removeprefix(references.PREFIX), url)
     for arm in record.trials:
@@ -86,7 +86,7 @@ def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
         if seeds:
             yield from ((f"{label} seed {trial.params.get('seed')}", str(trial.run_id)) for trial in seeds)
         else:
-            yield label, donors.resolved(label, url)
+            yield label, donors.resolve_run(label, url)
 
 
 def _is_kept(run_id: str) -> bool:

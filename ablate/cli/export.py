@@ -31,5 +31,5 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the model, and print where it is."""
-    print(exports.export(donors.resolved(options.source), options.to, options.output, options.ema))
+    print(exports.export(donors.resolve_run(options.source), options.to, options.output, options.ema))
     return 0

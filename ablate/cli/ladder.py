@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.scaling import ladder, report
-    from ablate.sweeps import plan
+    from ablate.sweeps import dry_run
 else:
     ladder = LazyModule("ablate.scaling.ladder")
     report = LazyModule("ablate.scaling.report")
-    plan = LazyModule("ablate.sweeps.plan")
+    dry_run = LazyModule("ablate.sweeps.dry_run")
 
 _EXAMPLE = """\
 ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
@@ -54,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
     if options.extrapolate:
         ladder.count_parameters(options.extrapolate, rungs)  # a mistake is told before anything is trained
     if options.dry_run:
-        print("\n\n".join(plan.outline(rung.spec) for rung in rungs))
+        print("\n\n".join(dry_run.outline(rung.spec) for rung in rungs))
         return 0
     console, records = build_console(stderr=options.json), []
     for rung in rungs:

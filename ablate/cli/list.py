@@ -127,7 +127,7 @@ def _models() -> list[Row]:
 
 def _sweeps() -> list[Row]:
     """Return the files of `sweeps/` with the first line of their header, and what has been started."""
-    known = storage.known_sweeps(storage.storage_url())
+    known = storage.list_sweeps(storage.storage_url())
     rows, seen = [], set()
     for file in sorted(Path("sweeps").glob("*.yaml")):
         tree = read_yaml(file)

@@ -32,7 +32,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the state of one sweep or of all."""
-    rows = statuses.statuses(options.sweep, options.storage)
+    rows = statuses.read_statuses(options.sweep, options.storage)
     if options.json:
         print_json(rows)
     else:

@@ -27,13 +27,13 @@ from ablate.distributed import slurm
 
 if TYPE_CHECKING:
     from ablate.reports import terminal
-    from ablate.sweeps import gpu_sharing, plan, slurm_jobs
+    from ablate.sweeps import dry_run, gpu_sharing, slurm_jobs
     from ablate.sweeps.spec import files, references
     from ablate.sweeps.spec.sweep import Sweep
 else:
     terminal = LazyModule("ablate.reports.terminal")
     gpu_sharing = LazyModule("ablate.sweeps.gpu_sharing")
-    plan = LazyModule("ablate.sweeps.plan")
+    dry_run = LazyModule("ablate.sweeps.dry_run")
     slurm_jobs = LazyModule("ablate.sweeps.slurm_jobs")
     references = LazyModule("ablate.sweeps.spec.references")
     files = LazyModule("ablate.sweeps.spec.files")
@@ -89,7 +89,7 @@ def run(options: argparse.Namespace) -> int:
     specs = files.load_sweeps(options.file, overrides, size=options.size, factor=options.scale, model=model)
     if options.submit:
         words = parse_overrides(options.submit)
-        if {name for spec in specs for name in references.earlier(spec)} & {spec.name for spec in specs}:
+        if {name for spec in specs for name in references.list_earlier_sweeps(spec)} & {spec.name for spec in specs}:
             text = "the stages of a file follow each other: submit one at a time with --size STAGE"
             raise build_error("--submit", text)
         if not options.dry_run:
@@ -97,9 +97,9 @@ def run(options: argparse.Namespace) -> int:
             for spec in specs:
                 print(slurm_jobs.submit(spec, words, workers=workers, storage=options.storage, fresh=options.fresh))
             return 0
-        slurm_jobs.checked(words, options.storage)
+        slurm_jobs.check_parameters(words, options.storage)
     requested = {spec.name for spec in specs}
-    staged = files.with_earlier(options.file, specs, overrides, factor=options.scale, model=model)
+    staged = files.add_earlier_sweeps(options.file, specs, overrides, factor=options.scale, model=model)
     return (_plan if options.dry_run else _run)(staged, requested, options)
 
 
@@ -109,7 +109,7 @@ def _plan_all(options: argparse.Namespace) -> int:
         raise build_error("--all", "goes with --dry-run, and without --submit and --size")
     words = [options.file, *options.words] if options.file else options.words
     model, broken = _scales_model(options), 0
-    for file, texts, error in plan.plans("sweeps", parse_overrides(words), factor=options.scale, model=model):
+    for file, texts, error in dry_run.plan_files("sweeps", parse_overrides(words), factor=options.scale, model=model):
         print("\n\n".join([f"{file}", *texts]) + "\n")
         if error:
             broken += 1
@@ -130,9 +130,9 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
     for spec in specs:
         try:
             fresh = options.fresh and spec.name in requested
-            text = plan.plan(spec, _count_workers(spec, options), options.storage, fresh)
+            text = dry_run.plan(spec, _count_workers(spec, options), options.storage, fresh)
         except DataError as error:
-            text = plan.outline(spec)
+            text = dry_run.outline(spec)
             missing += [str(error)] if str(error) not in missing else []
         print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
     for message in missing:
@@ -146,7 +146,7 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
     worst = 0
     for spec in specs:
         if spec.name not in requested:
-            after = [other.name for other in specs if spec.name in references.earlier(other)]
+            after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
             print(f"{spec.name} goes first: {join_words(after)} start{'' if after[1:] else 's'} from its best trials.")
             if words := [word for word in options.words if files.is_shared(word.partition("=")[0])]:
                 print(f"  {' '.join(words)} holds for it too.")
@@ -178,5 +178,5 @@ def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool) -> int:
 def _count_workers(spec: Sweep, options: argparse.Namespace) -> int:
     """Return how many trials are trained at a time."""
     if options.workers_per_gpu:
-        return gpu_sharing.workers_on_gpus(spec, options.workers_per_gpu)
+        return gpu_sharing.count_workers(spec, options.workers_per_gpu)
     return options.workers or 1

@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> int:
         experiment = ablate.Experiment.load(file, overrides)
     if devices := trainer.count_launches(experiment.trainer):
         return launching.launch(devices)
-    experiment = donors.with_donors(experiment)
+    experiment = donors.resolve_donors(experiment)
     result = foreground.train_in_foreground(experiment, build_console(stderr=options.json), run_id)
     if options.json:
         print_json(result.to_dict())

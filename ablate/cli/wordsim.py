@@ -38,7 +38,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the correlations of each model, and the neighbours that it shares with the first."""
-    names = {donors.resolved(source): source for source in options.sources}
+    names = {donors.resolve_run(source): source for source in options.sources}
     similarities, overlaps = wordsim.wordsim(list(names), options.pairs, options.neighbours)
     if options.json:
         print_json(wordsim.to_dict(similarities, overlaps))

@@ -87,7 +87,7 @@ def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = 
     `experiment`, or is not what it was."""
     assert start.donor is not None
     if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
-        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.donors.with_donors does"
+        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.donors.resolve_donors does"
         raise ConfigError([Problem("warm_start.from", text, start.donor)])
     source = open_trained(start.donor)
     problems = [*_validate_model(experiment, source)] if experiment else []  # which says more than each of its tensors

@@ -43,7 +43,7 @@ def find_confounds(record: SweepRecord) -> Confounds | None:
     if len(record.spec.all_arms) < 2:
         return None
     try:
-        return Confounds(list(audit.factor(record.spec)), audit.confounds(record.spec))
+        return Confounds(list(audit.find_factor(record.spec)), audit.find_confounds(record.spec))
     except ConfigError as error:
         return Confounds(list(record.spec.factor), None, str(error.problems[0]))
 

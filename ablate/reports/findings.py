@@ -156,7 +156,7 @@ def _note_unequal(record: SweepRecord) -> Iterator[str]:
 def _note_coinciding(record: SweepRecord) -> Iterator[str]:
     bests = {arm: [best.params] for arm in record.trials if (best := record.best(arm))}
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
-        yield from (f"At their best, {text}" for text in audit.coinciding(record.spec, bests))
+        yield from (f"At their best, {text}" for text in audit.describe_coinciding(record.spec, bests))
 
 
 def _note_luck(record: SweepRecord) -> Iterator[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ablate.config.errors import ConfigError
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.intervals import Estimate, difference, estimate
+from ablate.verdict.intervals import Estimate, estimate, estimate_difference
 from ablate.verdict.outcomes import TrialRecord
 
 CONFIRMED, SEARCHED = "confirmed", "best of the search"
@@ -51,7 +51,7 @@ def compare_published(record: SweepRecord) -> list[PublishedTable]:
         for arm, value in entry.values.items():
             kind, values = ours[arm]
             alike = arm != baseline and kind == base_kind and bool(values)
-            less = difference(values, base) if alike else None
+            less = estimate_difference(values, base) if alike else None
             theirs = value - entry.values[baseline] if arm != baseline and baseline in entry.values else None
             own = estimate(list(values.values())) if values else None
             rows.append(PublishedRow(arm, own, kind, value, less.estimate if less else None, theirs))

@@ -13,7 +13,7 @@ from ablate.reports.downstream import Downstream, compare_downstream
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.scale import told
+from ablate.sweeps.spec.scale import describe_scale
 from ablate.verdict.confirmation import Confirmed
 
 
@@ -39,7 +39,7 @@ class ReportData:
     @property
     def scale(self) -> str:
         """That this is not the full setting of the sweep file, with the numbers; '' where it is."""
-        return told(self.record.spec)
+        return describe_scale(self.record.spec)
 
     @property
     def verdict(self) -> str:

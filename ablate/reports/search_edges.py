@@ -9,7 +9,7 @@ from typing import Any
 from ablate.config.formatting import format_setting, is_number, join_words
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.search_space import Range
-from ablate.sweeps.spec.validation import build_problems
+from ablate.sweeps.spec.validation import validate_experiment
 
 _NEAR = 0.03  # of the length: this close to an end counts as at it
 
@@ -64,7 +64,11 @@ def describe_edges(record: SweepRecord) -> Iterator[str]:
         for path, entry in record.spec.space(arm).items() if best else ():
             span, value = Span.of(entry), best.params.get(path) if best else None
             end = span.find_end(value) if span and is_number(value) else ""
-            if span and end and not build_problems(record.spec.experiment, settings, {path: span.step_beyond(end)}):
+            if (
+                span
+                and end
+                and not validate_experiment(record.spec.experiment, settings, {path: span.step_beyond(end)})
+            ):
                 arms_at.setdefault((path, end, span), []).append(arm)
     for (path, end, span), arms in arms_at.items():
         yield (

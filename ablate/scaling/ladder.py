@@ -18,9 +18,9 @@ from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.scaling.fits import Fit, Resampler, Trend
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.scale import at_length, resized
+from ablate.sweeps.spec.scale import change_length, resize
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.spec.trees import load_trees, overridden
+from ablate.sweeps.spec.trees import apply_overrides, load_trees
 
 METRIC = "val/loss"
 
@@ -85,7 +85,9 @@ def build_rungs(
         raise ConfigError([Problem("stages", "a ladder compares sizes, and this file has stages")], source)
     trees = held.trees
     own = {
-        name: Rung.of(name, Sweep.from_tree(overridden(Sweep, tree, overrides or {}, source), held.source(file, name)))
+        name: Rung.of(
+            name, Sweep.from_tree(apply_overrides(Sweep, tree, overrides or {}, source), held.source(file, name))
+        )
         for name, tree in trees.items()
     }
     smallest = min(own.values(), key=lambda rung: rung.parameters)
@@ -173,7 +175,7 @@ def _build_model_rung(size: str, smallest: Rung, stem: str, ratio: float) -> Run
     if preset is None:
         return None
     fields = {f"model.{field}": value for field, value in models.presets[preset].items() if field != "kind"}
-    tree = {**resized(smallest.spec, lambda full: fields), "name": f"{stem}-{size}-{ratio:.4g}per", "published": []}
+    tree = {**resize(smallest.spec, lambda full: fields), "name": f"{stem}-{size}-{ratio:.4g}per", "published": []}
     return _lengthen(Rung.of(size, Sweep.from_tree(tree)), ratio, tree["name"])
 
 
@@ -182,9 +184,9 @@ def _lengthen(rung: Rung, ratio: float, name: str) -> Rung:
 
     def changes(full: Experiment) -> dict[str, Any]:
         trainer = full.trainer
-        return at_length(full, ratio * rung.parameters / items_of(full) * trainer.max_steps)
+        return change_length(full, ratio * rung.parameters / items_of(full) * trainer.max_steps)
 
-    return Rung.of(rung.size, Sweep.from_tree({**resized(rung.spec, changes), "name": name}))
+    return Rung.of(rung.size, Sweep.from_tree({**resize(rung.spec, changes), "name": name}))
 
 
 def _unknown_size(size: str, own: Sequence[str], smallest: Rung, path: str = "--sizes") -> Problem:

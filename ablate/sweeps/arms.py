@@ -10,14 +10,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.sweeps import donors
-from ablate.sweeps.attempts import attempts, number_of
-from ablate.sweeps.records import COSTS, left
+from ablate.sweeps.attempts import list_last_attempts, trial_number
+from ablate.sweeps.donors import pin_donors
+from ablate.sweeps.records import COSTS, count_remaining
 from ablate.sweeps.search.pruners import NoPruner
-from ablate.sweeps.spec import references
-from ablate.sweeps.spec.search_space import Range, cells, distributions
+from ablate.sweeps.spec.references import find_own_donor
+from ablate.sweeps.spec.search_space import Range, list_cells, to_distributions
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import beat, is_orphan, owner, record, records, stale, status
+from ablate.sweeps.storage import (
+    describe_process,
+    fail_stale_trials,
+    is_orphan,
+    read_trial,
+    read_trials,
+    record_heartbeat,
+    trial_status,
+)
 from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
@@ -59,12 +67,12 @@ class ArmTrials:
     """
 
     def __init__(self, study: Study, spec: Sweep, arm: str, parent: str) -> None:
-        from ablate.sweeps.search.fair_pruners import Alike
+        from ablate.sweeps.search.fair_pruners import FairPruner
 
         self.study, self.spec, self.arm, self.parent = study, spec, arm, parent
         base = spec.base(arm)
         steps = base.trainer.max_steps
-        study.pruner = Alike(spec.pruner.build(steps, base.schedule.warmup(steps)))
+        study.pruner = FairPruner(spec.pruner.build(steps, base.schedule.warmup(steps)))
 
     # ------------------------------------------------------------------ what a trial is
 
@@ -72,82 +80,82 @@ class ArmTrials:
 
     def label(self, trial: Trial) -> str:
         """What a trial is called, in MLflow and on the screen."""
-        return f"{self.arm} #{number_of(trial)}"
+        return f"{self.arm} #{trial_number(trial)}"
 
     def params(self, trial: Trial) -> dict[str, Any]:
         """What a trial sets over the arm's settings: dotted path -> value."""
         return trial.params
 
-    def experiment(self, trial: Trial) -> Experiment:
+    def build_experiment(self, trial: Trial) -> Experiment:
         """What a trial trains."""
-        return donors.started(self.spec.at(self.arm, self.params(trial)), self.study)
+        return pin_donors(self.spec.at(self.arm, self.params(trial)), self.study)
 
     @property
     def waits_for(self) -> str | None:
         """The arm of the same sweep whose best trial these start from, and whose search ends before they begin."""
-        return references.own_donor(self.spec, self.arm)
+        return find_own_donor(self.spec, self.arm)
 
     # ------------------------------------------------------------------ which comes next
 
     def recover(self) -> int:
         """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
-        again = self.take_up()
-        for trial in attempts(self.study):
-            if status(trial) == "failed" and self.remaining(self.found()) > 0:
+        again = self.requeue_orphans()
+        for trial in list_last_attempts(self.study):
+            if trial_status(trial) == "failed" and self.count_remaining(self.read_trials()) > 0:
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
         self._drop_checkpoints()  # of the trial that ended last, if the session ended before this
         return again
 
-    def take_up(self) -> int:
+    def requeue_orphans(self) -> int:
         """Puts up for another try the trials of processes that are gone; of another machine's those whose heartbeat
         stopped minutes ago.
 
         It is called by one process at a time, as `ask` is: a running trial without an owner was left by a process that
         was killed while it asked, an interrupted one that nothing continues by one that was killed in between.
         """
-        unfinished = [t for t in attempts(self.study) if t.state.name in ("RUNNING", "FAIL")]
+        unfinished = [t for t in list_last_attempts(self.study) if t.state.name in ("RUNNING", "FAIL")]
         gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t)]
         gone = [t for t in gone if t.state.name == "RUNNING" or t.user_attrs.get("status") == "interrupted"]
         for trial in gone:
             if trial.state.name == "RUNNING":
-                self.interrupted(trial, "its process is gone")
+                self.requeue(trial, "its process is gone")
             else:
                 self._enqueue(trial, 0, resume=True)
-        for trial in stale(self.study):
+        for trial in fail_stale_trials(self.study):
             self._enqueue(trial, trial.user_attrs.get("deaths", 0), resume=True)
             gone.append(trial)
         return len(gone)
 
-    def found(self) -> list[TrialRecord]:
+    def read_trials(self) -> list[TrialRecord]:
         """The trials so far."""
-        return records(self.study, self.arm)
+        return read_trials(self.study, self.arm)
 
-    def remaining(self, found: Sequence[TrialRecord]) -> int:
+    def count_remaining(self, found: Sequence[TrialRecord]) -> int:
         """Trials that the budget still allows, besides the finished and the running ones of `found`."""
-        return left(self.spec, self.arm, found, int(self.study.user_attrs.get("trial_items", 1)))
+        return count_remaining(self.spec, self.arm, found, int(self.study.user_attrs.get("trial_items", 1)))
 
     def tally(self) -> Tally:
         """How far it is, from one look at the storage."""
-        found = self.found()
+        found = self.read_trials()
         counts = Counter(trial.status for trial in found)
         done, running = sum(counts[status] for status in FINISHED), counts["running"]
-        return Tally(done, running, max(0, self.remaining(found) - counts["failed"]))
+        return Tally(done, running, max(0, self.count_remaining(found) - counts["failed"]))
 
     def ask(self) -> Trial:
         """The next trial, owned by this process: one put up for another try, or a new point."""
-        self.take_up()  # what died since is counted as open: without this a new point would take its place
+        self.requeue_orphans()  # what died since is counted as open: without this a new point would take its place
         frozen = self.study.get_trials(deepcopy=False)
         waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
         if waiting:
-            number = number_of(waiting)
+            number = trial_number(waiting)
         else:
             number = sum("continues" not in trial.user_attrs for trial in frozen)
             self.study.enqueue_trial(self._fixed(number), user_attrs={"number": number})
         self.study.sampler = self.spec.sampler.build(number)
         trial = self.study.ask(self._distributions())
-        trial.set_user_attr("owner", owner())
-        beat(self.study, trial)
+        trial.set_user_attr("owner", describe_process())
+        record_heartbeat(self.study, trial)
         for step, value in trial.user_attrs.get("curve", {}).items():
             trial.report(value, int(step))
             trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
@@ -162,13 +170,13 @@ class ArmTrials:
 
     def _distributions(self) -> dict[str, BaseDistribution]:
         """What is chosen for each trial, for Optuna."""
-        return distributions(self.spec.space(self.arm))
+        return to_distributions(self.spec.space(self.arm))
 
-    def prunes(self, trial: Trial) -> bool:
+    def should_prune(self, trial: Trial) -> bool:
         """Whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
         if not trial.should_prune():
             return False
-        others = [r.status for r in self.found() if r.number != number_of(trial)]
+        others = [r.status for r in self.read_trials() if r.number != trial_number(trial)]
         return "completed" in others or "running" in others
 
     def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
@@ -179,16 +187,16 @@ class ArmTrials:
                 trial.report(metrics[self.spec.objective.metric], step)
 
     def _next_cell(self) -> dict[str, Any]:
-        taken = [r.params for r in self.found()]  # failed ones too: the next session tries those
-        return next(cell for cell in cells(self.spec.space(self.arm)) if cell not in taken)
+        taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
+        return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
 
-    def best(self) -> TrialRecord | None:
+    def find_best(self) -> TrialRecord | None:
         """The completed trial with the best objective so far."""
-        return pick_best(self.found(), self.spec.objective.direction)
+        return pick_best(self.read_trials(), self.spec.objective.direction)
 
     # ------------------------------------------------------------------ how it ends
 
-    def ended(self, trial: Trial, result: Result) -> None:
+    def record_result(self, trial: Trial, result: Result) -> None:
         """Writes down a result. A diverged run counts as the worst there is, so that the search learns from it."""
         value: float | None = None
         state = "COMPLETE"
@@ -211,27 +219,27 @@ class ArmTrials:
         self._tell(trial, state, result.status, result.reason, value, notes)
         self._drop_checkpoints()
 
-    def failed(self, trial: Trial, reason: str) -> None:
+    def record_failure(self, trial: Trial, reason: str) -> None:
         """Writes down a failure; the arm's other trials go on."""
         self._tell(trial, "FAIL", "failed", reason)
 
-    def interrupted(self, trial: Trial | FrozenTrial, reason: str, deaths: int = 0, seconds: float = 0.0) -> None:
+    def requeue(self, trial: Trial | FrozenTrial, reason: str, deaths: int = 0, seconds: float = 0.0) -> None:
         """Puts a trial that did not reach its end up for another try, from its last checkpoint, after `seconds` of
         training; `deaths` is how often its process died without getting any further."""
         frozen = self._frozen(trial.number)
         self._tell(trial, "FAIL", "interrupted", reason)
         self._enqueue(frozen, deaths, resume=True, seconds=seconds)
 
-    def died(self, trial: Trial, reason: str) -> str:
+    def record_death(self, trial: Trial, reason: str) -> str:
         """A trial's process is gone: another try, or, after `DEATHS` without a validation between them, failed. Returns
         the status."""
         frozen = self._frozen(trial.number)
         moved = len(frozen.intermediate_values) > len(frozen.user_attrs.get("curve", {}))
         deaths = 1 if moved else frozen.user_attrs.get("deaths", 0) + 1
         if deaths < DEATHS:
-            self.interrupted(trial, reason, deaths)
+            self.requeue(trial, reason, deaths)
             return "interrupted"
-        self.failed(trial, f"{reason}, {deaths} times")
+        self.record_failure(trial, f"{reason}, {deaths} times")
         return "failed"
 
     def _tell(
@@ -251,13 +259,13 @@ class ArmTrials:
         self.study.tell(trial.number, value, state=TrialState[state])
 
     def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool, seconds: float = 0.0) -> None:
-        notes: dict[str, Any] = {"continues": trial.number, "number": number_of(trial), "deaths": deaths}
+        notes: dict[str, Any] = {"continues": trial.number, "number": trial_number(trial), "deaths": deaths}
         if resume:
             notes["seconds_before"] = trial.user_attrs.get("seconds_before", 0.0) + seconds
             curve = {str(step): value for step, value in trial.intermediate_values.items()}
             curve = {**trial.user_attrs.get("curve", {}), **curve}
             notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}
-        params = record(trial, self.arm).params
+        params = read_trial(trial, self.arm).params
         if not params.keys() >= self._distributions().keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
         self.study.enqueue_trial(params, user_attrs=notes)
@@ -269,8 +277,8 @@ class ArmTrials:
 
     def _drop_checkpoints(self) -> None:
         """Drops those checkpoints of finished trials that the sweep does not keep."""
-        keep, best = self.spec.checkpoints, self.best()
-        for r in self.found() if keep != "all" else ():
+        keep, best = self.spec.checkpoints, self.find_best()
+        for r in self.read_trials() if keep != "all" else ():
             kept = keep == "best" and best is not None and r.number == best.number
             if r.status in FINISHED and r.run_id and not kept:
                 discard_checkpoint(r.run_id)
@@ -291,7 +299,7 @@ class Confirmation(ArmTrials):
         self.confirmed, self.seeds = best, spec.fresh_seeds()
         study.pruner = NoPruner().build(0, 0)
 
-    def remaining(self, found: Sequence[TrialRecord]) -> int:
+    def count_remaining(self, found: Sequence[TrialRecord]) -> int:
         return len(self.seeds) - sum(trial.status in (*FINISHED, "running") for trial in found)
 
     def label(self, trial: Trial) -> str:
@@ -301,11 +309,11 @@ class Confirmation(ArmTrials):
         return {**self.confirmed.params, **trial.params}
 
     def _fixed(self, number: int) -> dict[str, Any]:
-        taken = [r.params["seed"] for r in self.found()]
+        taken = [r.params["seed"] for r in self.read_trials()]
         return {"seed": next(seed for seed in self.seeds if seed not in taken)}
 
     def _distributions(self) -> dict[str, BaseDistribution]:
-        return distributions({"seed": Range(low=0, high=2**32 - 1)})
+        return to_distributions({"seed": Range(low=0, high=2**32 - 1)})
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

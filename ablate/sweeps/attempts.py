@@ -9,13 +9,13 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-def attempts(study: Study) -> list[FrozenTrial]:
+def list_last_attempts(study: Study) -> list[FrozenTrial]:
     """The trials of a study without those that a later one continues."""
     frozen = study.get_trials(deepcopy=False)
     continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
     return [trial for trial in frozen if trial.number not in continued]
 
 
-def number_of(trial: FrozenTrial | Trial) -> int:
+def trial_number(trial: FrozenTrial | Trial) -> int:
     """The number that a trial is known by, in MLflow and in the report: its place among the trials of its arm."""
     return int(trial.user_attrs.get("number", trial.number))

@@ -11,7 +11,7 @@ from ablate.config.errors import SweepError, did_you_mean
 from ablate.experiment.extensions import load_extension
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.references import PREFIX, WEIGHTS, named, parsed
+from ablate.sweeps.spec.references import PREFIX, WEIGHTS, list_references, parse_reference
 from ablate.sweeps.storage import read_sweep
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NOTE = "donors"  # of a study: what was named -> run and SHA-256, as fields of the part that names it
 
 
-def started(experiment: Experiment, study: Study) -> Experiment:
+def pin_donors(experiment: Experiment, study: Study) -> Experiment:
     """`experiment` with the runs that it starts from and is judged by, in the place of `sweep:NAME/ARM`, and the hashes
     of their weights: what is noted in the arm's `study`, or from now on is noted there. Their checkpoints are kept.
 
@@ -33,8 +33,8 @@ def started(experiment: Experiment, study: Study) -> Experiment:
     from ablate.experiment.tree import Experiment
 
     changes: dict[str, Any] = {}
-    for path, given in named(experiment).items():
-        if (found := parsed(given)) is None:
+    for path, given in list_references(experiment).items():
+        if (found := parse_reference(given)) is None:
             continue
         noted: dict[str, Any] = dict(study.user_attrs.get(_NOTE, {}))
         key = given if path == WEIGHTS else f"{path} {given}"
@@ -50,14 +50,14 @@ def started(experiment: Experiment, study: Study) -> Experiment:
 
 def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
     """The best trial of an arm, as what is written at `path` and beside it."""
-    from ablate.sweeps.storage import read_from
+    from ablate.sweeps.storage import read_sweep_from
     from ablate.training.runs import keep_checkpoint
     from ablate.verdict.outcomes import FINISHED
 
     given = f"{PREFIX}{title}/{arm}"
     try:
-        sweep = read_from(storage, title)
-        run = best_run(given, sweep, arm)
+        sweep = read_sweep_from(storage, title)
+        run = find_best_run(given, sweep, arm)
     except SweepError as error:
         raise SweepError(f"Trials start from {given}, which is not there yet. {error}") from None
     counts = sweep.counts(arm)
@@ -68,25 +68,25 @@ def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str,
     return {path.partition(".")[2]: run, **load_extension(path.partition(".")[0]).describe_source(run)}
 
 
-def inherit(study: Study, arm: Study) -> None:
+def inherit_donors(study: Study, arm: Study) -> None:
     """The confirmation `study` of an arm starts from what the arm's trials started from, and has their judge."""
     if noted := arm.user_attrs.get(_NOTE):
         study.set_user_attr(_NOTE, noted)
 
 
-def resolved(given: str, storage: str | None = None) -> str:
+def resolve_run(given: str, storage: str | None = None) -> str:
     """The run that `sweep:NAME/ARM` names: that of the arm's best trial, which keeps its checkpoint. NAME@GENERATION
     names an earlier generation. What does not begin with `sweep:` stays as it is.
 
     Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
     """
-    if (named := parsed(given)) is None:
+    if (named := parse_reference(given)) is None:
         return given
     title, arm = named
-    return best_run(given, read_sweep(title, storage), arm)
+    return find_best_run(given, read_sweep(title, storage), arm)
 
 
-def best_run(given: str, sweep: SweepRecord, arm: str) -> str:
+def find_best_run(given: str, sweep: SweepRecord, arm: str) -> str:
     """The run of the best trial of an arm of `sweep`, as `given` names it. Raises SweepError."""
     if arm not in sweep.trials:
         arms = list(sweep.trials)
@@ -97,9 +97,9 @@ def best_run(given: str, sweep: SweepRecord, arm: str) -> str:
     return best.run_id
 
 
-def with_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
+def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
     """`experiment` with the runs in the place of each `sweep:NAME/ARM` that it starts from or is judged by, so that
     what is written down of it says which weights those were. Raises SweepError."""
-    given = named(experiment)
-    runs = {path: run for path, one in given.items() if (run := resolved(one, storage)) != one}
+    given = list_references(experiment)
+    runs = {path: run for path, one in given.items() if (run := resolve_run(one, storage)) != one}
     return Experiment.from_mapping(experiment.to_tree(), runs) if runs else experiment

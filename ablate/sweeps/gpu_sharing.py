@@ -16,65 +16,65 @@ from ablate.estimate.setup import setup_of
 from ablate.estimate.skeleton import count, skeleton
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.worker import cores
+from ablate.sweeps.worker import count_cores
 
 OPTION = "--workers-per-gpu"
 _FREE = "import torch; print(*(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())))"
 _SAME_MEMORY = ("optimizer.", "schedule.", "init", "seed")  # what is searched there needs no more and no less
 
 
-def workers_on_gpus(spec: Sweep, each: int | Literal["auto"]) -> int:
+def count_workers(spec: Sweep, each: int | Literal["auto"]) -> int:
     """The workers in all that put `each` on every GPU of this machine; "auto": as many as fit, and as there are cores
     for.
 
     Raises ConfigError where there is no GPU, or fewer fit, which says how many.
     """
-    free = free_memory()
+    free = read_free_memory()
     if not free:
         raise _mistake("torch finds no GPU on this machine; take --workers N", each)
     if any(spec.base(arm).procedure != "training" for arm in spec.all_arms):
         raise _mistake("the memory of an alignment is not planned; take --workers N", each)
     if ranks.world_size() > 1:
         raise _mistake("a group of ranks trains one trial at a time; leave it out", each)
-    arm, memory = largest(spec)
+    arm, memory = find_largest(spec)
     most = memory.sharing(min(free))
     needs = f"{memory.needs / GIB:.1f} GiB, by the plan for arm {arm}, and {min(free) / GIB:.1f} GiB are free"
     if not most:
         raise _mistake(f"not even one worker fits: it needs {needs}. ablate plan says what would", each)
     if each == "auto":
-        return len(free) * max(1, min(most, cores() // len(free)))
+        return len(free) * max(1, min(most, count_cores() // len(free)))
     if each > most:
         raise _mistake(f"{count_noun(most, 'worker')} at most: each needs {needs} on a GPU. Take {most}, or auto", each)
     return len(free) * each
 
 
-def largest(spec: Sweep) -> tuple[str, Memory]:
+def find_largest(spec: Sweep) -> tuple[str, Memory]:
     """The arm whose trials need most memory, and what one needs: of what is searched, the values that need most."""
-    found = {arm: _most(spec, arm) for arm in spec.all_arms}
+    found = {arm: _find_most(spec, arm) for arm in spec.all_arms}
     arm = max(found, key=lambda arm: found[arm].peak)
     return arm, found[arm]
 
 
-def _most(spec: Sweep, arm: str) -> Memory:
+def _find_most(spec: Sweep, arm: str) -> Memory:
     corners = spec.corners(arm)
     point = {path: values[0] for path, values in corners.items()}
-    most = memory_of(spec.at(arm, point))
+    most = estimate_memory(spec.at(arm, point))
     for path, values in corners.items():
         for value in [] if path.startswith(_SAME_MEMORY) else values[1:]:
-            memory = memory_of(spec.at(arm, {**point, path: value}))
+            memory = estimate_memory(spec.at(arm, {**point, path: value}))
             if memory.peak > most.peak:
                 most, point = memory, {**point, path: value}
     return most
 
 
-def memory_of(experiment: Experiment) -> Memory:
+def estimate_memory(experiment: Experiment) -> Memory:
     """What one trial needs of one GPU."""
     classes, shape, _ = inputs_of(experiment)
     model = skeleton(experiment, classes, shape)
     return Meter(model, count(model, shape), shape, classes).memory(setup_of(experiment, 1, 1))
 
 
-def free_memory() -> list[int]:
+def read_free_memory() -> list[int]:
     """Bytes that are free on each GPU. Asked in a process of its own, so that this one, which computes nothing, holds
     no memory of a GPU."""
     import torch

@@ -43,7 +43,7 @@ class SweepRecord:
     @property
     def title(self) -> str:
         """The name, with the generation unless it is the first; also the name of the MLflow experiment."""
-        return title_of(self.name, self.generation)
+        return format_title(self.name, self.generation)
 
     def best(self, arm: str) -> TrialRecord | None:
         """The completed trial of `arm` with the best objective."""
@@ -69,10 +69,10 @@ class SweepRecord:
         if (most := self.spec.trials(arm)) is not None and not (budget.tokens or budget.hours):
             return most
         under_way = sum(t.status in (*FINISHED, "running") for t in trials)
-        return under_way + left(self.spec, arm, trials, self.trial_items.get(arm, 1))
+        return under_way + count_remaining(self.spec, arm, trials, self.trial_items.get(arm, 1))
 
 
-def left(
+def count_remaining(
     spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int, trial_seconds: float | None = None
 ) -> int:
     """How many more trials `arm` may start, besides the finished and the running among `trials`.
@@ -98,6 +98,6 @@ def left(
     return max(0, min(limits))
 
 
-def title_of(name: str, generation: int) -> str:
+def format_title(name: str, generation: int) -> str:
     """The name of one generation of a sweep."""
     return name if generation == 1 else f"{name}@{generation}"

@@ -17,14 +17,14 @@ from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.formatting import count_noun, format_setting
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
-from ablate.sweeps.attempts import number_of
-from ablate.sweeps.display import Display, Running
-from ablate.sweeps.next_arm import Schedule
-from ablate.sweeps.opening import changed_plugins, open_confirmation, open_sweep, ranks_before
+from ablate.sweeps.attempts import trial_number
+from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_confirmation, open_sweep
+from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import HEARTBEAT, beat, read_sweep, storage_errors, storage_url
-from ablate.sweeps.worker import Here, Worker, devices, share, signals, start_server
+from ablate.sweeps.storage import HEARTBEAT, read_sweep, record_heartbeat, storage_url, translate_storage_errors
+from ablate.sweeps.trial_queue import TrialQueue
+from ablate.sweeps.worker import GroupWorker, Worker, handle_signals, pick_devices, share_cores, start_server
 from ablate.training.procedures import Place
 from ablate.training.runs import copy_run, measure_checkpoint
 from ablate.verdict.outcomes import TrialRecord
@@ -67,15 +67,15 @@ def sweep(
             "Leave it out, and start more groups on the same storage."
         )
     url = storage_url(storage)
-    wanted = share(max(workers, ranks.local_size()))
+    wanted = share_cores(max(workers, ranks.local_size()))
     studies, title, arms, threads = open_sweep(spec, url, fresh, wanted)
-    with storage_errors(url):
-        schedule = Schedule(arms, studies, lambda arm: open_confirmation(arm, studies))
-        again = schedule.recover()
-        runner = _Runner(spec, title, schedule, workers, threads, console or Console())
+    with translate_storage_errors(url):
+        queue = TrialQueue(arms, studies, lambda arm: open_confirmation(arm, studies))
+        again = queue.recover()
+        runner = _Runner(spec, title, queue, workers, threads, console or Console())
         if threads != wanted:
             runner.display.note(f"Each trial computes on {count_noun(threads, 'thread')}, as those before it did.")
-        if (before := ranks_before(arms)) != ranks.world_size():
+        if (before := note_ranks(arms)) != ranks.world_size():
             now = count_noun(ranks.world_size(), "rank")
             runner.display.note(
                 f"Trials are trained by {now} from here on, by {before} before: losses are rounded otherwise."
@@ -93,7 +93,7 @@ def sweep(
 class _Job:
     arm: ArmTrials
     trial: Trial
-    worker: Worker | Here
+    worker: Worker | GroupWorker
     run_id: str | None
     slot: int
     """Which worker it is: from 0, below the number of workers."""
@@ -106,12 +106,12 @@ class _Job:
 
 class _Runner:
     def __init__(
-        self, spec: Sweep, title: str, schedule: Schedule, workers: int, threads: int, console: Console
+        self, spec: Sweep, title: str, queue: TrialQueue, workers: int, threads: int, console: Console
     ) -> None:
-        self.spec, self.title, self.schedule, self.workers, self.threads = spec, title, schedule, workers, threads
-        self.arms = schedule.arms
+        self.spec, self.title, self.queue, self.workers, self.threads = spec, title, queue, workers, threads
+        self.arms = queue.arms
         self.jobs: dict[Connection, _Job] = {}
-        self.idle: dict[int, Worker | Here] = {}  # by slot
+        self.idle: dict[int, Worker | GroupWorker] = {}  # by slot
         self.context: ForkServerContext | None = None
         self.plugins = plugins.hashes(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
@@ -123,13 +123,13 @@ class _Runner:
 
     def run(self) -> None:
         """Starts and follows trials until every arm has its budget, or Ctrl-C."""
-        with signals(self._stop), self.display:
+        with handle_signals(self._stop), self.display:
             try:
                 while not self.stopping:
-                    while not self.stopping and len(self.jobs) < self.workers and (taken := self.schedule.take()):
+                    while not self.stopping and len(self.jobs) < self.workers and (taken := self.queue.take()):
                         self._start(*taken)
                     if not self.jobs:
-                        if self.stopping or not self.schedule.waits():
+                        if self.stopping or not self.queue.must_wait():
                             break
                         self.display.note_once("Waiting for trials of other processes to end.")
                         time.sleep(POLL)
@@ -150,19 +150,19 @@ class _Runner:
         if time.monotonic() - self._last_beat > HEARTBEAT:
             self._last_beat = time.monotonic()
             for job in self.jobs.values():
-                beat(job.arm.study, job.trial)
+                record_heartbeat(job.arm.study, job.trial)
 
     def _start(self, arm: ArmTrials, trial: Trial) -> None:
-        if changes := changed_plugins(self.spec, self.plugins):
-            arm.interrupted(trial, "a plugin was changed")
+        if changes := list_changed_plugins(self.spec, self.plugins):
+            arm.requeue(trial, "a plugin was changed")
             raise SweepError(
                 f"A plugin was changed while {self.title} runs:\n  {', '.join(changes)}\n"
                 "Put it back and run the same command again, or start anew with --fresh."
             )
-        experiment = arm.experiment(trial)
+        experiment = arm.build_experiment(trial)
         name = arm.label(trial)
         tags = {"ablate.role": arm.role, "ablate.sweep": self.title, "ablate.arm": arm.arm}
-        tags["ablate.trial"] = str(number_of(trial))
+        tags["ablate.trial"] = str(trial_number(trial))
         run_id = trial.user_attrs.get("run_id")
         if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
             run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
@@ -171,15 +171,15 @@ class _Runner:
         try:
             worker = self._worker(slot, experiment.to_tree(), place)
         except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
-            arm.interrupted(trial, "stopped before it started")
+            arm.requeue(trial, "stopped before it started")
             if self.stopping:
                 return
             raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
         self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot)
         shown = ", ".join(f"{path}={format_setting(value)}" for path, value in trial.params.items())
-        self.display.started(slot, Running(name, shown, experiment.trainer.max_steps))
+        self.display.show_start(slot, Running(name, shown, experiment.trainer.max_steps))
 
-    def _worker(self, slot: int, experiment: Tree, place: Place) -> Worker | Here:
+    def _worker(self, slot: int, experiment: Tree, place: Place) -> Worker | GroupWorker:
         """The worker that trains it: that of the slot, or a new one. Raises EOFError or OSError where none starts."""
         worker = self.idle.pop(slot, None)
         if worker:
@@ -189,10 +189,10 @@ class _Runner:
             except OSError:  # killed while it had nothing to do
                 worker.dismiss()
         if ranks.world_size() > 1:
-            worker = Here(self.threads)
+            worker = GroupWorker(self.threads)
         else:
             self.context = self.context or start_server(self.threads)
-            worker = Worker(self.context, self.threads, devices(slot, self.workers))
+            worker = Worker(self.context, self.threads, pick_devices(slot, self.workers))
         worker.begin(experiment, place)
         return worker
 
@@ -216,28 +216,28 @@ class _Runner:
             job.run_id, made, validations = content
             job.trial.set_user_attr("run_id", job.run_id)
             job.arm.report_missing(job.trial, validations)
-            self.display.goes_on(job.slot, made)
+            self.display.show_resumed(job.slot, made)
         elif kind == "waiting":
             self.display.note_once(content[0])
         elif kind == "progress":
-            self.display.progress(job.slot, *content)
+            self.display.show_progress(job.slot, *content)
         elif kind == "validation":
             step, metrics = content
             job.trial.report(metrics[self.spec.objective.metric], step)
-            self._answer(job, "prune" if job.arm.prunes(job.trial) else "go")
+            self._answer(job, "prune" if job.arm.should_prune(job.trial) else "go")
         elif kind == "done":
             result = content[0]
             if result.status == "interrupted":
-                job.arm.interrupted(job.trial, result.reason, seconds=result.seconds)
+                job.arm.requeue(job.trial, result.reason, seconds=result.seconds)
                 self._close(job, "interrupted", finished=False)
                 return
-            job.arm.ended(job.trial, result)
+            job.arm.record_result(job.trial, result)
             self._count()
             value = result.metrics.get(self.spec.objective.metric)
             shown = f"{self.spec.objective.metric} {value:.4f}" if result.status == "completed" else result.reason
             self._close(job, shown if shown.startswith(result.status) else f"{result.status}, {shown}", finished=True)
         elif kind == "away":  # of no trial's making, and the next one would meet it too
-            job.arm.interrupted(job.trial, content[0])
+            job.arm.requeue(job.trial, content[0])
             self._close(job, "interrupted", finished=False)
             self.away += 1
             if tracking.is_remote() and self.away == 1:  # a server may come back: the next trial waits for it
@@ -248,7 +248,7 @@ class _Runner:
             raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "failed":
             reason, trace = content
-            job.arm.failed(job.trial, reason)
+            job.arm.record_failure(job.trial, reason)
             name = job.arm.label(job.trial).replace("#", "").replace(" ", "-")
             file = tracking.open_folder("failures") / f"{self.title}-{name}.txt"
             file.write_text(trace, encoding="utf-8")
@@ -262,10 +262,10 @@ class _Runner:
 
     def _died(self, job: _Job) -> None:
         """A worker ended without a word: killed, or out of memory."""
-        self._gone(job, job.worker.how_it_ended())
+        self._gone(job, job.worker.describe_end())
 
     def _gone(self, job: _Job, reason: str) -> None:
-        status = job.arm.died(job.trial, reason)
+        status = job.arm.record_death(job.trial, reason)
         if status == "failed":
             end_run(job.run_id, "failed", reason)
         self._close(
@@ -278,7 +278,7 @@ class _Runner:
             self.idle[job.slot] = job.worker
         else:
             job.worker.dismiss()
-        self.display.ended(job.slot, text, finished)
+        self.display.show_end(job.slot, text, finished)
 
     def _stop_workers(self) -> None:
         """Asks every worker to write its checkpoint, waits, and puts every trial up for another try."""
@@ -295,7 +295,7 @@ class _Runner:
         for job in list(self.jobs.values()):
             job.worker.kill()
             with contextlib.suppress(UpdateFinishedTrialError):
-                job.arm.interrupted(job.trial, "stopped before its last checkpoint was written")
+                job.arm.requeue(job.trial, "stopped before its last checkpoint was written")
             with contextlib.suppress(StoreError):
                 end_run(job.run_id, "interrupted", "stopped")
             self._close(job, "interrupted", finished=False)
@@ -309,7 +309,7 @@ class _Runner:
 
     def _count(self) -> None:
         """Shows how far the sweep is and what is best, also by what other processes did."""
-        confirmations = self.schedule.confirmations
+        confirmations = self.queue.confirmations
         parts = [*self.arms, *(confirmations or ())]
         tallies = [part.tally() for part in parts]
         self.display.done = sum(tally.finished for tally in tallies)
@@ -319,7 +319,7 @@ class _Runner:
         self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._best().items())
 
     def _best(self) -> dict[str, TrialRecord]:
-        found = {arm.arm: arm.best() for arm in self.arms}
+        found = {arm.arm: arm.find_best() for arm in self.arms}
         return {arm: trial for arm, trial in found.items() if trial}
 
     def _close_parents(self) -> None:

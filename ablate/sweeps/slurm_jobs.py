@@ -20,10 +20,10 @@ from typing import Any
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.config.formatting import count_noun
-from ablate.sweeps.opening import open_sweep
+from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import storage_url
-from ablate.sweeps.worker import devices, share
+from ablate.sweeps.worker import pick_devices, share_cores
 
 STOPPING = 25.0  # seconds that a worker is given to stop; submitit calls 30 (local) or 90 (Slurm) before the end
 _FOREVER = 60 * 24 * 30  # minutes, of a local job without a time limit
@@ -127,9 +127,9 @@ def submit(
     What would fail every job is found before: the studies are opened here. `words` are submitit's parameters, and
     `cluster`. Raises what `sweep` raises before its first trial, and ConfigError for a mistake in `words`.
     """
-    cluster, parameters = checked(words, storage)
+    cluster, parameters = check_parameters(words, storage)
     url = storage_url(storage)
-    own = parameters.get("cpus_per_task") or (share(workers) if cluster == "local" else None)
+    own = parameters.get("cpus_per_task") or (share_cores(workers) if cluster == "local" else None)
     _, title, _, _ = open_sweep(spec, url, fresh, own)  # without a number, as many threads as the first job has
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = Path(tempfile.mkdtemp(prefix=f"{title}-{stamp}-", dir=tracking.open_folder("submitted")))  # for us alone
@@ -142,13 +142,15 @@ def submit(
     }
     work = []
     for slot in range(workers):  # a cluster gives each job its GPUs; on this machine they are shared out here
-        gpus = devices(slot, workers) if cluster == "local" else None
+        gpus = pick_devices(slot, workers) if cluster == "local" else None
         more = {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
         work.append(SweepJob(str(file), os.getcwd(), {**environment, **more}))
-    return Submitted(title, cluster, folder, _jobs(work, folder, cluster, {"name": title, **parameters}), storage)
+    return Submitted(
+        title, cluster, folder, _submit_jobs(work, folder, cluster, {"name": title, **parameters}), storage
+    )
 
 
-def _jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: dict[str, Any]) -> list[Any]:
+def _submit_jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: dict[str, Any]) -> list[Any]:
     """submitit's jobs."""
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError, FailedSubmissionError
@@ -158,7 +160,7 @@ def _jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: dict[str
     try:
         executor = AutoExecutor(folder, cluster, **timeouts)
         executor.update_parameters(**{**unlimited, **parameters})
-        with _own_output():
+        with _redirect_output():
             return list(executor.submit_array(work))
     except (AssertionError, NameError, TypeError, ValueError) as error:  # what submitit has to say of its parameters
         raise ConfigError([Problem("", tracking.shorten(error))], "--submit") from None
@@ -166,7 +168,7 @@ def _jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: dict[str
         raise AblateError(f"The cluster did not take the jobs: {tracking.shorten(error)}") from None
 
 
-def checked(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[str, Any]]:
+def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[str, Any]]:
     """The cluster and submitit's parameters in `words`. Raises ConfigError with all that is wrong with them, and
     AblateError where submitit is not installed."""
     try:
@@ -188,7 +190,7 @@ def checked(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[st
         message = f"{cluster} is not available on this machine: its commands, such as sbatch, are not on the PATH"
         problems.append(Problem("cluster", f"{message}. Here are: {', '.join(there)}"))
     if cluster != "local":
-        problems += _unshared(storage)
+        problems += _validate_databases(storage)
     types = {key: kind for key, kind in AutoExecutor._typed_parameters().items() if key not in _ONE}
     special = [f"{cluster}_{name}" for name in sorted(executors[cluster]._valid_parameters())]
     accepted = [*types, *(key for key in special if key not in _ONE and key.removeprefix(f"{cluster}_") not in types)]
@@ -226,7 +228,7 @@ def _fits(value: Any, kind: type) -> bool:
     return isinstance(value, kind)
 
 
-def _unshared(storage: str | None) -> list[Problem]:
+def _validate_databases(storage: str | None) -> list[Problem]:
     """The databases that jobs on several machines cannot share."""
     message = "several machines cannot share a SQLite file. Give a database server, such as"
     problems = []
@@ -238,7 +240,7 @@ def _unshared(storage: str | None) -> list[Problem]:
 
 
 @contextlib.contextmanager
-def _own_output() -> Iterator[None]:
+def _redirect_output() -> Iterator[None]:
     """Children started within hold none of this command's output: they outlive it, and whoever reads it through a pipe
     would wait for them."""
     sys.stdout.flush()

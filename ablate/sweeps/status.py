@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.sweeps.records import title_of
-from ablate.sweeps.storage import known_sweeps, read_sweep, storage_url
+from ablate.sweeps.records import format_title
+from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.outcomes import count_finished
 
 
-def statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:
+def read_statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:
     """One row per arm of the sweep `title`, or of every sweep's latest generation. Raises SweepError for an unknown
     one."""
     url = storage_url(storage)
-    titles = [title] if title else [title_of(n, g[-1]) for n, g in known_sweeps(url).items()]
+    titles = [title] if title else [format_title(n, g[-1]) for n, g in list_sweeps(url).items()]
     rows = []
     for name in titles:
         sweep = read_sweep(name, url)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from ablate.config.errors import StoreError, SweepError, did_you_mean
-from ablate.sweeps.attempts import attempts, number_of
-from ablate.sweeps.records import SweepRecord, title_of
+from ablate.sweeps.attempts import list_last_attempts, trial_number
+from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking.databases import (
     ASKING,
@@ -58,7 +58,7 @@ def open_storage(url: str) -> BaseStorage:
     try:
         # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
         engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if sqlite_file(url) else {"pool_pre_ping": True}
-        with hold_creation_lock(url, _create), warnings.catch_warnings():
+        with hold_creation_lock(url, _create_tables), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
             return optuna.storages.RDBStorage(
                 url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=10 * HEARTBEAT
@@ -73,39 +73,39 @@ def open_storage(url: str) -> BaseStorage:
         ) from None
 
 
-def _create(url: str) -> None:
+def _create_tables(url: str) -> None:
     """Makes the tables of Optuna."""
     import optuna
 
     optuna.storages.RDBStorage(url).engine.dispose()
 
 
-def study_name(name: str, generation: int, arm: str) -> str:
+def name_study(name: str, generation: int, arm: str) -> str:
     """The name of the study of one arm."""
     return f"{name}@{generation}/{arm}"
 
 
-def confirmation_name(study: str, best: TrialRecord) -> str:
+def name_confirmation(study: str, best: TrialRecord) -> str:
     """The name of the study that confirms the trial `best` of the arm of `study`."""
     return f"{study}/confirm-{best.number}"
 
 
-def known_sweeps(url: str) -> dict[str, list[int]]:
+def list_sweeps(url: str) -> dict[str, list[int]]:
     """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
-    storage = existing_storage(url)
-    return {} if storage is None else generations(storage)
+    storage = open_existing(url)
+    return {} if storage is None else list_generations(storage)
 
 
-def existing_storage(url: str) -> BaseStorage | None:
+def open_existing(url: str) -> BaseStorage | None:
     """The storage at `url`; None where it is a file that nothing has made yet. Raises StoreError."""
     file = sqlite_file(url)
     return None if file is not None and not file.exists() else open_storage(url)
 
 
-def generations(storage: BaseStorage) -> dict[str, list[int]]:
+def list_generations(storage: BaseStorage) -> dict[str, list[int]]:
     """The sweeps of a storage: name -> its generations, ascending."""
     found: dict[str, set[int]] = {}
-    for full in study_names(storage):
+    for full in list_studies(storage):
         head, slash, _ = full.rpartition("/")
         name, at, generation = head.rpartition("@")
         if slash and at and generation.isdigit():
@@ -113,7 +113,7 @@ def generations(storage: BaseStorage) -> dict[str, list[int]]:
     return {name: sorted(numbers) for name, numbers in sorted(found.items())}
 
 
-def study_names(storage: BaseStorage) -> list[str]:
+def list_studies(storage: BaseStorage) -> list[str]:
     """The studies, but for one whose process was killed before it could write the sweep file to it."""
     return [study.study_name for study in storage.get_all_studies() if "spec" in study.user_attrs]
 
@@ -123,37 +123,37 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 
     Raises SweepError for an unknown one, with the names that there are.
     """
-    return read_from(existing_storage(storage_url(url)), title)
+    return read_sweep_from(open_existing(storage_url(url)), title)
 
 
-def read_from(storage: BaseStorage | None, title: str) -> SweepRecord:
+def read_sweep_from(storage: BaseStorage | None, title: str) -> SweepRecord:
     """`read_sweep` in a storage that is open; None: there is none yet."""
     name, _, wanted = title.partition("@")
-    known = {} if storage is None else generations(storage)
+    known = {} if storage is None else list_generations(storage)
     if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
-        names = [title_of(n, g) for n, gs in known.items() for g in gs]
+        names = [format_title(n, g) for n, gs in known.items() for g in gs]
         listed = f"Known: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
         raise SweepError(f"No sweep is called {title!r}. {listed}{did_you_mean(title, names)}")
-    return read_arms(storage, name, int(wanted) if wanted else known[name][-1])
+    return read_generation(storage, name, int(wanted) if wanted else known[name][-1])
 
 
-def read_arms(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
+def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
     """One generation of a sweep that is known to be in `storage`."""
     import optuna
 
     prefix = f"{name}@{generation}/"
-    full_names = [full for full in study_names(storage) if full.startswith(prefix)]
+    full_names = [full for full in list_studies(storage) if full.startswith(prefix)]
     arms = [arm for full in full_names if "/" not in (arm := full.removeprefix(prefix))]
     studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
     first = next(iter(studies.values()))
-    spec = spec_of(first)
+    spec = load_spec(first)
     ordered = [arm for arm in spec.all_arms if arm in studies]
-    trials = {arm: records(studies[arm], arm) for arm in ordered}
+    trials = {arm: read_trials(studies[arm], arm) for arm in ordered}
     confirmed = {}
     for arm in ordered:
         best = pick_best(trials[arm], spec.objective.direction)
-        if best and (full := confirmation_name(prefix + arm, best)) in full_names:
-            confirmed[arm] = records(optuna.load_study(study_name=full, storage=storage), arm)
+        if best and (full := name_confirmation(prefix + arm, best)) in full_names:
+            confirmed[arm] = read_trials(optuna.load_study(study_name=full, storage=storage), arm)
     notes = {arm: studies[arm].user_attrs for arm in ordered}
     return SweepRecord(
         name,
@@ -169,7 +169,7 @@ def read_arms(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
     )
 
 
-def create(storage: BaseStorage, name: str, spec: Sweep) -> Study:
+def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
     """The study `name`, made where it is missing, continued with the sweep file `spec`."""
     import optuna
 
@@ -180,7 +180,7 @@ def create(storage: BaseStorage, name: str, spec: Sweep) -> Study:
     return study
 
 
-def spec_of(study: Study) -> Sweep:
+def load_spec(study: Study) -> Sweep:
     """The sweep file that a study was last continued with. Its plugins are loaded only where the sampler or the pruner
     is theirs: what a sweep found can be read without them."""
     tree = study.user_attrs["spec"]
@@ -190,19 +190,19 @@ def spec_of(study: Study) -> Sweep:
         return Sweep.from_tree(tree, f"the stored sweep {study.study_name}")
 
 
-def records(study: Study, arm: str) -> list[TrialRecord]:
+def read_trials(study: Study, arm: str) -> list[TrialRecord]:
     """The trials of a study; of one that was interrupted and continued only the last attempt."""
-    return [record(trial, arm) for trial in attempts(study)]
+    return [read_trial(trial, arm) for trial in list_last_attempts(study)]
 
 
-def record(trial: FrozenTrial, arm: str) -> TrialRecord:
+def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
     """A trial of Optuna in our words."""
     notes = trial.user_attrs
     value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
     return TrialRecord(
         arm=arm,
-        number=number_of(trial),
-        status=status(trial),
+        number=trial_number(trial),
+        status=trial_status(trial),
         params={**trial.system_attrs.get("fixed_params", {}), **trial.params},
         value=value,
         metrics=notes.get("metrics", {}),
@@ -217,7 +217,7 @@ def record(trial: FrozenTrial, arm: str) -> TrialRecord:
     )
 
 
-def status(trial: FrozenTrial) -> str:
+def trial_status(trial: FrozenTrial) -> str:
     """One of STATUSES. A trial whose process is gone is interrupted, whatever the storage says."""
     state = trial.state.name
     if state == "RUNNING":
@@ -230,9 +230,9 @@ def status(trial: FrozenTrial) -> str:
 # ---------------------------------------------------------------------------------------------------- owners
 
 
-def owner() -> dict[str, Any]:
+def describe_process() -> dict[str, Any]:
     """This process, in a form that another process can ask after: host, pid and the time it started."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
+    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _read_start_time(os.getpid())}
 
 
 def is_orphan(trial: FrozenTrial) -> bool:
@@ -240,16 +240,16 @@ def is_orphan(trial: FrozenTrial) -> bool:
     who = trial.user_attrs.get("owner")
     if not isinstance(who, Mapping) or who.get("host") != socket.gethostname():
         return False
-    return who.get("started") != _started(int(who["pid"]))
+    return who.get("started") != _read_start_time(int(who["pid"]))
 
 
-def beat(study: Study, trial: FrozenTrial | Trial) -> None:
+def record_heartbeat(study: Study, trial: FrozenTrial | Trial) -> None:
     """A sign of life of a running trial, that machines which cannot see its process go by."""
     if has_heartbeats(study):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
 
 
-def stale(study: Study) -> list[FrozenTrial]:
+def fail_stale_trials(study: Study) -> list[FrozenTrial]:
     """The trials of other machines that gave no sign of life for minutes; they are failed now, to be tried again."""
     import optuna
 
@@ -269,7 +269,7 @@ def has_heartbeats(study: Study) -> bool:
 
 
 @contextlib.contextmanager
-def exclusive(storage: BaseStorage) -> Iterator[None]:
+def lock_storage(storage: BaseStorage) -> Iterator[None]:
     """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
     asked for. The lock goes with the process that holds it. Raises StoreError after two minutes of waiting."""
     from filelock import FileLock, Timeout
@@ -290,7 +290,7 @@ def exclusive(storage: BaseStorage) -> Iterator[None]:
             yield
 
 
-def _started(pid: int) -> str | None:
+def _read_start_time(pid: int) -> str | None:
     """What tells a process from a later one of the same pid; None where there is no such process."""
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -304,7 +304,7 @@ def _started(pid: int) -> str | None:
 
 
 @contextlib.contextmanager
-def storage_errors(url: str) -> Iterator[None]:
+def translate_storage_errors(url: str) -> Iterator[None]:
     """Turns a storage that fails in the middle of a sweep into a StoreError that says what to do."""
     import optuna
     import sqlalchemy.exc

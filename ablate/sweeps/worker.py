@@ -44,17 +44,17 @@ AWAY = 120.0  # seconds that a trial waits for a tracking server before it begin
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 
 
-def cores() -> int:
+def count_cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def share(workers: int) -> int:
+def share_cores(workers: int) -> int:
     """The threads of one of `workers` processes that compute side by side."""
-    return max(1, cores() // workers)
+    return max(1, count_cores() // workers)
 
 
-def devices(slot: int, workers: int) -> str | None:
+def pick_devices(slot: int, workers: int) -> str | None:
     """CUDA_VISIBLE_DEVICES for the worker `slot` of `workers`: its share of the GPUs, or one that it shares where there
     are fewer GPUs than workers; None where there are none."""
     import torch
@@ -75,7 +75,7 @@ def start_server(threads: int) -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ablate.sweeps.preload"])
-    with set_environ(dict.fromkeys(_THREADS, str(threads))), signals(signal.SIG_IGN):
+    with set_environ(dict.fromkeys(_THREADS, str(threads))), handle_signals(signal.SIG_IGN):
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
@@ -97,8 +97,8 @@ class Worker:
     def __init__(self, context: ForkServerContext, threads: int, devices: str | None = None) -> None:
         self.connection, theirs = context.Pipe()
         here = (os.getcwd(), {**os.environ, **({"CUDA_VISIBLE_DEVICES": devices} if devices else {})})
-        self.process = context.Process(target=work, args=(theirs, threads, *here), daemon=False)
-        with _no_main():
+        self.process = context.Process(target=run_worker, args=(theirs, threads, *here), daemon=False)
+        with _hide_main():
             self.process.start()
         theirs.close()
         self.trials = 0
@@ -122,14 +122,14 @@ class Worker:
         """Ends it wherever it is."""
         self.process.kill()
 
-    def how_it_ended(self) -> str:
+    def describe_end(self) -> str:
         """For one that has ended without a word."""
         self.process.join(5)
         code = self.process.exitcode
         return f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
 
 
-class Here:
+class GroupWorker:
     """A worker whose trial the ranks of this group train: in a thread, while the main thread goes on with the sweep."""
 
     lasts = False
@@ -153,12 +153,12 @@ class Here:
     def kill(self) -> None:
         """A thread cannot be; it ends with the process."""
 
-    def how_it_ended(self) -> str:
+    def describe_end(self) -> str:
         """A thread says so itself, unless Python ends."""
         return "its thread ended"
 
 
-def work(connection: Connection, threads: int, folder: str, environment: Mapping[str, str]) -> None:
+def run_worker(connection: Connection, threads: int, folder: str, environment: Mapping[str, str]) -> None:
     """The life of a worker's process, in the current directory and the environment of the sweep."""
     told: list[int] = []
     for number in STOPPING:  # Ctrl-C reaches the sweep, which asks us to stop; another signal may be for us alone
@@ -166,7 +166,7 @@ def work(connection: Connection, threads: int, folder: str, environment: Mapping
     os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
     with log_to_stderr(), contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
-        while (given := connection.recv()) != "stop" and trial(connection, given[0], given[1], threads, told):
+        while (given := connection.recv()) != "stop" and run_trial(connection, given[0], given[1], threads, told):
             _free()
 
 
@@ -181,10 +181,10 @@ def _free() -> None:
 
 def _trial_and_close(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
     with connection:
-        trial(connection, experiment, place, threads)
+        run_trial(connection, experiment, place, threads)
 
 
-def trial(connection: Connection, experiment: Tree, place: Place, threads: int, told: Sequence[int] = ()) -> bool:
+def run_trial(connection: Connection, experiment: Tree, place: Place, threads: int, told: Sequence[int] = ()) -> bool:
     """Runs it, and says through the pipe how it goes. Signals that it is `told` stop it as the sweep does. False where
     that ended in an error."""
     import torch
@@ -258,7 +258,7 @@ def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) 
 
 
 @contextlib.contextmanager
-def signals(handler: Any) -> Iterator[None]:
+def handle_signals(handler: Any) -> Iterator[None]:
     """`handler` answers Ctrl-C, SIGTERM and SIGUSR1 within."""
     try:
         before = {number: signal.signal(number, handler) for number in STOPPING}
@@ -272,7 +272,7 @@ def signals(handler: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _no_main() -> Iterator[None]:
+def _hide_main() -> Iterator[None]:
     """Keeps multiprocessing from running the caller's script again in the trial, which needs nothing of it: so a script
     that calls `sweep(...)` needs no `if __name__ == "__main__"`."""
     main = sys.modules["__main__"]

@@ -7,7 +7,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ablate.config.formatting import count_noun, format_number
-from ablate.verdict.intervals import Difference, Estimate, difference, estimate, holm, seeds_needed
+from ablate.verdict.intervals import (
+    Difference,
+    Estimate,
+    correct_p_values,
+    count_seeds_needed,
+    estimate,
+    estimate_difference,
+)
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,8 @@ def compare(arms: Mapping[str, FreshSeeds], baseline: str, target: int) -> dict[
     """Return the estimate of each arm and its difference from `baseline`, p-values corrected for the number of arms.
     `target` is the number of seeds that each arm is to have."""
     values = {arm: seeds.values for arm, seeds in arms.items()}
-    paired = {arm: difference(v, values.get(baseline, {})) for arm, v in values.items() if arm != baseline}
-    differences = holm(paired)
+    paired = {arm: estimate_difference(v, values.get(baseline, {})) for arm, v in values.items() if arm != baseline}
+    differences = correct_p_values(paired)
     return {
         arm: Confirmed(
             estimate(list(seeds.values.values())) if seeds.values else None,
@@ -105,7 +112,7 @@ def state_verdict(
         else:
             text = f"{arm} and {baseline}: no difference that {count_noun(n, 'seed')} can show"
             sought = effect or size
-            needed = None if d.estimate.sd is None else seeds_needed(d.estimate.sd, sought, tests)
+            needed = None if d.estimate.sd is None else count_seeds_needed(d.estimate.sd, sought, tests)
             if needed:
                 text += f"; n >= {needed} would be needed for one of {sought:.2g} {unit}"
         sentences.append(f"{text}.")

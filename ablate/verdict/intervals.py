@@ -60,7 +60,7 @@ def estimate(values: Sequence[float]) -> Estimate:
     return Estimate(mean, float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * sd / math.sqrt(n), sd, n)
 
 
-def difference(arm: Mapping[Seed, float], baseline: Mapping[Seed, float]) -> Difference | None:
+def estimate_difference(arm: Mapping[Seed, float], baseline: Mapping[Seed, float]) -> Difference | None:
     """`arm` less `baseline` (seed -> value) over the seeds that both have; None without a common seed."""
     pairs = [arm[seed] - baseline[seed] for seed in arm if seed in baseline]
     if not pairs:
@@ -75,7 +75,7 @@ def difference(arm: Mapping[Seed, float], baseline: Mapping[Seed, float]) -> Dif
     return Difference(found, float(stats.ttest_1samp(pairs, 0.0).pvalue))
 
 
-def holm(differences: Mapping[str, Difference | None]) -> dict[str, Difference | None]:
+def correct_p_values(differences: Mapping[str, Difference | None]) -> dict[str, Difference | None]:
     """The same differences with their p-values corrected for their number (Holm's step-down procedure)."""
     tested = sorted((d.p, name) for name, d in differences.items() if d is not None and d.p is not None)
     adjusted: dict[str, float] = {}
@@ -89,7 +89,7 @@ def holm(differences: Mapping[str, Difference | None]) -> dict[str, Difference |
     }
 
 
-def seeds_needed(sd: float, effect: float, comparisons: int = 1) -> int | None:
+def count_seeds_needed(sd: float, effect: float, comparisons: int = 1) -> int | None:
     """How many seeds a paired t-test needs to find a true mean difference of `effect` with a power of 80 %, where the
     differences have the standard deviation `sd` and the level of 5 % is shared by `comparisons`.
 

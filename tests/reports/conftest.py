@@ -18,9 +18,9 @@ from ablate import tracking
 from ablate.reports.report import Report, report
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Confirm, Published
-from ablate.sweeps.spec.search_space import distributions
+from ablate.sweeps.spec.search_space import to_distributions
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep, storage_url, study_name
+from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
 from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 SPEC: dict[str, Any] = {
@@ -66,7 +66,7 @@ class Writer:
         storage = open_storage(storage_url())
         self.studies = {
             arm: optuna.create_study(
-                study_name=study_name(self.sweep.name, generation, arm),
+                study_name=name_study(self.sweep.name, generation, arm),
                 storage=storage,
                 direction=self.sweep.objective.direction,
             )
@@ -82,7 +82,7 @@ class Writer:
         """One trial of `arm`, stored as the runner stores it."""
         bad = math.inf if self.sweep.objective.direction == "minimize" else -math.inf
         states = {"pruned": TrialState.PRUNED, "failed": TrialState.FAIL, "interrupted": TrialState.WAITING}
-        space = distributions(self.sweep.space(arm))
+        space = to_distributions(self.sweep.space(arm))
         state = states.get(status, TrialState.COMPLETE)
         waiting = state == TrialState.WAITING
         curve = notes.pop("curve", None)

@@ -5,7 +5,7 @@ import json
 
 from ablate.reports import confirmation
 from ablate.sweeps.spec.parts import Confirm
-from ablate.verdict.intervals import difference, estimate, holm, seeds_needed
+from ablate.verdict.intervals import correct_p_values, count_seeds_needed, estimate, estimate_difference
 
 PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}  # what the fixture `confirmed` writes
 MIX = {8: 2.05, 9: 2.10, 10: 2.06, 11: 2.12, 12: 2.07}
@@ -17,7 +17,7 @@ def test_the_numbers_are_those_of_the_statistics(confirmed):
     assert found["pre"].difference is None
     assert found["mix"].estimate == estimate(list(MIX.values()))
     assert (found["post"].estimate.n, found["post"].diverged, found["post"].target) == (3, 2, 5)
-    expected = holm({"mix": difference(MIX, PRE), "post": difference(POST, PRE)})
+    expected = correct_p_values({"mix": estimate_difference(MIX, PRE), "post": estimate_difference(POST, PRE)})
     assert found["mix"].difference == expected["mix"]
     assert found["post"].difference == expected["post"]
     assert found["mix"].params == confirmed.best("mix").params
@@ -36,7 +36,7 @@ def test_the_effect_that_matters_sets_the_number_of_seeds(confirmed):
     spec = confirmed.spec.model_copy(update={"confirm": Confirm(seeds=5, effect=0.3)})
     sought = dataclasses.replace(confirmed, spec=spec)
     found = confirmation.compare_arms(sought)
-    needed = seeds_needed(found["post"].difference.estimate.sd, 0.3, 2)
+    needed = count_seeds_needed(found["post"].difference.estimate.sd, 0.3, 2)
     assert f"n >= {needed} would be needed for one of 0.3 nats" in confirmation.describe_confirmed(sought, found)
 
 

@@ -11,10 +11,10 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
 from ablate.post_training.alignment.reward import hash_reward
-from ablate.sweeps.plan import cost, outline
+from ablate.sweeps.dry_run import cost, outline
 from ablate.sweeps.run import sweep
-from ablate.sweeps.spec.files import load_sweeps, with_earlier
-from ablate.sweeps.spec.references import donor_of, earlier
+from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
+from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 
 ARMS = {"pre": {"norm": "pre"}, "mix": {"norm": "mix"}}
@@ -77,7 +77,11 @@ def test_each_stage_is_a_sweep_in_the_order_of_the_file(file):
     assert (reward.confirm.seeds, policy.confirm.seeds, text.published) == (0, 1, [])
     assert policy.published[0].values == {"pre": 0.75}
     assert policy.base("mix").trainer == text.base("mix").trainer
-    assert (earlier(text), earlier(reward), earlier(policy)) == ([], ["t-text"], ["t-text", "t-reward"])
+    assert (list_earlier_sweeps(text), list_earlier_sweeps(reward), list_earlier_sweeps(policy)) == (
+        [],
+        ["t-text"],
+        ["t-text", "t-reward"],
+    )
     assert "stages" not in policy.to_tree()
     assert Sweep.from_tree(yaml.safe_load(policy.to_yaml())) == policy
 
@@ -85,7 +89,7 @@ def test_each_stage_is_a_sweep_in_the_order_of_the_file(file):
 def test_one_stage_is_asked_for_and_those_before_it_come_with_it(file):
     path = file()
     (policy,) = load_sweeps(path, size="policy")
-    assert [spec.name for spec in with_earlier(path, [policy], {})] == ["t-text", "t-reward", "t-policy"]
+    assert [spec.name for spec in add_earlier_sweeps(path, [policy], {})] == ["t-text", "t-reward", "t-policy"]
     with pytest.raises(
         ConfigError, match=r"--size: no such stage. Accepted: text, reward, policy. Did you mean policy"
     ):
@@ -99,7 +103,7 @@ def test_a_setting_may_be_for_one_stage(file):
     text, reward, policy = load_sweeps(path, said)
     assert [spec.base("pre").trainer.max_steps for spec in (text, reward, policy)] == [3, 3, 4]
     assert [spec.confirm.seeds for spec in (text, reward, policy)] == [2, 0, 1]
-    before = with_earlier(path, load_sweeps(path, said, size="reward"), said)
+    before = add_earlier_sweeps(path, load_sweeps(path, said, size="reward"), said)
     assert before[0].confirm.seeds == 2
     with pytest.raises(ConfigError, match=r"stages.polcy.seed: there is no such stage. Accepted: text, reward, policy"):
         load_sweeps(path, {"stages.polcy.seed": 4})
@@ -111,16 +115,16 @@ def test_a_setting_may_be_for_one_stage(file):
 def test_another_name_is_one_for_all_stages_and_a_stage_alone_goes_on_from_the_old_ones(file):
     path = file()
     *_, policy = load_sweeps(path, {"name": "mine"})
-    assert (policy.name, donor_of(policy, "mix")) == ("mine-policy", ("mine-text", "mix"))
+    assert (policy.name, find_donor(policy, "mix")) == ("mine-policy", ("mine-text", "mix"))
     assert policy.base("mix").align.reward == "sweep:mine-reward/pre"
     (alone,) = load_sweeps(path, {"name": "mine"}, size="policy")
-    assert (alone.name, donor_of(alone, "mix")) == ("mine-policy", ("t-text", "mix"))
+    assert (alone.name, find_donor(alone, "mix")) == ("mine-policy", ("t-text", "mix"))
 
 
 def test_scale_holds_for_all_stages(file):
     *_, policy = load_sweeps(file(), factor=0.5)
     assert policy.base("mix").align.reward == "sweep:t-reward-scale0.5/pre"
-    assert donor_of(policy, "mix") == ("t-text-scale0.5", "mix")
+    assert find_donor(policy, "mix") == ("t-text-scale0.5", "mix")
     assert policy.base("mix").trainer.max_steps == 1
 
 

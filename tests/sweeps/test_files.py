@@ -8,10 +8,10 @@ import pytest
 
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers
-from ablate.sweeps.plan import cost, outline
+from ablate.sweeps.dry_run import cost, outline
 from ablate.sweeps.simulation import simulate
-from ablate.sweeps.spec.files import load_sweeps, with_earlier
-from ablate.sweeps.spec.references import donor_of, named, parsed
+from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
+from ablate.sweeps.spec.references import find_donor, list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, storage_url
 from ablate.training.train import train as run_experiment
@@ -148,7 +148,7 @@ def test_fine_tuning_takes_all_of_the_same_arm_of_the_pre_training():
     assert set(spec.all_arms) == set(before.all_arms)
     for arm in spec.all_arms:
         base, pretrained = spec.base(arm), before.base(arm)
-        assert donor_of(spec, arm) == (before.name, arm)
+        assert find_donor(spec, arm) == (before.name, arm)
         assert base.warm_start.copied == ("all",)
         assert (base.model, base.norm) == (pretrained.model, pretrained.norm)
         assert base.data.tokenizer == pretrained.data.tokenizer
@@ -161,7 +161,7 @@ def test_alignment_goes_from_the_pre_training_to_a_policy_with_one_judge_for_all
     (before,) = load_sweeps(FOLDER / "mixln-table1.yaml", size="1b")
     assert [spec.objective.metric for spec in (sft, reward, policy)] == ["val/loss", "align/accuracy", "align/reward"]
     for arm in ("pre", "mix"):
-        starts = [donor_of(spec, arm) for spec in (sft, reward, policy)]
+        starts = [find_donor(spec, arm) for spec in (sft, reward, policy)]
         assert starts == [(before.name, arm), (sft.name, arm), (sft.name, arm)]
         bases = [spec.base(arm) for spec in (before, sft, reward, policy)]
         assert len({(base.model, base.norm, base.data.tokenizer) for base in bases}) == 1
@@ -209,13 +209,13 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
         small["budget.trials"] = 1
     wanted = load_sweeps(file, small, factor=0.001, model=True)[: None if several else 1]
     donors, results = {}, {}
-    for spec in with_earlier(file, wanted, small, factor=0.001, model=True):
+    for spec in add_earlier_sweeps(file, wanted, small, factor=0.001, model=True):
         assert spec.scale is not None
         results.clear()
 
         def run(arm, params, seed, spec=spec):
             trained = spec.at(arm, params)
-            found = {path: parsed(given) for path, given in named(trained).items()}
+            found = {path: parse_reference(given) for path, given in list_references(trained).items()}
             runs = {path: donors[title or spec.name, donor] for path, (title, donor) in found.items()}
             trained = Experiment.from_mapping(trained.to_tree(), runs)
             if arm not in results:

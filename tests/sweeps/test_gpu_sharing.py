@@ -31,7 +31,7 @@ def gpus(monkeypatch):
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
         monkeypatch.setattr("torch.cuda.device_count", lambda: number)
         monkeypatch.setattr("torch.cuda.is_available", lambda: number > 0)
-        monkeypatch.setattr(gpu_sharing, "free_memory", lambda: [int(gib * GIB)] * number)
+        monkeypatch.setattr(gpu_sharing, "read_free_memory", lambda: [int(gib * GIB)] * number)
 
     return found
 
@@ -39,47 +39,47 @@ def gpus(monkeypatch):
 @pytest.mark.parametrize(("number", "each"), [(1, 4), (2, 3), (3, 1)])
 def test_each_gpu_gets_as_many_workers(gpus, number, each):
     gpus(number)
-    workers = gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), each)
-    given = Counter(worker.devices(slot, workers) for slot in range(workers))
+    workers = gpu_sharing.count_workers(Sweep.from_tree(SWEEP), each)
+    given = Counter(worker.pick_devices(slot, workers) for slot in range(workers))
     assert given == {str(gpu): each for gpu in range(number)}
 
 
 def test_too_many_are_refused_with_how_many_fit(gpus, monkeypatch):
     needs = Memory({"parameters": 1.94 * GIB}, 0)  # 2 GiB with what the allocator loses, and 1 GiB for CUDA
     assert needs.needs == pytest.approx(3 * GIB)
-    monkeypatch.setattr(gpu_sharing, "memory_of", lambda experiment: needs)
+    monkeypatch.setattr(gpu_sharing, "estimate_memory", lambda experiment: needs)
     gpus(2, 8.0)
-    assert gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), 2) == 4
+    assert gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2) == 4
     with pytest.raises(
         ConfigError, match=r"2 workers at most: each needs 3\.0 GiB.* 8\.0 GiB are free.* Take 2, or auto"
     ):
-        gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), 3)
-    monkeypatch.setattr(gpu_sharing, "cores", lambda: 32)
-    assert gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), "auto") == 4
-    monkeypatch.setattr(gpu_sharing, "cores", lambda: 2)  # each worker needs a core to keep its GPU busy
-    assert gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), "auto") == 2
+        gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 3)
+    monkeypatch.setattr(gpu_sharing, "count_cores", lambda: 32)
+    assert gpu_sharing.count_workers(Sweep.from_tree(SWEEP), "auto") == 4
+    monkeypatch.setattr(gpu_sharing, "count_cores", lambda: 2)  # each worker needs a core to keep its GPU busy
+    assert gpu_sharing.count_workers(Sweep.from_tree(SWEEP), "auto") == 2
     gpus(1, 2.5)
     with pytest.raises(ConfigError, match="not even one worker fits"):
-        gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), "auto")
+        gpu_sharing.count_workers(Sweep.from_tree(SWEEP), "auto")
 
 
 def test_the_values_that_need_most_memory_count():
     arms = {"pre": {"norm": "pre"}, "wide": {"norm": "pre", "search": {"model.mlp": [64, 4096, 128]}}}
-    arm, memory = gpu_sharing.largest(Sweep.from_tree({**SWEEP, "arms": arms, "confounds": ["model.mlp"]}))
+    arm, memory = gpu_sharing.find_largest(Sweep.from_tree({**SWEEP, "arms": arms, "confounds": ["model.mlp"]}))
     wide = Sweep.from_tree(SWEEP).base("pre").model_copy()
     wide = type(wide).from_mapping(wide.to_tree(), {"model.mlp": 4096})
     assert arm == "wide"
     assert (
         memory.peak
-        == gpu_sharing.memory_of(wide).peak
-        > 2 * gpu_sharing.memory_of(Sweep.from_tree(SWEEP).base("pre")).peak
+        == gpu_sharing.estimate_memory(wide).peak
+        > 2 * gpu_sharing.estimate_memory(Sweep.from_tree(SWEEP).base("pre")).peak
     )
 
 
 def test_what_makes_no_sense_is_told(gpus, tmp_path, capsys):
     gpus(0)
     with pytest.raises(ConfigError, match="finds no GPU on this machine; take --workers N"):
-        gpu_sharing.workers_on_gpus(Sweep.from_tree(SWEEP), 2)
+        gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2)
     for words, message in (
         (["--workers", "2"], "goes without --workers"),
         (["--submit", "cluster=local"], "goes without --submit"),

@@ -16,7 +16,7 @@ import yaml
 
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep, records
+from ablate.sweeps.storage import open_storage, read_sweep, read_trials
 
 ROOT = Path(__file__).parents[2]
 FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times
@@ -92,7 +92,9 @@ def check(spec, url, asked, lost=0):
         numbers = sorted(t.user_attrs["number"] for t in done)
         if "confirm" in name:
             assert sorted(t.params["seed"] for t in done) == spec.fresh_seeds()
-            best = min(records(optuna.load_study(study_name=name.rpartition("/")[0], storage=storage), arm), key=value)
+            best = min(
+                read_trials(optuna.load_study(study_name=name.rpartition("/")[0], storage=storage), arm), key=value
+            )
             finished += [f"{arm} {best.params['optimizer.lr']!r} {t.params['seed']}" for t in done]
         else:
             assert numbers == list(range(spec.trials(arm)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.sweeps.records import SweepRecord, left
+from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import TrialRecord
 
@@ -36,12 +36,12 @@ def trial(status="completed", number=0, step=10, seconds=600.0):
     ],
 )
 def test_left(budget, trials, expected):
-    assert left(spec(**budget), "all", [trial(status, i) for i, status in enumerate(trials)], 80) == expected
+    assert count_remaining(spec(**budget), "all", [trial(status, i) for i, status in enumerate(trials)], 80) == expected
 
 
 def test_a_pruned_trial_costs_what_it_used():
     pruned = [trial("pruned", i, step=4, seconds=60.0) for i in range(5)]
-    assert left(spec(tokens=400), "all", pruned, 80) == (400 - 5 * 32) // 80
-    assert left(spec(hours=0.1), "all", pruned, 80) == 1  # 60 seconds are left, and they took 60 each
+    assert count_remaining(spec(tokens=400), "all", pruned, 80) == (400 - 5 * 32) // 80
+    assert count_remaining(spec(hours=0.1), "all", pruned, 80) == 1  # 60 seconds are left, and they took 60 each
     record = SweepRecord("demo", 1, spec(tokens=400), {"all": pruned}, trial_items={"all": 80})
     assert (record.target(), record.trials["all"][0].items) == (8, 32)

@@ -3,9 +3,9 @@
 import pytest
 
 from ablate.config.errors import SweepError
-from ablate.sweeps.donors import resolved
+from ablate.sweeps.donors import resolve_run
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import create, open_storage, storage_url, study_name
+from ablate.sweeps.storage import create_study, name_study, open_storage, storage_url
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def best_is_b(store):
     """Two arms; the second has no completed trial."""
     tree = {"name": "demo", "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix"}}, "budget": {"trials": 3}}
     spec, storage = Sweep.from_tree({**tree, "search": {"optimizer.lr": [1e-3, 1e-2]}}), open_storage(storage_url())
-    pre, _ = (create(storage, study_name("demo", 1, arm), spec) for arm in spec.arms)
+    pre, _ = (create_study(storage, name_study("demo", 1, arm), spec) for arm in spec.arms)
     for value, run_id in ((2.0, "a"), (1.5, "b"), (1.8, "c")):
         trial = pre.ask()
         trial.set_user_attr("run_id", run_id)
@@ -24,11 +24,11 @@ def best_is_b(store):
 @pytest.mark.usefixtures("best_is_b")
 @pytest.mark.parametrize("given", ["sweep:demo/pre", "sweep:demo@1/pre"])
 def test_the_best_trial(given):
-    assert resolved(given) == "b"
+    assert resolve_run(given) == "b"
 
 
 def test_anything_else_stays(store):
-    assert resolved("mlruns/runs/a/last.ckpt") == "mlruns/runs/a/last.ckpt"
+    assert resolve_run("mlruns/runs/a/last.ckpt") == "mlruns/runs/a/last.ckpt"
 
 
 @pytest.mark.filterwarnings("ignore:Heartbeat")
@@ -43,4 +43,4 @@ def test_anything_else_stays(store):
 )
 def test_what_is_not_there(given, expected):
     with pytest.raises(SweepError, match=expected.replace("?", r"\?")):
-        resolved(given)
+        resolve_run(given)

@@ -20,8 +20,16 @@ from ablate.reports.findings import list_cautions
 from ablate.sweeps import run
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.status import statuses
-from ablate.sweeps.storage import create, open_storage, owner, read_sweep, records, storage_url, study_name
+from ablate.sweeps.status import read_statuses
+from ablate.sweeps.storage import (
+    create_study,
+    describe_process,
+    name_study,
+    open_storage,
+    read_sweep,
+    read_trials,
+    storage_url,
+)
 
 SILENT = Console(quiet=True)
 BROKEN = """
@@ -99,7 +107,7 @@ def test_the_same_command_again_runs_nothing_and_a_larger_budget_continues(store
 
 def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
     """Sums over another number of threads are rounded elsewhere."""
-    monkeypatch.setattr("ablate.sweeps.worker.cores", lambda: 4)
+    monkeypatch.setattr("ablate.sweeps.worker.count_cores", lambda: 4)
     shown = Console(file=io.StringIO(), width=200)
     for trials, workers in ((1, 4), (2, 1)):
         record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
@@ -111,7 +119,7 @@ def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch
 def test_a_sweep_that_another_number_of_ranks_trained_says_so(store, spec):
     """Each adds up the losses in an order of its own."""
     run_sweep(spec(arms={}, budget={"trials": 1}))
-    study = optuna.load_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study = optuna.load_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
     study.set_user_attr("ranks", 4)
     for expected in (1, 0):
         shown = Console(file=io.StringIO(), width=200)
@@ -167,7 +175,7 @@ def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec
     kept = {"best": best, "all": [*searched, *confirmed], "none": []}[keep]
     files = list(store.glob("runs/*/*.ckpt"))
     assert sorted(file.parent.name for file in files) == sorted(t.run_id for t in kept)
-    assert statuses("small")[0]["checkpoint_bytes"] == sum(file.stat().st_size for file in files)
+    assert read_statuses("small")[0]["checkpoint_bytes"] == sum(file.stat().st_size for file in files)
 
 
 def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):
@@ -203,7 +211,7 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
     monkeypatch.setattr(run._Runner, "_start", start_and_kill)
     record = run_sweep(spec(**settings), workers=1)
     assert (record.counts()["failed"], record.failed()) == (0, 1)
-    assert statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
+    assert read_statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
     notes = list_cautions(record)
     assert "1 fresh seed of all failed, left out of all comparisons." in notes
     assert any("all 0 are done" in note for note in notes)
@@ -253,7 +261,7 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registrie
     assert (store / "failures" / "small-all-1.txt").read_text().startswith("Traceback")
     again = run_sweep(spec(**failing), workers=1)
     assert [t.status for t in again.trials["all"]] == ["completed", "failed"]
-    study = optuna.load_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study = optuna.load_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
     assert len(study.trials) == 3  # it was tried again
     assert again.trials["all"][1].number == bad.number
 
@@ -283,7 +291,7 @@ def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed
     assert [t.number for t in record.trials["pre"]] == [0, 1]
     assert tracking.client().get_run(record.trials["pre"][0].run_id).info.run_name == "pre #0"
     assert table(record) == table(plain)
-    study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
+    study = optuna.load_study(study_name=name_study("small", 1, "pre"), storage=open_storage(storage_url()))
     assert "killed by signal 9" in study.trials[0].user_attrs["reason"]
 
 
@@ -317,7 +325,7 @@ def test_a_worker_that_is_killed_between_two_trials_costs_none(store, spec, monk
     monkeypatch.setattr(run._Runner, "_close", close_and_kill)
     record = run_sweep(spec(), workers=1)
     assert table(record) == table(plain)
-    studies = [optuna.load_study(study_name=study_name("small", 1, arm), storage=open_storage(storage_url()))
+    studies = [optuna.load_study(study_name=name_study("small", 1, arm), storage=open_storage(storage_url()))
                for arm in record.trials]  # fmt: skip
     assert sum(len(study.trials) for study in studies) == 4  # none was tried again
 
@@ -347,7 +355,7 @@ def test_what_a_killed_sweep_did_not_hear_is_made_up_for(store, spec, monkeypatc
         patch.setattr(run._Runner, "_hear", deaf)
         with pytest.raises(KeyboardInterrupt):
             run_sweep(spec(), workers=1)
-    study = optuna.load_study(study_name=study_name("small", 1, "pre"), storage=open_storage(storage_url()))
+    study = optuna.load_study(study_name=name_study("small", 1, "pre"), storage=open_storage(storage_url()))
     waiting = study.trials[-1]
     assert waiting.state.name == "WAITING"
     for key in ("run_id", "curve"):
@@ -374,33 +382,33 @@ def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkey
 
 def test_trials_of_a_sweep_that_was_killed_are_taken_up(store, spec):
     sweep = spec(arms={}, budget={"trials": 1})
-    study = optuna.create_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study = optuna.create_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
     study.set_user_attr("spec", sweep.to_tree())
     arm = ArmTrials(study, sweep, "all", "")
     trial = arm.ask()
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    trial.set_user_attr("owner", {**owner(), "pid": gone.pid})
-    assert [row["interrupted"] for row in statuses("small")] == [1]
+    trial.set_user_attr("owner", {**describe_process(), "pid": gone.pid})
+    assert [row["interrupted"] for row in read_statuses("small")] == [1]
     record = run_sweep(sweep)
     assert [(t.status, t.params) for t in record.trials["all"]] == [("completed", trial.params)]
 
 
 def test_a_trial_of_a_living_sweep_is_left_alone(store, spec):
     sweep = spec(arms={}, budget={"trials": 1})
-    study = optuna.create_study(study_name=study_name("small", 1, "all"), storage=open_storage(storage_url()))
+    study = optuna.create_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
     study.set_user_attr("spec", sweep.to_tree())
     arm = ArmTrials(study, sweep, "all", "")
     arm.ask()
     assert arm.recover() == 0
-    assert [r.status for r in records(study, "all")] == ["running"]
+    assert [r.status for r in read_trials(study, "all")] == ["running"]
     assert arm.tally().open == 0
 
 
 def test_a_trial_of_a_machine_that_fell_silent_is_taken_up(store, spec):
     sweep = spec(arms={}, budget={"trials": 1})
     storage = open_storage(storage_url())
-    study = create(storage, study_name("small", 1, "all"), sweep)
+    study = create_study(storage, name_study("small", 1, "all"), sweep)
     arm = ArmTrials(study, sweep, "all", "")
     trial = arm.ask()
     trial.set_user_attr("owner", {"host": "elsewhere", "pid": 1, "started": "1"})
@@ -421,7 +429,7 @@ def test_what_a_machine_that_was_out_of_reach_found_is_dropped(store, spec, monk
     def taken_up(self, job):
         if not taken and job.arm.tally().running:
             taken.append(job.trial.number)
-            job.arm.interrupted(job.trial, "its machine fell silent")
+            job.arm.requeue(job.trial, "its machine fell silent")
         hear(self, job)
 
     monkeypatch.setattr(run._Runner, "_hear", taken_up)

@@ -1,4 +1,4 @@
-"""What sweeps conclude, against what is true: hundreds of simulated sweeps through the engine."""
+"""What sweeps conclude, against what is true: hundreds of simulated sweeps, held to what the engine does."""
 
 import math
 import random
@@ -9,10 +9,11 @@ import pytest
 from ablate.reports.confirmation import compare_arms
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
-from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.simulation import Valley, replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import record
+from ablate.sweeps.storage import read_trial
 from ablate.training.procedures import Result
+from ablate.verdict.confirmation import compare
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
 RATES = {"low": 3e-4, "high": 3e-2, "log": True}
@@ -27,18 +28,49 @@ def run(spec, valley=None, **more):
     return simulate(spec, valley or Valley(EQUAL), optuna.storages.InMemoryStorage(), **more)
 
 
+FIVE = {"optimizer.lr": [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]}
+SPECS = {
+    "grid": sweep(search=FIVE, sampler="grid", confirm={"seeds": 5}, baseline="pre"),
+    "small grid": sweep(search={"optimizer.lr": [1e-3, 3e-3, 1e-2]}, sampler="grid", confirm={"seeds": 5}),
+    "random": sweep(sampler="random", budget={"trials": 10}, confirm={"seeds": 5}),
+}
+
+
 @pytest.fixture(scope="module")
-def concluded():
+def points():
+    """What each sweep of SPECS tries: arm -> params; they do not depend on what it finds."""
+    return {
+        name: {arm: [t.params for t in trials] for arm, trials in run(spec).trials.items()}
+        for name, spec in SPECS.items()
+    }
+
+
+def conclude(name, valley, points):
+    """What is said of each arm of one sweep, by the statistics of a real one."""
+    return compare(replay(SPECS[name], valley, points[name]), "pre", 5)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_engine_concludes_what_the_replay_does(name, points):
+    for entropy in range(6):
+        valley = Valley({"pre": 2.0, "post": 2.0 + 0.01 * entropy}, own=0.03, entropy=entropy)
+        record = run(SPECS[name], valley)
+        assert {arm: [t.params for t in trials] for arm, trials in record.trials.items()} == points[name]
+        assert compare_arms(record) == conclude(name, valley, points)
+        for arm in ARMS:
+            best = record.best(arm)
+            assert best.value == valley(arm, best.params, SPECS[name].base(arm).seed)
+
+
+@pytest.fixture(scope="module")
+def concluded(points):
     """(what the report says of each arm, the truth) of 500 sweeps between two arms that do not differ."""
-    spec = sweep(
-        search={"optimizer.lr": [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]}, sampler="grid", confirm={"seeds": 5}, baseline="pre"
-    )
-    found = []
+    pairs = []
     for entropy in range(500):
         valley = Valley(EQUAL, entropy=entropy)
-        said = compare_arms(run(spec, valley))
-        found.append((said, {arm: valley.mean(arm, c.params) for arm, c in said.items()}))
-    return found
+        said = conclude("grid", valley, points)
+        pairs.append((said, {arm: valley.mean(arm, c.params) for arm, c in said.items()}))
+    return pairs
 
 
 def covers(estimate, truth):
@@ -58,24 +90,22 @@ def test_two_arms_that_do_not_differ_are_told_apart_in_at_most_6_of_100_sweeps(c
     assert 0.02 <= sum(wrong) / len(wrong) <= 0.06  # 5 is what is promised; none at all would be a test that is deaf
 
 
-def test_two_arms_that_differ_are_told_apart_with_the_right_sign_and_size():
-    spec = sweep(search={"optimizer.lr": [1e-3, 3e-3, 1e-2]}, sampler="grid", confirm={"seeds": 5})
-    found = [compare_arms(run(spec, Valley({"pre": 2.0, "post": 2.05}, entropy=e)))["post"] for e in range(40)]
-    assert sum(c.difference.shown and c.difference.estimate.mean > 0 for c in found) >= 38
-    assert math.fsum(c.difference.estimate.mean for c in found) / 40 == pytest.approx(0.05, abs=0.01)
+def test_two_arms_that_differ_are_told_apart_with_the_right_sign_and_size(points):
+    valleys = [Valley({"pre": 2.0, "post": 2.05}, entropy=entropy) for entropy in range(40)]
+    differences = [conclude("small grid", valley, points)["post"].difference for valley in valleys]
+    assert sum(d.shown and d.estimate.mean > 0 for d in differences) >= 38
+    assert math.fsum(d.estimate.mean for d in differences) / 40 == pytest.approx(0.05, abs=0.01)
 
 
-def test_the_best_of_a_search_flatters_and_the_confirmation_does_not():
+def test_the_best_of_a_search_flatters_and_the_confirmation_does_not(points):
     """Why a search alone is never the result."""
-    spec = sweep(sampler="random", budget={"trials": 10}, confirm={"seeds": 5})
     searched, confirmed = [], []
     for entropy in range(60):
         valley = Valley(EQUAL, own=0.05, entropy=entropy)
-        record = run(spec, valley)
-        best = record.best("pre")
-        truth = valley.mean("pre", best.params)
-        searched.append(best.value - truth)
-        confirmed.append(compare_arms(record)["pre"].estimate.mean - truth)
+        pre = conclude("random", valley, points)["pre"]
+        truth = valley.mean("pre", pre.params)
+        searched.append(valley("pre", pre.params, SPECS["random"].base("pre").seed) - truth)
+        confirmed.append(pre.estimate.mean - truth)
     assert sum(searched) / 60 < -0.02
     assert abs(sum(confirmed) / 60) < 0.01
 
@@ -130,14 +160,14 @@ def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
                 trial = arm.ask()
                 for step in range(10, 91, 10):
                     trial.report(2.0 + direction * 0.1 * number + (100 if arm.arm == "post" else 0), step)
-                    pruned = arm.prunes(trial)
+                    pruned = arm.should_prune(trial)
                     assert not (pruned and step < 30)
                     if pruned:
                         break
                 statuses.append("pruned" if pruned else "completed")
                 arm.study.tell(trial.number, None if pruned else 2.0, state=None if not pruned else PRUNED)
             assert statuses[0] == "completed"
-            assert [record(t, arm.arm).status for t in arm.study.trials] == statuses
+            assert [read_trial(t, arm.arm).status for t in arm.study.trials] == statuses
             if direction == 1 and kind != "hyperband":
                 assert "pruned" in statuses
 
@@ -147,15 +177,15 @@ PRUNED = optuna.trial.TrialState.PRUNED
 
 def arms_of(spec):
     from ablate.sweeps.arms import ArmTrials
-    from ablate.sweeps.storage import create
+    from ablate.sweeps.storage import create_study
 
     storage = optuna.storages.InMemoryStorage()
-    return [ArmTrials(create(storage, arm, spec), spec, arm, "") for arm in spec.all_arms]
+    return [ArmTrials(create_study(storage, arm, spec), spec, arm, "") for arm in spec.all_arms]
 
 
 def pruned_sweep(spec, interrupts=None):
     """(status, params, value, curve) of each trial of both arms, with a validation every 10 of 90 updates. Before each
-    validation the trial is interrupted where the generator `interrupts` says so, and goes on from there."""
+    new validation the trial is interrupted where the generator `interrupts` says so, and goes on from there."""
     for arm in (arms := arms_of(spec)):
         while arm.tally().open:
             trial = arm.ask()
@@ -163,21 +193,21 @@ def pruned_sweep(spec, interrupts=None):
             lr = trial.params["optimizer.lr"]
             status, value = "completed", None
             for step in range(10, 91, 10):
-                if interrupts is not None and interrupts.random() < 0.3:
-                    arm.interrupted(trial, "stopped")
-                    break
                 if step in known:
                     continue
+                if interrupts is not None and interrupts.random() < 0.3:
+                    arm.requeue(trial, "stopped")
+                    break
                 value = 2 + math.log10(lr / 3e-3) ** 2 * (1 - 5 / step) + 10 / step
                 trial.report(value, step)
-                if arm.prunes(trial):
+                if arm.should_prune(trial):
                     status = "pruned"
                     break
             else:
                 step = 90
             if arm.tally().running:
-                arm.ended(trial, Result(status, {"val/loss": value}, step, None, 0.0))
-    return [[(r.status, r.params, r.value, r.curve) for r in arm.found()] for arm in arms]
+                arm.record_result(trial, Result(status, {"val/loss": value}, step, None, 0.0))
+    return [[(r.status, r.params, r.value, r.curve) for r in arm.read_trials()] for arm in arms]
 
 
 @pytest.mark.parametrize("kind", pruners)

@@ -14,7 +14,7 @@ from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError, SweepError
 from ablate.sweeps import slurm_jobs as submitting
 from ablate.sweeps import worker
-from ablate.sweeps.slurm_jobs import SweepJob, checked, submit
+from ablate.sweeps.slurm_jobs import SweepJob, check_parameters, submit
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 
@@ -86,7 +86,7 @@ def test_a_command_that_is_read_through_a_pipe_returns_at_once(store, tree, tmp_
 
 def test_what_slurm_is_given(store, tree, slurm, monkeypatch):
     url = f"sqlite:///{store / 'optuna.db'}"
-    monkeypatch.setattr(submitting, "_unshared", lambda storage: [])
+    monkeypatch.setattr(submitting, "_validate_databases", lambda storage: [])
     words = {"slurm.partition": "gpu", "timeout_min": 600, "gpus_per_node": 1, "cpus_per_task": 3, "mem_gb": 1.5}
     made = submit(Sweep.from_tree(tree), words, workers=3, storage=url)
     script = (slurm / "submitted.sh").read_text()
@@ -110,7 +110,7 @@ def test_passwords_are_not_printed():
 def test_all_mistakes_are_told_at_once(store, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError) as caught:
-        checked({"slurm.partitoin": "gpu", "mem_gb": "much", "cpus_per_task": True, "nodes": 2}, None)
+        check_parameters({"slurm.partitoin": "gpu", "mem_gb": "much", "cpus_per_task": True, "nodes": 2}, None)
     told = str(caught.value)
     assert "cluster: slurm is not available on this machine" in told
     assert "Here are: local" in told
@@ -123,22 +123,22 @@ def test_all_mistakes_are_told_at_once(store, monkeypatch):
     assert "timeout_min: missing" in told
     assert told.count("Accepted are, for slurm: cluster, name, timeout_min, mem_gb") == 1
     with pytest.raises(ConfigError, match=r"cluster: unknown cluster\. Accepted: .*slurm"):
-        checked({"cluster": "cloud"}, None)
+        check_parameters({"cluster": "cloud"}, None)
     with pytest.raises(ConfigError, match=r"slurm\.partition: unknown key"):
-        checked({"cluster": "local", "slurm.partition": "gpu"}, None)
+        check_parameters({"cluster": "local", "slurm.partition": "gpu"}, None)
 
 
 def test_without_submitit_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(AblateError, match=r"pip install 'ablate\[cluster\]'"):
-        checked({"cluster": "local"}, None)
+        check_parameters({"cluster": "local"}, None)
 
 
 def test_a_mistake_is_found_before_anything_is_submitted(store, tree, monkeypatch):
-    monkeypatch.setattr(submitting, "_jobs", lambda *_: [])
+    monkeypatch.setattr(submitting, "_submit_jobs", lambda *_: [])
     submit(Sweep.from_tree(tree), {"cluster": "local"})
     changed = Sweep.from_tree({**tree, "search": {"optimizer.lr": [1e-3]}})
-    monkeypatch.setattr(submitting, "_jobs", lambda *_: pytest.fail("submitted"))
+    monkeypatch.setattr(submitting, "_submit_jobs", lambda *_: pytest.fail("submitted"))
     with pytest.raises(SweepError, match="started with another sweep file"):
         submit(changed, {"cluster": "local"})
     with pytest.raises(ConfigError, match="unknown metric"):
@@ -193,7 +193,7 @@ def test_workers_share_the_gpus(monkeypatch, visible, gpus, workers, expected):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
-    assert [worker.devices(slot, workers) for slot in range(workers)] == expected
+    assert [worker.pick_devices(slot, workers) for slot in range(workers)] == expected
 
 
 def test_a_plain_postgresql_address_takes_the_driver_that_is_installed(monkeypatch):

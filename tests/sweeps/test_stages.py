@@ -10,8 +10,8 @@ from ablate.experiment.lora import Lora
 from ablate.post_training.warm_start import hash_weights
 from ablate.sweeps.run import sweep
 from ablate.sweeps.simulation import simulate
-from ablate.sweeps.spec.files import is_shared, load_sweeps, with_earlier
-from ablate.sweeps.spec.references import donor_of, earlier
+from ablate.sweeps.spec.files import add_earlier_sweeps, is_shared, load_sweeps
+from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 from ablate.training.trained import open_trained
@@ -99,11 +99,11 @@ def test_without_its_file_a_missing_sweep_is_asked_for(store, files):
     with pytest.raises(
         SweepError, match=r"Trials start from sweep:first/attn, which is not there yet. No sweep is called"
     ):
-        sweep(with_earlier(files, load_sweeps(files), {})[-1])
+        sweep(add_earlier_sweeps(files, load_sweeps(files), {})[-1])
 
 
 def test_a_search_that_is_not_done_is_not_started_from(store, files):
-    first, second = with_earlier(files, load_sweeps(files), {})
+    first, second = add_earlier_sweeps(files, load_sweeps(files), {})
     simulate(first, lambda arm, params, seed: 1.0, open_storage(storage_url()), trials=3)
     with pytest.raises(SweepError, match=r"no trial of the arm is completed|whose search is not done"):
         sweep(second)
@@ -144,16 +144,16 @@ def test_sweeps_that_wait_for_each_other_are_refused(files):
         yaml.safe_dump({**FIRST, "arms": {"x": start("sweep:second/none"), "none": {}}, "factor": ()})
     )
     with pytest.raises(SweepError, match=r"would wait for each other"):
-        with_earlier(files, load_sweeps(files), {})
+        add_earlier_sweeps(files, load_sweeps(files), {})
 
 
 def test_scale_and_what_is_said_over_it_hold_for_both_stages(files):
     said = {"trainer.batch_size": 8, "name": "mine"}
     specs = load_sweeps(files, said, factor=0.5)
-    first, second = with_earlier(files, specs, said, factor=0.5)
+    first, second = add_earlier_sweeps(files, specs, said, factor=0.5)
     assert (first.name, second.name) == ("first-scale0.5", "mine-scale0.5")
-    assert donor_of(second, "none") == ("first-scale0.5", "none")
-    assert donor_of(second, "reuse") == ("", "baseline")
+    assert find_donor(second, "none") == ("first-scale0.5", "none")
+    assert find_donor(second, "reuse") == ("", "baseline")
     for spec in (first, second):
         for arm in spec.all_arms:
             base = spec.base(arm)
@@ -166,7 +166,7 @@ def test_adapters_are_those_of_the_sweep_that_is_asked_for(files):
     alone = {"reuse": {"warm_start": {"from": "sweep:first/none", "copy": "all"}}}
     files.write_text(yaml.safe_dump({**SECOND, "arms": alone, "baseline": None, "factor": "warm_start"}))
     said = {"lora.alpha": 4.0, "search.lora.rank": [1, 2], "trainer.batch_size": 8}
-    first, second = with_earlier(files, load_sweeps(files, said), said)
+    first, second = add_earlier_sweeps(files, load_sweeps(files, said), said)
     assert all(first.base(arm).lora is None for arm in first.all_arms)
     assert [first.base("none").trainer.batch_size, second.base("reuse").trainer.batch_size] == [8, 8]
     assert second.at("reuse", {"lora.rank": 2}).lora == Lora(rank=2, alpha=4.0)
@@ -178,8 +178,8 @@ def test_a_size_of_a_file_is_found_by_its_whole_name(tmp_path):
     arms = {"baseline": {}, "none": start("sweep:first-m/none"), "old": start("sweep:first-s@2/none")}
     (tmp_path / "two.yaml").write_text(yaml.safe_dump({**SECOND, "arms": arms}))
     specs = load_sweeps(tmp_path / "two.yaml")
-    assert earlier(specs[0]) == ["first-m"]  # a generation that is named is what it is
-    found = with_earlier(tmp_path / "two.yaml", specs, {})
+    assert list_earlier_sweeps(specs[0]) == ["first-m"]  # a generation that is named is what it is
+    found = add_earlier_sweeps(tmp_path / "two.yaml", specs, {})
     assert [spec.name for spec in found] == ["first-m", "second"]
     assert found[0].base("none").model.hidden == 32
 

@@ -12,7 +12,7 @@ import pytest
 
 from ablate import tracking
 from ablate.config.errors import AblateError, StoreError
-from ablate.sweeps.storage import open_storage, storage_errors, storage_url
+from ablate.sweeps.storage import open_storage, storage_url, translate_storage_errors
 from ablate.sweeps.worker import await_store
 
 
@@ -160,7 +160,10 @@ def test_a_database_that_stays_locked_is_told(store, monkeypatch):
     releases = [locked(store / name, 3600) for name in ("mlflow.db", "optuna.db")]
     with pytest.raises(StoreError, match="locked"):
         tracking.Tracker.start("e", "r", {})
-    with pytest.raises(StoreError, match=r"locked.*run the same command again"), storage_errors(storage_url()):
+    with (
+        pytest.raises(StoreError, match=r"locked.*run the same command again"),
+        translate_storage_errors(storage_url()),
+    ):
         study.set_user_attr("a", 1)
     for release in releases:
         release.cancel()

@@ -7,7 +7,7 @@ from timm.utils import ModelEmaV3
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.opening import check
+from ablate.sweeps.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import tasks
 from ablate.training.averaging import WeightAverage
@@ -98,9 +98,9 @@ def test_a_sweep_can_compare_the_average(store, family_settings):
             "budget": {"trials": 1},
         })  # fmt: skip
 
-    check(spec("val/ema/loss", EMA))
+    check_sweep(spec("val/ema/loss", EMA))
     with pytest.raises(ConfigError, match="unknown metric"):
-        check(spec("val/ema/loss", {}))
+        check_sweep(spec("val/ema/loss", {}))
 
 
 def test_the_average_is_built_without_drawing_from_the_generator(tiny_settings, tmp_path):

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablate.verdict.intervals import Difference, Estimate, difference, estimate, holm, seeds_needed
+from ablate.verdict.intervals import (
+    Difference,
+    Estimate,
+    correct_p_values,
+    count_seeds_needed,
+    estimate,
+    estimate_difference,
+)
 
 
 def test_the_interval_is_students():
@@ -21,14 +28,14 @@ def test_the_interval_is_students():
 
 def test_differences_are_paired_by_seed():
     arm, baseline = {1: 1.0, 2: 2.0, 3: 3.1, 9: 50.0}, {3: 3.0, 2: 2.2, 1: 1.1, 8: -50.0}
-    found = difference(arm, baseline)
+    found = estimate_difference(arm, baseline)
     expected = stats.ttest_rel([1.0, 2.0, 3.1], [1.1, 2.2, 3.0])
     assert (found.estimate.n, found.p) == (3, pytest.approx(expected.pvalue, rel=1e-12))
     assert found.estimate.interval == pytest.approx(tuple(expected.confidence_interval(0.95)), rel=1e-9)
-    assert difference({1: 1.0}, {2: 1.0}) is None
-    assert difference({1: 1.0}, {1: 2.0}).p is None
-    assert difference({1: 1.0, 2: 2.0}, {1: 1.0, 2: 2.0}).p == 1.0
-    assert difference({1: 1.5, 2: 2.5}, {1: 1.0, 2: 2.0}).p == 0.0
+    assert estimate_difference({1: 1.0}, {2: 1.0}) is None
+    assert estimate_difference({1: 1.0}, {1: 2.0}).p is None
+    assert estimate_difference({1: 1.0, 2: 2.0}, {1: 1.0, 2: 2.0}).p == 1.0
+    assert estimate_difference({1: 1.5, 2: 2.5}, {1: 1.0, 2: 2.0}).p == 0.0
 
 
 def test_holm_by_hand():
@@ -37,7 +44,7 @@ def test_holm_by_hand():
         name: Difference(Estimate(1.0, 1.0, 1.0, 5), p)
         for name, p in {"d": 0.5, "a": 0.01, "c": 0.03, "b": 0.02}.items()
     }
-    found = holm({**made, "none": None, "single": Difference(Estimate(1.0, None, None, 1), None)})
+    found = correct_p_values({**made, "none": None, "single": Difference(Estimate(1.0, None, None, 1), None)})
     adjusted = {name: d.adjusted_p for name, d in found.items() if d}
     assert adjusted == {"a": 0.04, "b": 0.06, "c": 0.06, "d": 0.5, "single": None}
     assert [name for name, d in found.items() if d and d.shown] == ["a"]
@@ -48,7 +55,7 @@ def test_holm_by_hand():
     ("sd", "effect", "comparisons"), [(1.0, 1.0, 1), (0.02, 0.01, 1), (1.0, 0.8, 4), (1.0, 5.0, 1)]
 )
 def test_seeds_needed_is_the_first_with_the_power(sd, effect, comparisons):
-    n = seeds_needed(sd, effect, comparisons)
+    n = count_seeds_needed(sd, effect, comparisons)
     generator = np.random.default_rng(1)
 
     def power(n):
@@ -57,9 +64,9 @@ def test_seeds_needed_is_the_first_with_the_power(sd, effect, comparisons):
 
     assert power(n) > 0.79
     assert n == 2 or power(n - 1) < 0.81
-    assert seeds_needed(sd, 0.0) is None
-    assert seeds_needed(0.0, effect) == 2
-    assert seeds_needed(1.0, 1e-9) is None
+    assert count_seeds_needed(sd, 0.0) is None
+    assert count_seeds_needed(0.0, effect) == 2
+    assert count_seeds_needed(1.0, 1e-9) is None
 
 
 def test_coverage_and_false_positives():
@@ -71,6 +78,6 @@ def test_coverage_and_false_positives():
         arms = [dict(enumerate(2.0 + common + generator.normal(0, 0.02, 5))) for _ in range(2)]
         low, high = estimate(list(arms[0].values())).interval
         covered += low <= 2.0 <= high
-        shown += holm({"b": difference(arms[1], arms[0])})["b"].shown
+        shown += correct_p_values({"b": estimate_difference(arms[1], arms[0])})["b"].shown
     assert 0.935 < covered / 2000 < 0.965
     assert shown / 2000 < 0.06

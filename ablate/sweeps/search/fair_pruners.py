@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from optuna.pruners import BasePruner, HyperbandPruner
 
-from ablate.sweeps.attempts import attempts, number_of
+from ablate.sweeps.attempts import list_last_attempts, trial_number
 
 if TYPE_CHECKING:
     from optuna.study import Study
     from optuna.trial import FrozenTrial, TrialState
 
 
-class View:
+class ArmView:
     """What a pruner sees of an arm's study: each trial once, under our number, and nothing that names the arm.
 
     Args:
@@ -36,30 +36,30 @@ class View:
 
     def get_trials(self, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
         """The trials, of the given states or of all."""
-        shown = (renumbered(trial) for trial in attempts(self.study))
+        shown = (renumber(trial) for trial in list_last_attempts(self.study))
         return [trial for trial in shown if (states is None or trial.state in states) and self.among(trial)]
 
 
-class Alike(BasePruner):
-    """`pruner` on a `View` of the study."""
+class FairPruner(BasePruner):
+    """`pruner` on an `ArmView` of the study."""
 
     def __init__(self, pruner: BasePruner) -> None:
         self.pruner = pruner
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        view: Any = View(study)
-        return self.pruner.prune(view, renumbered(trial))
+        view: Any = ArmView(study)
+        return self.pruner.prune(view, renumber(trial))
 
 
-class Hyperband(HyperbandPruner):
-    """Optuna's, with brackets that can be taken out of a `View`."""
+class FairHyperband(HyperbandPruner):
+    """Optuna's, with brackets that can be taken out of an `ArmView`."""
 
     def _create_bracket_study(self, study: Any, bracket_id: int) -> Any:
-        return View(study.study, lambda trial: self._get_bracket_id(study, trial) == bracket_id)
+        return ArmView(study.study, lambda trial: self._get_bracket_id(study, trial) == bracket_id)
 
 
-def renumbered(trial: FrozenTrial) -> FrozenTrial:
+def renumber(trial: FrozenTrial) -> FrozenTrial:
     """A copy of `trial` with our number."""
     shown = copy.copy(trial)
-    shown.number = number_of(trial)
+    shown.number = trial_number(trial)
     return shown

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     pass
 
 
-class Method(Kind):
+class OptunaKind(Kind):
     """A class of Optuna's with its arguments: those that are fields here, and further ones as `options`."""
 
     package: ClassVar[str]
     """Where in optuna the class is: samplers or pruners."""
     optuna_class: ClassVar[str]
     """Its name."""
-    ours: ClassVar[tuple[str, ...]] = ()
+    set_by_sweep: ClassVar[tuple[str, ...]] = ()
     """Arguments that are not options, because the sweep sets them."""
-    aside: ClassVar[tuple[str, ...]] = ("kind", "options")
+    not_arguments: ClassVar[tuple[str, ...]] = ("kind", "options")
     """The fields that are no arguments of Optuna's class under their own names; all others are."""
 
     kind: str
@@ -35,7 +35,7 @@ class Method(Kind):
     def _are_arguments(cls, options: dict[str, Any]) -> dict[str, Any]:
         if not options:
             return options  # without importing Optuna
-        known = [name for name in inspect.signature(cls._class()).parameters if name not in cls.ours]
+        known = [name for name in inspect.signature(cls._class()).parameters if name not in cls.set_by_sweep]
         fields = [name for name in known if name in cls.model_fields]
         for name in options:
             if name in fields:
@@ -52,7 +52,7 @@ class Method(Kind):
 
         return getattr(import_module(f"optuna.{cls.package}"), cls.optuna_class)
 
-    def made(self, **arguments: Any) -> Any:
+    def instantiate(self, **arguments: Any) -> Any:
         """An instance of Optuna's class, from the fields, the options and `arguments`."""
-        fields = {name: getattr(self, name) for name in type(self).model_fields if name not in self.aside}
+        fields = {name: getattr(self, name) for name in type(self).model_fields if name not in self.not_arguments}
         return self._class()(**fields, **self.options, **arguments)

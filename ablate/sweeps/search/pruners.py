@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import Field
 
 from ablate.config.registry import Registry
-from ablate.sweeps.search.optuna_kind import Method
+from ablate.sweeps.search.optuna_kind import OptunaKind
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
 
-class PrunerConfig(Method):
+class PrunerConfig(OptunaKind):
     """When a trial that does worse than its arm's others is stopped. Trials of other arms are never looked at."""
 
     package = "pruners"
-    ours = ("min_resource", "max_resource", "n_warmup_steps", "min_early_stopping_rate", "bootstrap_count")
-    aside = ("kind", "options", "first_step")
+    set_by_sweep = ("min_resource", "max_resource", "n_warmup_steps", "min_early_stopping_rate", "bootstrap_count")
+    not_arguments = ("kind", "options", "first_step")
     first_argument: ClassVar[str]
     """The argument of Optuna's class that takes the first update at which a trial may be pruned."""
 
@@ -28,17 +28,17 @@ class PrunerConfig(Method):
     earlier one is accepted, as earlier comparisons favour high learning rates."""
 
     @staticmethod
-    def earliest(max_steps: int, warmup: int) -> int:
+    def find_earliest_step(max_steps: int, warmup: int) -> int:
         """The first update at which a trial may be judged."""
         return max(math.ceil(max_steps / 3), warmup + 1)
 
-    def first(self, max_steps: int, warmup: int) -> int:
+    def find_first_step(self, max_steps: int, warmup: int) -> int:
         """`first_step`, resolved for a run of `max_steps`."""
-        return self.first_step or self.earliest(max_steps, warmup)
+        return self.first_step or self.find_earliest_step(max_steps, warmup)
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         """Optuna's pruner for runs of `max_steps` updates."""
-        pruner: BasePruner = self.made(**{self.first_argument: self.first(max_steps, warmup)})
+        pruner: BasePruner = self.instantiate(**{self.first_argument: self.find_first_step(max_steps, warmup)})
         return pruner
 
 
@@ -53,7 +53,7 @@ class NoPruner(PrunerConfig):
     optuna_class = "NopPruner"
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
-        pruner: BasePruner = self.made()
+        pruner: BasePruner = self.instantiate()
         return pruner
 
 
@@ -68,14 +68,15 @@ class Hyperband(PrunerConfig):
     """One of this many trials goes on from each rung."""
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
-        pruner: BasePruner = self.made(min_resource=self.first(max_steps, warmup), max_resource=max_steps)
+        first = self.find_first_step(max_steps, warmup)
+        pruner: BasePruner = self.instantiate(min_resource=first, max_resource=max_steps)
         return pruner
 
     @classmethod
     def _class(cls) -> Any:
-        from ablate.sweeps.search.fair_pruners import Hyperband
+        from ablate.sweeps.search.fair_pruners import FairHyperband
 
-        return Hyperband
+        return FairHyperband
 
 
 @pruners.register

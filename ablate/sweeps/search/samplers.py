@@ -7,36 +7,37 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.sweeps.search.optuna_kind import Method
-from ablate.sweeps.spec.search_space import Range, Space, cells
+from ablate.sweeps.search.optuna_kind import OptunaKind
+from ablate.sweeps.spec.search_space import Range, Space, list_cells
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 
-class SamplerConfig(Method):
+class SamplerConfig(OptunaKind):
     """Where the next trial of an arm is taken from. The same seed gives every arm the same first points."""
 
     package = "samplers"
-    ours = ("seed", "constraints_func", "independent_sampler", "source_trials")
-    aside = ("kind", "options", "seed")
+    set_by_sweep = ("seed", "constraints_func", "independent_sampler", "source_trials")
+    not_arguments = ("kind", "options", "seed")
 
     seed: int = Field(0, ge=0)
     """What the proposals depend on, with the number of the trial and the finished trials."""
 
-    def stream(self, number: int) -> int:
+    def derive_seed(self, number: int) -> int:
         """A random seed for the trial `number`."""
         return int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
 
     def build(self, number: int) -> BaseSampler:
         """Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose what an
         uninterrupted one would have."""
-        sampler: BaseSampler = self.made(seed=self.stream(number))
+        sampler: BaseSampler = self.instantiate(seed=self.derive_seed(number))
         return sampler
 
-    def problems(self, space: Space) -> list[str]:
-        """Why this sampler cannot search `space`."""
+    def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
+        """Return why this sampler cannot search `space`."""
         return []
 
 
@@ -68,14 +69,14 @@ class Grid(SamplerConfig):
     kind: Literal["grid"] = "grid"
     optuna_class = "RandomSampler"  # never drawn from: the cells are enqueued
 
-    def problems(self, space: Space) -> list[str]:
-        found = []
+    def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
+        problems = []
         for path, entry in space.items():
             try:
-                cells({path: entry})
+                list_cells({path: entry})
             except ValueError as error:
-                found.append(f"{path}: {error}")
-        return found
+                problems.append(Problem("search", f"{path}: {error}"))
+        return problems
 
 
 @samplers.register
@@ -87,8 +88,9 @@ class CmaEs(SamplerConfig):
     n_startup_trials: int = Field(5, ge=1)
     """Trials at random before the first generation."""
 
-    def problems(self, space: Space) -> list[str]:
+    def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         numbers = [path for path, entry in space.items() if isinstance(entry, Range)]
         if len(numbers) == len(space) >= 2:
             return []
-        return [f"cmaes searches two or more ranges, given {', '.join(space)}. Take tpe, or search another number"]
+        text = f"cmaes searches two or more ranges, given {', '.join(space)}. Take tpe, or search another number"
+        return [Problem("search", text)]

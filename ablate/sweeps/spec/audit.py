@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.formatting import format_settings, join_words
-from ablate.sweeps.spec.search_space import shown
+from ablate.sweeps.spec.search_space import format_entry
 
 if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment
@@ -36,41 +36,43 @@ class Confound:
         return f"{self.path}: {', '.join(f'{value} ({join_words(arms)})' for value, arms in by_value.items())}"
 
 
-def factor(sweep: SweepFields) -> tuple[str, ...]:
+def find_factor(sweep: SweepFields) -> tuple[str, ...]:
     """What is compared: what the file names, or the placement, the norm layer, the initialisation or the warm start,
     the first of these in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm
     makes no experiment."""
-    return _factor(sweep, _differing(sweep))
+    return _pick_factor(sweep, _find_differences(sweep))
 
 
-def confounds(sweep: SweepFields) -> list[Confound]:
+def find_confounds(sweep: SweepFields) -> list[Confound]:
     """Everything else in which arms differ, declared or not. Raises ConfigError where an arm makes no experiment."""
-    differing = _differing(sweep)
-    compared = _factor(sweep, differing)
-    among = _among if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
+    differing = _find_differences(sweep)
+    compared = _pick_factor(sweep, differing)
+    among = _is_within if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
     return [
-        Confound(path, values, _among(path, sweep.confounds))
+        Confound(path, values, _is_within(path, sweep.confounds))
         for path, values in differing.items()
         if not among(path, compared)
     ]
 
 
-def coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
+def describe_coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
     """A sentence for each two arms of placements that are the same model at some of their `points` (arm -> values of
     what is searched): Mix-LN whose alpha leaves no layer to Post-LN is Pre-LN. Raises ConfigError."""
-    if factor(sweep) != (PLACEMENT,):
+    if find_factor(sweep) != (PLACEMENT,):
         return
     models: dict[str, tuple[str, str]] = {}
     for arm, tried in points.items():
         for point in tried:
-            placed = format_settings({path: value for path, value in point.items() if _among(path, [PLACEMENT])}, {})
+            placed = format_settings(
+                {path: value for path, value in point.items() if _is_within(path, [PLACEMENT])}, {}
+            )
             here = (arm, placed and f" at {placed}")
-            other, there = models.setdefault(_wiring(sweep.at(arm, point)), here)
+            other, there = models.setdefault(_serialise_model(sweep.at(arm, point)), here)
             if other != arm:
                 yield f"{arm}{here[1]} is the same model as {other}{there}: all its layers have the same placement."
 
 
-def _wiring(experiment: Experiment) -> str:
+def _serialise_model(experiment: Experiment) -> str:
     """The placement of every layer, and what holds for all of them."""
     norm, depth = experiment.norm, experiment.model.layers
     layers = [norm.at(i, depth).model_dump(mode="json", exclude={"layer", "final_norm"}) for i in range(depth)]
@@ -80,47 +82,51 @@ def _wiring(experiment: Experiment) -> str:
     )
 
 
-def _factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...]:
+def _pick_factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...]:
     if sweep.factor:
         return sweep.factor
     known = (PLACEMENT, LAYER, INIT, START)
     return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
 
 
-def problems(sweep: SweepFields) -> Iterator[Problem]:
-    """A problem for each difference that is not declared, and one where nothing says what is compared; and each name
-    under `factor` or `confounds` that is no setting of any arm."""
+def validate(sweep: SweepFields) -> list[Problem]:
+    """Return a problem for each difference that is not declared, and for each name under `factor` or `confounds` that
+    is no setting of any arm."""
+    problems = []
     known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
     for field, names in (("factor", sweep.factor), ("confounds", sweep.confounds)):
         for name in names:
-            if not any(_among(path, [name]) for path in known):
+            if not any(_is_within(path, [name]) for path in known):
                 parts = known | {path.partition(".")[0] for path in known}
-                yield Problem(field, f"no arm has such a setting.{did_you_mean(name, sorted(parts))}", name)
-    compared = factor(sweep)
-    told = join_words(compared) or "no placement, norm layer, initialisation or warm start"
-    for confound in (c for c in confounds(sweep) if not c.declared):
+                text = f"no arm has such a setting.{did_you_mean(name, sorted(parts))}"
+                problems.append(Problem(field, text, name))
+    compared = find_factor(sweep)
+    names_of_factor = join_words(compared) or "no placement, norm layer, initialisation or warm start"
+    for confound in (c for c in find_confounds(sweep) if not c.declared):
         part = confound.path.partition(".")[0]
         ways = [f"declare it with confounds: [{confound.path}]"] if compared else []
         ways += [f"compare it with factor: {part}"] if part == PLACEMENT or not compared else []
         advice = " or ".join(ways)
-        yield Problem("arms", f"besides what is compared ({told}) they differ in {confound}. Set it alike, {advice}")
+        text = f"besides what is compared ({names_of_factor}) they differ in {confound}. Set it alike, {advice}"
+        problems.append(Problem("arms", text))
+    return problems
 
 
 def _is_of(path: str, part: str) -> bool:
     """Whether `path` belongs to one of the factors: that of the placement leaves the norm layer out."""
-    return _among(path, [part]) and not (part == PLACEMENT and _among(path, [LAYER]))
+    return _is_within(path, [part]) and not (part == PLACEMENT and _is_within(path, [LAYER]))
 
 
-def _among(path: str, parts: Iterable[str]) -> bool:
+def _is_within(path: str, parts: Iterable[str]) -> bool:
     return any(path == part or path.startswith(f"{part}.") for part in parts)
 
 
-def _differing(sweep: SweepFields) -> dict[str, dict[str, str]]:
+def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
     """Path -> arm -> value, where not all arms have the same."""
     arms = {}
     for arm in sweep.all_arms:
-        values: dict[str, Any] = {path: shown(value) for path, value in sweep.base(arm).flat().items()}
-        values |= {path: f"searched, {shown(entry)}" for path, entry in sweep.space(arm).items()}
+        values: dict[str, Any] = {path: format_entry(value) for path, value in sweep.base(arm).flat().items()}
+        values |= {path: f"searched, {format_entry(entry)}" for path, entry in sweep.space(arm).items()}
         arms[arm] = values
     paths = dict.fromkeys(path for values in arms.values() for path in values if path != "plugins")
     table = {path: {arm: values.get(path, _ABSENT) for arm, values in arms.items()} for path in paths}

@@ -16,7 +16,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
 from ablate.sweeps.search.samplers import SamplerConfig, samplers
 from ablate.sweeps.spec.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
-from ablate.sweeps.spec.search_space import Choice, Entry, Range, Space, cells
+from ablate.sweeps.spec.search_space import Choice, Entry, Range, Space, list_cells
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -147,7 +147,7 @@ class SweepFields(Config):
         hours alone limit it."""
         wanted = self.budget.trials
         if self.sampler.kind == "grid":
-            count = len(cells(self.space(arm)))
+            count = len(list_cells(self.space(arm)))
             return min(wanted or count, count)
         return wanted or (None if self.budget.tokens or self.budget.hours else DEFAULT_TRIALS)
 

@@ -9,10 +9,10 @@ from typing import Any
 from ablate.config.errors import AblateError, SweepError
 from ablate.config.formatting import join_words
 from ablate.config.yaml import read_yaml
-from ablate.sweeps.spec.references import earlier
-from ablate.sweeps.spec.scale import scaled, suffix_of
+from ablate.sweeps.spec.references import list_earlier_sweeps
+from ablate.sweeps.spec.scale import format_suffix, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.spec.trees import load_trees, overridden
+from ablate.sweeps.spec.trees import apply_overrides, load_trees
 
 
 def load_sweeps(
@@ -34,12 +34,14 @@ def load_sweeps(
     for at, tree in found.trees.items():
         source = found.source(file, at)
         if factor != 1:
-            tree = scaled(Sweep.from_tree(tree, source), factor, model).to_tree()
-        sweeps.append(Sweep.from_tree(overridden(Sweep, tree, found.overrides(overrides or {}, at), source), source))
-    return sorted(sweeps, key=_parameters) if found.word == "size" else sweeps
+            tree = scale_sweep(Sweep.from_tree(tree, source), factor, model).to_tree()
+        sweeps.append(
+            Sweep.from_tree(apply_overrides(Sweep, tree, found.overrides(overrides or {}, at), source), source)
+        )
+    return sorted(sweeps, key=_count_parameters) if found.word == "size" else sweeps
 
 
-def with_earlier(
+def add_earlier_sweeps(
     file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> list[Sweep]:
     """`specs`, each after the sweeps that its arms start from, which are looked for by their names in the files beside
@@ -47,14 +49,14 @@ def with_earlier(
     and for the adapters (`lora`), which go on what the earlier ones have trained."""
     same = {path: value for path, value in overrides.items() if path != "name"}
     shared = {path: value for path, value in overrides.items() if is_shared(path)}
-    suffix = suffix_of(factor, model)
+    suffix = format_suffix(factor, model)
     ordered: dict[str, Sweep] = {}
 
     def add(spec: Sweep, waiting: tuple[str, ...]) -> None:
-        for name in earlier(spec):
+        for name in list_earlier_sweeps(spec):
             if name in waiting:
                 raise SweepError(f"The sweeps {join_words(waiting)} would wait for each other.")
-            if name not in ordered and (found := _beside(Path(file), name.removesuffix(suffix))):
+            if name not in ordered and (found := _find_file(Path(file), name.removesuffix(suffix))):
                 where, size = found
                 said = same if where == Path(file) else shared
                 (before,) = load_sweeps(where, said, size=size, factor=factor, model=model)
@@ -72,7 +74,7 @@ def is_shared(path: str) -> bool:
     return part not in ("name", "lora", "stages")
 
 
-def _beside(file: Path, name: str) -> tuple[Path, str | None] | None:
+def _find_file(file: Path, name: str) -> tuple[Path, str | None] | None:
     """The file of the same folder that has the sweep `name`, and of a file with sizes or stages which."""
     for path in sorted(file.parent.glob("*.yaml")):
         try:
@@ -87,5 +89,5 @@ def _beside(file: Path, name: str) -> tuple[Path, str | None] | None:
     return None
 
 
-def _parameters(spec: Sweep) -> int:
+def _count_parameters(spec: Sweep) -> int:
     return spec.base(next(iter(spec.all_arms))).model.layer_parameters()

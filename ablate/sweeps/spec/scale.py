@@ -12,14 +12,14 @@ from ablate.config.merging import Tree, leaves, merge
 from ablate.estimate.work import items_of
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.parts import Arm, Scale
-from ablate.sweeps.spec.references import named, renamed
+from ablate.sweeps.spec.references import list_references, rename_reference
 from ablate.sweeps.spec.sweep import Sweep
 
 Changes = Callable[[Experiment], Mapping[str, Any]]
 """From the experiment of an arm, dotted path -> its new value."""
 
 
-def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
+def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     """`spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
 
     Updates, the text that is tokenised for them, validation interval, a warm-up in updates, the pruner's first step and
@@ -41,13 +41,16 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     if factor == 1:
         return spec
     first = spec.base(next(iter(spec.all_arms)))
-    made = resized(
+    made = resize(
         spec,
-        lambda full: {**at_length(full, factor * full.trainer.max_steps), **(_narrower(full, factor) if model else {})},
+        lambda full: {
+            **change_length(full, factor * full.trainer.max_steps),
+            **(_narrow(full, factor) if model else {}),
+        },
     )
-    suffix = suffix_of(factor, model)
+    suffix = format_suffix(factor, model)
     for arm in spec.all_arms:
-        _follow(made, spec, arm, suffix)
+        _rename_donors(made, spec, arm, suffix)
     budget, pruner = dict(made.get("budget", {})), dict(made["pruner"])
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
@@ -56,7 +59,7 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     if spec.pruner.first_step:
         short = Experiment.from_mapping(made["experiment"], spec.all_arms[next(iter(spec.all_arms))].settings)
         steps = short.trainer.max_steps
-        earliest = spec.pruner.earliest(steps, short.schedule.warmup(steps))
+        earliest = spec.pruner.find_earliest_step(steps, short.schedule.warmup(steps))
         pruner["first_step"] = min(steps, max(earliest, round(spec.pruner.first_step * factor)))
     scale = Scale(
         factor=factor,
@@ -69,15 +72,15 @@ def scaled(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
 
 
-def suffix_of(factor: float, model: bool = False) -> str:
+def format_suffix(factor: float, model: bool = False) -> str:
     """What the name of a sweep has at that scale; nothing at the full one."""
     return "" if factor == 1 else f"-scale{factor:g}{'-model' if model else ''}"
 
 
-def _follow(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:
+def _rename_donors(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:
     """Has an arm that names one of another sweep name that of that sweep at the same scale."""
-    given = named(spec.base(arm)).items()
-    changes = {path: new for path, one in given if (new := renamed(one, spec, suffix)) is not None}
+    given = list_references(spec.base(arm)).items()
+    changes = {path: new for path, one in given if (new := rename_reference(one, spec, suffix)) is not None}
     if not changes:
         return
     if arm not in made.get("arms", {}):
@@ -88,7 +91,7 @@ def _follow(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:
     made["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), changes), **beside}
 
 
-def told(spec: Sweep) -> str:
+def describe_scale(spec: Sweep) -> str:
     """That `spec` is not the full setting, with the numbers as far as its experiments can be built; '' where it is."""
     full = spec.scale
     if full is None:
@@ -98,7 +101,7 @@ def told(spec: Sweep) -> str:
         base = spec.base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing
         return f"Not the full setting ({given})."
-    given += _more(base, full)
+    given += _mention_settings(base, full)
     text = (
         f"Not the full setting ({given}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
         f"{format_count(items_of(base))} of {format_count(full.items)} {base.unit}"
@@ -108,14 +111,14 @@ def told(spec: Sweep) -> str:
     return f"{text}."
 
 
-def _more(base: Experiment, full: Scale) -> str:
+def _mention_settings(base: Experiment, full: Scale) -> str:
     """That the length is not that of the scale alone."""
     alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
     items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
     return "" if alone and round(items) == items_of(base) else " and further settings"
 
 
-def resized(spec: Sweep, changes: Changes) -> Tree:
+def resize(spec: Sweep, changes: Changes) -> Tree:
     """`spec` as a tree in which every arm has `changes` over its experiment. Raises ConfigError where what would change
     is searched."""
     tree = spec.to_tree()
@@ -136,7 +139,7 @@ def resized(spec: Sweep, changes: Changes) -> Tree:
     return tree
 
 
-def at_length(full: Experiment, updates: float) -> dict[str, Any]:
+def change_length(full: Experiment, updates: float) -> dict[str, Any]:
     """Dotted path -> value: what makes `full` about `updates` long, warm-up and validations at the same shares."""
     trainer, warmup = full.trainer, full.schedule.warmup_steps
     steps, factor = max(1, round(updates)), updates / trainer.max_steps
@@ -150,6 +153,6 @@ def at_length(full: Experiment, updates: float) -> dict[str, Any]:
     return changes
 
 
-def _narrower(full: Experiment, factor: float) -> dict[str, Any]:
+def _narrow(full: Experiment, factor: float) -> dict[str, Any]:
     """The fields of the model of `full` that leave `factor` of its parameters."""
     return {f"model.{field}": value for field, value in full.model.narrowed(factor).items()}

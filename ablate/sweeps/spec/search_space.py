@@ -77,7 +77,7 @@ class Range(Config):
         ]
 
 
-def _entry(value: Any) -> Range | list[Choice]:
+def _parse_entry(value: Any) -> Range | list[Choice]:
     if isinstance(value, (Range, Mapping)):
         return value if isinstance(value, Range) else Range.model_validate(value)
     if isinstance(value, (list, tuple)) and value and all(isinstance(v, Choice) for v in value):
@@ -85,19 +85,19 @@ def _entry(value: Any) -> Range | list[Choice]:
     raise PydanticCustomError("entry", "must be a list of values, or a mapping with low and high")
 
 
-def _plain(entry: Range | list[Choice]) -> Any:
+def _dump_entry(entry: Range | list[Choice]) -> Any:
     return entry.model_dump(mode="json", exclude_none=True) if isinstance(entry, Range) else list(entry)
 
 
 Entry = Annotated[
     Range | list[Choice],
-    PlainValidator(_entry, json_schema_input_type=Range | list[Choice]),
-    PlainSerializer(_plain, return_type=Any),
+    PlainValidator(_parse_entry, json_schema_input_type=Range | list[Choice]),
+    PlainSerializer(_dump_entry, return_type=Any),
 ]
 Space = Mapping[str, Range | Sequence[Choice]]
 
 
-def distributions(space: Space) -> dict[str, BaseDistribution]:
+def to_distributions(space: Space) -> dict[str, BaseDistribution]:
     """The space in Optuna's words, by dotted path."""
     from optuna.distributions import CategoricalDistribution
 
@@ -117,7 +117,7 @@ def contains(entry: Range | Sequence[Choice], value: Choice) -> bool:
     return entry.low <= value <= entry.high and abs(steps - round(steps)) < 1e-9
 
 
-def shown(entry: Any) -> str:
+def format_entry(entry: Any) -> str:
     """A range, a list or a single value in few letters."""
     if isinstance(entry, Range):
         parts = f" step {entry.step:g}" if entry.step else f" in {entry.num}" if entry.num else ""
@@ -125,7 +125,7 @@ def shown(entry: Any) -> str:
     return "none" if entry is None else str(entry)
 
 
-def cells(space: Space) -> list[dict[str, Choice]]:
+def list_cells(space: Space) -> list[dict[str, Choice]]:
     """Every combination of the grid of each entry."""
     grids = [entry.grid() if isinstance(entry, Range) else list(entry) for entry in space.values()]
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*grids)]

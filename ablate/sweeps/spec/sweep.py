@@ -12,7 +12,7 @@ from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.messages import problems_of
 from ablate.sweeps.spec.fields import SweepFields
-from ablate.sweeps.spec.trees import load_trees, overridden
+from ablate.sweeps.spec.trees import apply_overrides, load_trees
 from ablate.sweeps.spec.validation import validate, validate_rest
 
 
@@ -30,7 +30,7 @@ class Sweep(SweepFields):
             raise ConfigError([Problem(f"{found.word}s", text)], str(file))
         ((at, tree),) = found.trees.items()
         own = found.overrides(overrides or {}, at)
-        return cls.from_tree(overridden(cls, tree, own, str(file)), found.source(file, at))
+        return cls.from_tree(apply_overrides(cls, tree, own, str(file)), found.source(file, at))
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:

@@ -24,7 +24,7 @@ OVERRIDABLE = (
 """The parts of a sweep that the command line can set; every other path is one of the base experiment."""
 
 
-def overridden(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
+def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
     """The sweep `tree`, a mapping of the class `cls`, with `overrides` over it: dotted paths of the base experiment or
     of the parts of the sweep in OVERRIDABLE, and `search.PATH`, what is searched for a path in all arms; the name has
     been set before (`load_trees`)."""
@@ -74,9 +74,11 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
     Raises ConfigError."""
     tree, source, given = read_yaml(Path(file)), str(file), overrides or {}
     if "name" in given:
-        same = tree if part else _renamed(tree, str(tree.get("name")), str(given["name"]))  # a stage alone goes on
+        same = (
+            tree if part else _rename_references(tree, str(tree.get("name")), str(given["name"]))
+        )  # a stage alone goes on
         tree = {**same, "name": given["name"]}
-    found = divided(tree, source)
+    found = divide(tree, source)
     known = [name for name in found.trees if name]
     problems = [
         Problem(path, f"there is no such stage. Accepted: {', '.join(known)}." if known else "the file has no stages")
@@ -91,7 +93,7 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
     return found if part is None else found._replace(trees={part: found.trees[part]})
 
 
-def _renamed(tree: Any, old: str, new: str) -> Any:
+def _rename_references(tree: Any, old: str, new: str) -> Any:
     """`tree` with `sweep:OLD-STAGE/ARM` as it is called where the file is called `new`."""
     stages = tree.get("stages")
     if not isinstance(stages, Mapping):
@@ -116,7 +118,7 @@ _DIVISIONS: dict[str, tuple[type[Config], tuple[str, ...]]] = {
 """The keys that make a file several sweeps -> their class, and what of a part is no setting."""
 
 
-def divided(tree: Mapping[str, Any], source: str) -> Divided:
+def divide(tree: Mapping[str, Any], source: str) -> Divided:
     """The sweeps of a file's mapping.
 
     The settings of a part go over the base experiment; the parts of a sweep that it gives replace those of the file; of
@@ -138,31 +140,31 @@ def divided(tree: Mapping[str, Any], source: str) -> Divided:
     base, quoted = plain.get("experiment") or {}, plain.get("published") or []
     if not isinstance(base, Mapping) or not isinstance(quoted, list):
         return Divided("", {"": plain})  # which tells what is wrong with it
-    if key == "sizes" and (problems := list(_strangers(quoted, parts))):
+    if key == "sizes" and (problems := list(_validate_figures(quoted, parts))):
         raise ConfigError(problems, source)
     load_plugins(tree, base, source=source)
     found = {}
     for name, part in parts.items():
         settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
         own = {field: value for field, value in (tree[key][name] or {}).items() if field in beside}
-        figures = [_without_size(p) for p in quoted if _size_of(p) in (None, name)]
+        figures = [_drop_size(p) for p in quoted if _get_size(p) in (None, name)]
         more = {"published": figures} if quoted else {}
         found[name] = {**plain, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
     return Divided(key.removesuffix("s"), found)
 
 
-def _strangers(quoted: list[Any], sizes: Mapping[str, Size]) -> list[Problem]:
+def _validate_figures(quoted: list[Any], sizes: Mapping[str, Size]) -> list[Problem]:
     """Published figures of sizes that there are not."""
     return [
         Problem(f"published.{i}.size", f"is no size. Accepted: {', '.join(sizes)}.{did_you_mean(size, sizes)}", size)
         for i, entry in enumerate(quoted)
-        if isinstance(size := _size_of(entry), str) and size not in sizes
+        if isinstance(size := _get_size(entry), str) and size not in sizes
     ]
 
 
-def _size_of(entry: Any) -> Any:
+def _get_size(entry: Any) -> Any:
     return entry.get("size") if isinstance(entry, Mapping) else None
 
 
-def _without_size(entry: Any) -> Any:
+def _drop_size(entry: Any) -> Any:
     return {key: value for key, value in entry.items() if key != "size"} if isinstance(entry, Mapping) else entry

@@ -15,8 +15,8 @@ from ablate.config.merging import leaves
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.fields import SweepFields
-from ablate.sweeps.spec.references import REWARD, named, own_donor, parsed
-from ablate.sweeps.spec.search_space import contains, shown
+from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
+from ablate.sweeps.spec.search_space import contains, format_entry
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
 UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a reward model
@@ -25,7 +25,7 @@ UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a re
 def validate(sweep: SweepFields) -> list[Problem]:
     """Return what is wrong with the experiments of the arms; where nothing is, with their references and their
     differences."""
-    return list(_check_experiments(sweep)) or [*_check_references(sweep), *audit.problems(sweep)]
+    return list(_check_experiments(sweep)) or [*_check_references(sweep), *audit.validate(sweep)]
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
@@ -39,7 +39,7 @@ def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Ite
     return []
 
 
-def build_problems(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
+def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
     """What is wrong with an experiment of `mappings`; empty where nothing is."""
     try:
         Experiment.from_mapping(*mappings)
@@ -53,7 +53,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms else ""
         settings = sweep.all_arms[arm].settings
-        base = build_problems(*sweep.layers(arm))
+        base = validate_experiment(*sweep.layers(arm))
         yield from (Problem(_locate(sweep, arm, p.path), p.message, p.given) for p in base)
         if base:
             continue
@@ -62,8 +62,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
                 yield Problem(f"arms.{arm}.{path}", "is set here and searched too; leave one of them out")
         alone = list(_check_each_path(sweep, arm, where))
         yield from alone or _check_combinations(sweep, arm, where)
-        for text in sweep.sampler.problems(sweep.space(arm)):
-            yield Problem(f"{where}search", text)
+        yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
         yield from _check_starts(sweep, arm, where)
         if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
             trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
@@ -82,7 +81,7 @@ def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
     steps, given = base.trainer.max_steps, sweep.pruner.first_step
     if given is None:
         return
-    earliest = sweep.pruner.earliest(steps, base.schedule.warmup(steps))
+    earliest = sweep.pruner.find_earliest_step(steps, base.schedule.warmup(steps))
     if not earliest <= given <= steps:
         text = (
             f"must be from {earliest} (a third of trainer.max_steps, after the warm-up: earlier comparisons favour "
@@ -105,7 +104,7 @@ def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]
                 text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}."
                 yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)
             elif not contains(space[path], value):
-                yield Problem(f"{place}.{path}", f"is not among what is searched ({shown(space[path])})", value)
+                yield Problem(f"{place}.{path}", f"is not among what is searched ({format_entry(space[path])})", value)
 
 
 def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
@@ -114,7 +113,7 @@ def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Probl
         place = f"{where}search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
         told = set()
         for value in values:
-            for p in build_problems(*sweep.layers(arm), {path: value}):
+            for p in validate_experiment(*sweep.layers(arm), {path: value}):
                 text = p.message if p.path == path else f"{p.path}: {p.message}"
                 if text not in told:
                     told.add(text)
@@ -128,7 +127,7 @@ def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Pr
         corners = {path: list(dict.fromkeys([values[0], values[-1]])) for path, values in corners.items()}
     for values in itertools.islice(itertools.product(*corners.values()), COMBINATIONS):
         point = dict(zip(corners, values, strict=True))
-        if problems := build_problems(*sweep.layers(arm), point):
+        if problems := validate_experiment(*sweep.layers(arm), point):
             at = ", ".join(f"{path}={value}" for path, value in point.items())
             hint = "What is searched for one kind only belongs into an arm of its own."
             yield Problem(f"{where}search", f"at {at}: {problems[0]} {hint}")
@@ -145,16 +144,16 @@ def _locate(sweep: SweepFields, arm: str, path: str) -> str:
 def _check_references(sweep: SweepFields) -> Iterator[Problem]:
     """Arms of the same sweep that there are not, that wait for each other, or that judge; and judges of each arm's own,
     by whose rewards arms cannot be compared."""
-    judges = {named(sweep.base(arm)).get(REWARD) for arm in sweep.all_arms}
+    judges = {list_references(sweep.base(arm)).get(REWARD) for arm in sweep.all_arms}
     if len(judges) > 1 and sweep.objective.metric in UNSCALED:
         text = "rewards of two reward models have no common scale: give all arms one align.reward, or compare the "
         yield Problem("objective.metric", f"{text}align/win_rate against each one's own start", sweep.objective.metric)
     for arm in sweep.all_arms:
-        found = parsed(named(sweep.base(arm)).get(REWARD))
+        found = parse_reference(list_references(sweep.base(arm)).get(REWARD))
         if found and found[0] in ("", sweep.name):
             text = "a reward model comes from an earlier sweep: arms of one sweep are compared by the same metric"
             yield Problem(f"arms.{arm}.{REWARD}", text)
-    own = {arm: donor for arm in sweep.all_arms if (donor := own_donor(sweep, arm)) is not None}
+    own = {arm: donor for arm in sweep.all_arms if (donor := find_own_donor(sweep, arm)) is not None}
     for arm, donor in own.items():
         place = f"arms.{arm}.warm_start.from"
         if donor not in sweep.all_arms:

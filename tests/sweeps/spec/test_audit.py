@@ -33,8 +33,8 @@ def refused(**parts):
 )
 def test_what_is_compared_is_the_placement_the_norm_layer_or_the_initialisation(arms, factor):
     spec = sweep(arms=arms, experiment={"norm": "mix"})
-    assert audit.factor(spec) == factor
-    assert audit.confounds(spec) == []
+    assert audit.find_factor(spec) == factor
+    assert audit.find_confounds(spec) == []
 
 
 def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared():
@@ -44,13 +44,13 @@ def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared(
         "besides what is compared (norm) they differ in trainer.gradient_clip_val: none (pre), 1.0 (post). "
         "Set it alike, declare it with confounds: [trainer.gradient_clip_val]"
     )
-    (confound,) = audit.confounds(sweep(arms=arms, confounds="trainer.gradient_clip_val"))
+    (confound,) = audit.find_confounds(sweep(arms=arms, confounds="trainer.gradient_clip_val"))
     assert (confound.path, confound.values, confound.declared) == (
         "trainer.gradient_clip_val",
         {"pre": "none", "post": "1.0"},
         True,
     )
-    assert audit.confounds(sweep(arms=arms, confounds=["trainer"])) == [confound]
+    assert audit.find_confounds(sweep(arms=arms, confounds=["trainer"])) == [confound]
 
 
 def test_every_difference_is_told_at_once():
@@ -63,12 +63,12 @@ def test_a_norm_layer_of_its_own_is_a_confound_of_a_placement_and_no_factor():
     messages = refused(arms=arms)
     assert "norm.layer.kind: rmsnorm (pre), layernorm (post)" in messages[0]
     assert "or compare it with factor: norm" in messages[0]
-    assert audit.confounds(sweep(arms=arms, factor="norm")) == []
+    assert audit.find_confounds(sweep(arms=arms, factor="norm")) == []
 
 
 def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
     arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "search": {"optimizer.lr": [1e-3], "seed": [1, 2]}}}
-    found = audit.confounds(sweep(arms=arms, confounds=["optimizer", "seed"]))
+    found = audit.find_confounds(sweep(arms=arms, confounds=["optimizer", "seed"]))
     assert {c.path: c.values for c in found} == {
         "optimizer.lr": {"pre": "searched, 0.0001 ... 0.01 (log)", "post": "searched, [0.001]"},
         "seed": {"pre": "0", "post": "searched, [1, 2]"},
@@ -81,7 +81,7 @@ def test_without_a_norm_that_differs_the_file_has_to_say_what_is_compared():
     (message, *_) = refused(arms=arms)
     assert "no placement, norm layer, initialisation or warm start" in message
     assert message.endswith("compare it with factor: model")
-    assert audit.confounds(sweep(arms=arms, factor="model")) == []
+    assert audit.find_confounds(sweep(arms=arms, factor="model")) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_misspelt_name_is_refused(parts, message):
 
 
 def coinciding(arms, points, **parts):
-    return list(audit.coinciding(sweep(arms=arms, experiment={"model.layers": 3}, **parts), points))
+    return list(audit.describe_coinciding(sweep(arms=arms, experiment={"model.layers": 3}, **parts), points))
 
 
 def test_arms_that_are_the_same_model_are_told():
@@ -119,13 +119,15 @@ def test_arms_that_are_the_same_model_are_told():
     assert coinciding({**arms, "mix": other}, {"pre": rates, "mix": [{}]}, confounds="norm.layer") == []
     rates_alone = {"slow": {"optimizer.lr": 1e-4}, "fast": {"optimizer.lr": 1e-2}}
     spec = sweep(arms=rates_alone, search={"seed": [0, 1]}, factor="optimizer")
-    assert list(audit.coinciding(spec, {"slow": [{}], "fast": [{}]})) == []
+    assert list(audit.describe_coinciding(spec, {"slow": [{}], "fast": [{}]})) == []
 
 
 def test_where_arms_start_from_is_what_is_compared_if_nothing_else_is():
     reuse = {"warm_start": {"freeze": ["head"]}}
-    assert audit.factor(sweep(arms={"a": {}, "b": reuse})) == ("warm_start",)
-    assert audit.factor(sweep(arms={"a": {}, "b": {"norm": "post", **reuse}}, confounds=["warm_start"])) == ("norm",)
+    assert audit.find_factor(sweep(arms={"a": {}, "b": reuse})) == ("warm_start",)
+    assert audit.find_factor(sweep(arms={"a": {}, "b": {"norm": "post", **reuse}}, confounds=["warm_start"])) == (
+        "norm",
+    )
     message = " ".join(refused(arms={"a": {}, "b": {"norm": "post", **reuse}}))
     assert "confounds: [warm_start" in message
 
@@ -134,7 +136,7 @@ def test_adapters_are_compared_with_the_training_of_all_weights_where_the_file_s
     start = {"warm_start": {"from": "somewhere", "copy": "all"}}
     arms = {"full": {}, "adapters": {"lora.targets": "attn", "search": {"lora.rank": [4, 16]}}}
     spec = sweep(experiment=start, arms=arms, factor="lora")
-    assert audit.confounds(spec) == []
+    assert audit.find_confounds(spec) == []
     point = {"optimizer.lr": 1e-3, "lora.rank": 16}
     assert spec.at("adapters", point).lora == Lora(rank=16, targets=("attn",))
     assert spec.base("full").lora is None

@@ -8,7 +8,7 @@ from ablate.estimate.plan import Assumed, plan
 from ablate.estimate.work import work
 from ablate.experiment.tree import Experiment
 from ablate.models import models
-from ablate.sweeps.spec.scale import scaled, told
+from ablate.sweeps.spec.scale import describe_scale, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 
 SETTINGS = {
@@ -35,7 +35,7 @@ def full():
 
 
 def test_lengths_shrink_alike_and_the_rest_stays(full):
-    small = scaled(full, 0.01)
+    small = scale_sweep(full, 0.01)
     base, before = small.base("mix"), full.base("mix")
     assert (base.trainer.max_steps, base.trainer.val_check_interval) == (100, 5)
     assert base.schedule.warmup(100) / 100 == before.schedule.warmup(10_000) / 10_000 == 0.1
@@ -51,7 +51,7 @@ def test_lengths_shrink_alike_and_the_rest_stays(full):
 
 
 def test_with_the_model_tokens_per_parameter_stay_and_so_do_depth_and_what_goes_by_it(full):
-    small = scaled(full, 0.1, model=True)
+    small = scale_sweep(full, 0.1, model=True)
     model, before = small.base("mix").model, full.base("mix").model
     assert model.layer_parameters() / before.layer_parameters() == pytest.approx(0.1, rel=0.1)
     assert model.layers == before.layers
@@ -63,20 +63,20 @@ def test_with_the_model_tokens_per_parameter_stay_and_so_do_depth_and_what_goes_
 
 
 def test_it_says_that_it_is_not_the_full_setting(full):
-    assert told(full) == ""
-    assert scaled(full, 1) is full
-    text = told(scaled(full, 0.01))
+    assert describe_scale(full) == ""
+    assert scale_sweep(full, 1) is full
+    text = describe_scale(scale_sweep(full, 0.01))
     assert text == (
         "Not the full setting (--scale 0.01): a trial has 100 of 10,000 updates and 13.1 M of 1.31 G tokens."
     )
-    with_model = told(scaled(full, 0.01, model=True))
+    with_model = describe_scale(scale_sweep(full, 0.01, model=True))
     assert "the layers have 392 k of 37.8 M parameters" in with_model
     assert "--scale 0.01 --scale-model" in with_model
 
 
 def test_arms_of_their_own_length_keep_the_proportion():
     arms = {"pre": {"norm": "pre"}, "long": {"norm": "post", "trainer": {"max_steps": 20_000}}}
-    small = scaled(Sweep.from_tree({**TREE, "arms": arms, "confounds": ["trainer"], "pruner": "none"}), 0.1)
+    small = scale_sweep(Sweep.from_tree({**TREE, "arms": arms, "confounds": ["trainer"], "pruner": "none"}), 0.1)
     assert [small.base(arm).trainer.max_steps for arm in arms] == [1000, 2000]
     assert small.base("long").norm.kind == "post"
 
@@ -84,13 +84,13 @@ def test_arms_of_their_own_length_keep_the_proportion():
 def test_what_cannot_be_scaled_is_refused(full):
     for factor in (0, -1, 1.5):
         with pytest.raises(ConfigError, match="--scale: must be above 0 and at most 1"):
-            scaled(full, factor)
+            scale_sweep(full, factor)
     with pytest.raises(ConfigError, match="is scaled already"):
-        scaled(scaled(full, 0.5), 0.5)
+        scale_sweep(scale_sweep(full, 0.5), 0.5)
     tree = {**TREE, "search": {"trainer.max_steps": [3000, 6000]}, "fixed": [], "pruner": "none"}
     searching = Sweep.from_tree(tree)
     with pytest.raises(ConfigError, match=r"trainer.max_steps: is searched for pre"):
-        scaled(searching, 0.5)
+        scale_sweep(searching, 0.5)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.3, 0.1, 0.01])

@@ -4,7 +4,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from pydantic import ValidationError
 
-from ablate.sweeps.spec.search_space import Range, cells, distributions
+from ablate.sweeps.spec.search_space import Range, list_cells, to_distributions
 
 LR = Range(low=1e-4, high=1e-2, log=True)
 ALPHA = Range(low=0.1, high=0.5)
@@ -29,16 +29,16 @@ SPACE = {"optimizer.lr": LR, "norm.alpha": ALPHA}
     ],
 )
 def test_a_range_in_optunas_words(fields, expected):
-    assert distributions({"x": Range(**fields)}) == {"x": expected}
+    assert to_distributions({"x": Range(**fields)}) == {"x": expected}
 
 
 @pytest.mark.parametrize("step", [0.5, 2.5])
 def test_a_fractional_step_makes_fractions(step):
-    assert distributions({"x": Range(low=0, high=10, step=step)}) == {"x": FloatDistribution(0.0, 10.0, step=step)}
+    assert to_distributions({"x": Range(low=0, high=10, step=step)}) == {"x": FloatDistribution(0.0, 10.0, step=step)}
 
 
 def test_a_list_in_optunas_words():
-    assert distributions({"norm": ["pre", "post"]}) == {"norm": CategoricalDistribution(("pre", "post"))}
+    assert to_distributions({"norm": ["pre", "post"]}) == {"norm": CategoricalDistribution(("pre", "post"))}
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,11 @@ def test_a_grid_stays_inside():
 
 def test_cells_are_every_combination():
     space = {"norm": ["pre", "post"], "norm.alpha": Range(low=0.0, high=1.0, step=0.5), "seed": [3]}
-    found = cells(space)
+    found = list_cells(space)
     assert len(found) == 6
     assert {tuple(cell) for cell in found} == {("norm", "norm.alpha", "seed")}
     assert {tuple(cell.values()) for cell in found} == {(n, a, 3) for n in ("pre", "post") for a in (0.0, 0.5, 1.0)}
-    assert cells({}) == [{}]
+    assert list_cells({}) == [{}]
 
 
 @pytest.mark.parametrize(

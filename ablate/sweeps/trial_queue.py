@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 from ablate.config.errors import SweepError
 from ablate.sweeps.arms import ArmTrials, Confirmation
-from ablate.sweeps.storage import exclusive
+from ablate.sweeps.storage import lock_storage
 
 if TYPE_CHECKING:
     from optuna import Trial
     from optuna.storages import BaseStorage
 
 
-class Schedule:
+class TrialQueue:
     """The order of a sweep's trials: the search of all arms in turns, then the confirmation of all arms in turns.
 
-    Any number of processes may work on one storage, each with a schedule of its own.
+    Any number of processes may work on one storage, each with a queue of its own.
 
     Args:
         arms: the arms.
@@ -33,21 +33,21 @@ class Schedule:
 
     def take(self) -> tuple[ArmTrials, Trial] | None:
         """The next trial and its arm; None where there is nothing to start now."""
-        with exclusive(self.storage):
+        with lock_storage(self.storage):
             arm = self._next()
             return None if arm is None else (arm, arm.ask())
 
     def recover(self) -> int:
         """Puts up for another try what earlier sessions left; how many trials that were."""
-        with exclusive(self.storage):
+        with lock_storage(self.storage):
             return sum(arm.recover() for arm in self.arms)
 
-    def waits(self) -> bool:
+    def must_wait(self) -> bool:
         """Whether trials are running, here or elsewhere, that have to end before it is known whether all is done. Those
         of processes that are gone are put up for another try."""
-        with exclusive(self.storage):
+        with lock_storage(self.storage):
             parts = [*self.arms, *(self.confirmations or ())]
-            return sum(part.take_up() for part in parts) > 0 or any(part.tally().running for part in parts)
+            return sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts)
 
     def _next(self) -> ArmTrials | None:
         """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
@@ -64,7 +64,7 @@ class Schedule:
         if donor is None:
             return True
         tally = donor.tally()
-        return not tally.open and not tally.running and donor.best() is not None
+        return not tally.open and not tally.running and donor.find_best() is not None
 
     def _donor(self, arm: ArmTrials) -> ArmTrials | None:
         return next((other for other in self.arms if other.arm == arm.waits_for), None)
@@ -73,7 +73,7 @@ class Schedule:
         """Raises SweepError where an arm waits for one that has ended without a completed trial."""
         for arm in waiting:
             donor = self._donor(arm)
-            if donor is not None and donor.best() is None and not donor.tally().open:
+            if donor is not None and donor.find_best() is None and not donor.tally().open:
                 raise SweepError(
                     f"{arm.arm} starts from the best trial of {donor.arm}, and none of that arm is completed. The same "
                     "command tries failed trials again; a larger budget.trials tries further ones."
@@ -89,7 +89,7 @@ class Schedule:
     def _opened(self) -> list[Confirmation]:
         """The confirmations of all arms. Another process may try a failed trial again, and find a better best with it:
         then another one is confirmed."""
-        best = [trial.number for arm in self.arms if (trial := arm.best())]
+        best = [trial.number for arm in self.arms if (trial := arm.find_best())]
         if self.confirmations is None or best != [known.confirmed.number for known in self.confirmations]:
             self.confirmations = [found for arm in self.arms if (found := self.confirm(arm))]
             for confirmation in self.confirmations:

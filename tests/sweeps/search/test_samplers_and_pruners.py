@@ -6,10 +6,10 @@ import optuna
 import pytest
 from pydantic import ValidationError
 
-from ablate.sweeps.search.fair_pruners import Alike
+from ablate.sweeps.search.fair_pruners import FairPruner
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
-from ablate.sweeps.spec.search_space import Range, distributions
+from ablate.sweeps.spec.search_space import Range, to_distributions
 from ablate.sweeps.spec.sweep import Sweep
 
 LR = Range(low=1e-4, high=1e-2, log=True)
@@ -34,7 +34,7 @@ def propose(kind, space, count, seed=0, interrupt=None):
     points = []
     for number in range(count):
         study.sampler = samplers[kind](seed=seed).build(number)
-        trial = study.ask(distributions(space))
+        trial = study.ask(to_distributions(space))
         points.append(trial.params)
         study.tell(trial, sum(math.log(v) if v > 0 else v for v in trial.params.values()))
     return points
@@ -58,12 +58,12 @@ def test_a_continued_sweep_proposes_what_an_uninterrupted_one_does(kind):
     study = optuna.create_study()
     for number, point in enumerate(points[:7]):  # as another process left it
         trial = optuna.trial.create_trial(
-            params=point, distributions=distributions(SPACE), value=sum(math.log(v) for v in point.values())
+            params=point, distributions=to_distributions(SPACE), value=sum(math.log(v) for v in point.values())
         )
         study.add_trial(trial)
         assert number == study.trials[-1].number
     study.sampler = samplers[kind]().build(7)
-    assert study.ask(distributions(SPACE)).params == points[7]
+    assert study.ask(to_distributions(SPACE)).params == points[7]
 
 
 @pytest.mark.parametrize("kind", samplers)
@@ -112,26 +112,26 @@ def test_cmaes_moves_towards_the_best():
     ],
 )
 def test_what_cmaes_can_search(space, refused):
-    found = samplers["cmaes"]().problems(space)
-    assert bool(found) == refused
+    problems = samplers["cmaes"]().validate(space)
+    assert bool(problems) == refused
     if refused:
-        assert "cmaes searches two or more ranges" in found[0]
+        assert "cmaes searches two or more ranges" in problems[0].message
 
 
 def test_what_a_grid_can_search():
     grid = samplers["grid"]()
     assert (
-        grid.problems({"norm": ["pre"], "seed": Range(low=1, high=3), "norm.alpha": Range(low=0.0, high=1.0, num=3)})
+        grid.validate({"norm": ["pre"], "seed": Range(low=1, high=3), "norm.alpha": Range(low=0.0, high=1.0, num=3)})
         == []
     )
-    assert grid.problems({"seed": Range(low=1, high=3), **SPACE}) == [
+    assert [p.message for p in grid.validate({"seed": Range(low=1, high=3), **SPACE})] == [
         f"{path}: a grid needs a list of values, or num or step beside low and high" for path in SPACE
     ]
 
 
 @pytest.mark.parametrize("kind", ["tpe", "random"])
 def test_what_the_others_can_search(kind):
-    assert samplers[kind]().problems({**SPACE, "norm": ["pre", "post"]}) == []
+    assert samplers[kind]().validate({**SPACE, "norm": ["pre", "post"]}) == []
 
 
 # ---------------------------------------------------------------------------------------------------- pruners
@@ -153,12 +153,12 @@ def test_what_the_others_can_search(kind):
 )
 def test_the_first_step(kind, given, max_steps, warmup, expected):
     """A third of the updates, rounded up, and in any case after the warm-up."""
-    assert pruners[kind](first_step=given).first(max_steps, warmup) == expected
+    assert pruners[kind](first_step=given).find_first_step(max_steps, warmup) == expected
 
 
 def pruned_at(kind, max_steps, warmup, **fields):
     """The updates at which trials that are worse than 30 good ones are pruned."""
-    study = optuna.create_study(pruner=Alike(pruners[kind](**fields).build(max_steps, warmup)))
+    study = optuna.create_study(pruner=FairPruner(pruners[kind](**fields).build(max_steps, warmup)))
     found = []
     for number in range(45):
         trial = study.ask()

@@ -15,15 +15,15 @@ from ablate.config.formatting import count_noun, format_count, format_duration, 
 from ablate.data import Corpus
 from ablate.estimate.work import items_of, work
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.opening import check, refuse_changes
-from ablate.sweeps.records import SweepRecord, left
+from ablate.sweeps.preparation import check_sweep, refuse_changes
+from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
-from ablate.sweeps.spec.scale import told
-from ablate.sweeps.spec.search_space import shown
+from ablate.sweeps.spec.scale import describe_scale
+from ablate.sweeps.spec.search_space import format_entry
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import known_sweeps, read_sweep, storage_url
-from ablate.sweeps.worker import share
+from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
+from ablate.sweeps.worker import share_cores
 from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -34,10 +34,10 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
 
     Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
     """
-    corpora = check(spec)
-    found = None if fresh else _found(spec, storage)
+    corpora = check_sweep(spec)
+    found = None if fresh else _read_record(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
-    seconds = None if base.procedure != "training" else _seconds_per_trial(base, corpora[base.data], workers)
+    seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
     todo = _todo(spec, items, found, seconds)
     trials = sum(todo.values())
@@ -61,7 +61,7 @@ def outline(spec: Sweep) -> str:
     return _text(spec, f"{needed} (needed, and not looked for)", items, None, todo, _gpu_hours(spec, todo))
 
 
-def plans(
+def plan_files(
     folder: str, overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> Iterator[tuple[Path, list[str], AblateError | None]]:
     """(file, the outline of each of its sweeps, what is wrong with it) for every sweep file in `folder`. Raises
@@ -93,7 +93,7 @@ def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seco
     for arm in spec.all_arms:
         known = [t for t in (found.trials.get(arm, []) if found else []) if t.status in FINISHED]  # others run again
         seeds = max(0, spec.confirm.seeds - count_finished(found.confirmed.get(arm, ()) if found else ()))
-        todo[arm] = left(spec, arm, known, items[arm], seconds) + seeds
+        todo[arm] = count_remaining(spec, arm, known, items[arm], seconds) + seeds
     return todo
 
 
@@ -125,14 +125,14 @@ def _text(
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
-    lines += [told(spec)] if spec.scale else []
+    lines += [describe_scale(spec)] if spec.scale else []
     lines.append("")
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
         done = count_finished(found.trials.get(arm, [])) if found else 0
         confirmed = count_finished(found.confirmed.get(arm, ())) if found else 0
         search = todo[arm] - max(0, spec.confirm.seeds - confirmed)
-        searched = ", ".join(f"{path} {shown(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
+        searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
         updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
         lines.append(f"arm {arm}: {count_noun(done + search, 'trial')}{already} of {updates} each")
@@ -140,9 +140,9 @@ def _text(
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
     if len(spec.all_arms) > 1:
-        others = "; ".join(str(confound) for confound in audit.confounds(spec)) or "nothing"
-        lines.append(f"compares {join_words(audit.factor(spec))}; besides it the arms differ in {others}")
-        lines += [f"    {text}" for text in dict.fromkeys(audit.coinciding(spec, _tried(spec)))]
+        others = "; ".join(str(confound) for confound in audit.find_confounds(spec)) or "nothing"
+        lines.append(f"compares {join_words(audit.find_factor(spec))}; besides it the arms differ in {others}")
+        lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
     if spec.confirm.seeds:
         again = ", ".join(map(str, spec.fresh_seeds()))
         lines.append(f"then the best of each arm on the fresh seeds {again}")
@@ -157,7 +157,7 @@ def _text(
     return "\n".join(lines)
 
 
-def _tried(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
+def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     """Arm -> points of its search: each end or value of what it searches, the others at their first."""
     points = {}
     for arm in spec.all_arms:
@@ -167,16 +167,16 @@ def _tried(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     return points
 
 
-def _found(spec: Sweep, storage: str | None) -> SweepRecord | None:
+def _read_record(spec: Sweep, storage: str | None) -> SweepRecord | None:
     """What there is of the sweep; None of a new one. Raises SweepError where it was started with another file."""
-    if spec.name not in known_sweeps(storage_url(storage)):
+    if spec.name not in list_sweeps(storage_url(storage)):
         return None
     record = read_sweep(spec.name, storage)
     refuse_changes(record.spec, spec, record.generation, record.plugins)
     return record
 
 
-def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
+def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
     """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
     from ablate.tasks import tasks
     from ablate.training.precision import choose_speed
@@ -187,7 +187,7 @@ def _seconds_per_trial(experiment: Experiment, corpus: Corpus, workers: int) -> 
     if 16 * model.parameter_count() * workers > 0.8 * memory:
         return None
     threads = torch.get_num_threads()
-    torch.set_num_threads(share(workers))
+    torch.set_num_threads(share_cores(workers))
     try:
         speed = choose_speed(experiment, corpus)
         task = tasks[experiment.data.task](experiment, corpus)

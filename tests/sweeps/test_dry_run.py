@@ -6,10 +6,10 @@ from rich.console import Console
 
 from ablate.cli import main
 from ablate.config.errors import SweepError
-from ablate.sweeps.plan import plan
+from ablate.sweeps.dry_run import plan
 from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.status import statuses
+from ablate.sweeps.status import read_statuses
 
 
 @pytest.fixture
@@ -34,9 +34,9 @@ def test_plan_counts_what_is_left_and_refuses_a_changed_file_as_the_run_would(st
 
 
 def test_looking_at_sweeps_creates_nothing(store):
-    assert statuses() == []
+    assert read_statuses() == []
     with pytest.raises(SweepError, match="There are none yet"):
-        statuses("nosuch")
+        read_statuses("nosuch")
     assert not (store / "optuna.db").exists()
 
 

@@ -14,20 +14,20 @@ from ablate.config.merging import leaves
 from ablate.distributed import ranks
 from ablate.estimate.skeleton import skeleton
 from ablate.estimate.work import items_of
-from ablate.sweeps import donors
 from ablate.sweeps.arms import ArmTrials, Confirmation
-from ablate.sweeps.records import title_of
+from ablate.sweeps.donors import inherit_donors, pin_donors
+from ablate.sweeps.records import format_title
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import (
-    confirmation_name,
-    create,
-    exclusive,
-    generations,
+    create_study,
+    list_generations,
+    list_studies,
+    load_spec,
+    lock_storage,
+    name_confirmation,
+    name_study,
     open_storage,
-    spec_of,
-    storage_errors,
-    study_name,
-    study_names,
+    translate_storage_errors,
 )
 from ablate.tasks.metrics import list_metrics
 from ablate.tracking import provenance, remote_files
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds")
 
 
-def check(spec: Sweep) -> dict[DataConfig, Corpus]:
+def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
     """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
     objective. Raises ConfigError and DataError."""
     from ablate.training.trainer import check_ranks
@@ -75,47 +75,47 @@ def open_sweep(
 
     Raises what would fail every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
     """
-    corpora = check(spec)
+    corpora = check_sweep(spec)
     tracking.client()
     storage = open_storage(url)
-    with storage_errors(url):
-        generation = generation_of(spec, storage, fresh)
-        with exclusive(storage):
+    with translate_storage_errors(url):
+        generation = pick_generation(spec, storage, fresh)
+        with lock_storage(storage):
             arms = open_arms(spec, storage, generation, corpora)
             check_donors(arms, corpora)
-            chosen = threads_for(arms, threads) if threads else 0
-    return storage, title_of(spec.name, generation), arms, chosen
+            chosen = pick_threads(arms, threads) if threads else 0
+    return storage, format_title(spec.name, generation), arms, chosen
 
 
-def generation_of(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
+def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
     """The generation to go on with. Raises SweepError where its sweep file or a plugin was another one."""
     import optuna
 
-    known = generations(storage).get(spec.name, [])
+    known = list_generations(storage).get(spec.name, [])
     if not known:
         return 1
     if fresh:
         return known[-1] + 1
     prefix = f"{spec.name}@{known[-1]}/"
-    name = next(n for n in study_names(storage) if n.startswith(prefix))
+    name = next(n for n in list_studies(storage) if n.startswith(prefix))
     study = optuna.load_study(study_name=name, storage=storage)
-    refuse_changes(spec_of(study), spec, known[-1], study.user_attrs.get("plugins", {}))
+    refuse_changes(load_spec(study), spec, known[-1], study.user_attrs.get("plugins", {}))
     return known[-1]
 
 
 def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Mapping[str, str]) -> None:
     """Raises SweepError where a generation that was started as `before`, with plugins of those SHA-256, cannot go on as
     `now`."""
-    if changes := differences(before, now) + changed_plugins(now, plugin_hashes):
+    if changes := list_differences(before, now) + list_changed_plugins(now, plugin_hashes):
         raise SweepError(
             f"{now.name} was started with another sweep file or plugin. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
             + "\nPut it back, give the sweep another name, or start anew with --fresh (the old trials are kept as "
-            f"{title_of(now.name, generation)}, a report can still be made of them)."
+            f"{format_title(now.name, generation)}, a report can still be made of them)."
         )
 
 
-def differences(before: Sweep, now: Sweep) -> list[str]:
+def list_differences(before: Sweep, now: Sweep) -> list[str]:
     """'path: old -> new' for each setting in which two sweeps differ, but for what may change."""
     old, new = (
         dict(leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
@@ -129,7 +129,7 @@ def differences(before: Sweep, now: Sweep) -> list[str]:
     ]
 
 
-def changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
+def list_changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
     """'file: SHA-256 old -> new' for each plugin of `spec` that is not as it was `before`."""
     now = plugins.hashes(spec.plugin_files)
     return [f"{f}: SHA-256 {before[f]} -> {now[f]}" for f in now if before.get(f, now[f]) != now[f]]
@@ -141,14 +141,16 @@ def open_arms(
     """The studies of the arms, created where they are missing, each with its run in MLflow."""
     arms = []
     for arm in spec.all_arms:
-        study = create(storage, study_name(spec.name, generation, arm), spec)
+        study = create_study(storage, name_study(spec.name, generation, arm), spec)
         study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
         base = spec.base(arm)
         corpus = corpora[base.data]
         study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
         study.set_user_attr("trial_items", items_of(base))
-        arms.append(ArmTrials(study, spec, arm, _parent_run(study, spec, title_of(spec.name, generation), arm)))
+        arms.append(
+            ArmTrials(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
+        )
     return arms
 
 
@@ -157,22 +159,22 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
     it does not fit."""
     for arm in arms:
         if arm.waits_for is None:
-            base = donors.started(arm.spec.base(arm.arm), arm.study)
+            base = pin_donors(arm.spec.base(arm.arm), arm.study)
             choose_procedure(base).pin(base, corpora[base.data])
 
 
 def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:
     """The confirmation of the best trial of an arm, created where it is missing; None where no trial completed or no
     confirmation is asked for."""
-    best = arm.best()
+    best = arm.find_best()
     if best is None or not arm.spec.confirm.seeds:
         return None
-    study = create(storage, confirmation_name(arm.study.study_name, best), arm.spec)
-    donors.inherit(study, arm.study)
+    study = create_study(storage, name_confirmation(arm.study.study_name, best), arm.spec)
+    inherit_donors(study, arm.study)
     return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
 
 
-def threads_for(arms: list[ArmTrials], wanted: int) -> int:
+def pick_threads(arms: list[ArmTrials], wanted: int) -> int:
     """Threads of each trial: as many as the earlier trials of the sweep computed on, or else those `wanted`. Losses
     depend on it in their last digits, and near divergence in their first."""
     known = next((t for arm in arms if (t := arm.study.user_attrs.get("threads"))), None)
@@ -182,7 +184,7 @@ def threads_for(arms: list[ArmTrials], wanted: int) -> int:
     return threads
 
 
-def ranks_before(arms: list[ArmTrials]) -> int:
+def note_ranks(arms: list[ArmTrials]) -> int:
     """How many ranks trained the earlier trials of the sweep; notes those of this group."""
     now = ranks.world_size()
     known = [n for arm in arms if (n := arm.study.user_attrs.get("ranks"))]
@@ -191,7 +193,7 @@ def ranks_before(arms: list[ArmTrials]) -> int:
     return int(known[0] if known else now)
 
 
-def _parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
+def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     """The arm's run in MLflow, made if this store has none."""
     known = study.user_attrs.get("parent")
     uri = tracking.redact(tracking.tracking_uri())  # a password is not for whoever reads the studies

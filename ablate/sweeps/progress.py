@@ -71,26 +71,26 @@ class Display:
             self._said.add(text)
             self.note(text)
 
-    def started(self, key: int, trial: Running) -> None:
+    def show_start(self, key: int, trial: Running) -> None:
         """A trial begins."""
         self.running[key] = trial
         if not self._live:
             self.note(f"{trial.title} started: {trial.params}")
         self.refresh()
 
-    def goes_on(self, key: int, step: int) -> None:
+    def show_resumed(self, key: int, step: int) -> None:
         """A trial has loaded its checkpoint of update `step`; 0 is none."""
         trial = self.running[key]
         trial.step = step
         if step:
             self.note(f"{trial.title} goes on at update {step}/{trial.max_steps}")
 
-    def progress(self, key: int, step: int, loss: float) -> None:
+    def show_progress(self, key: int, step: int, loss: float) -> None:
         """A trial has made `step` updates."""
         self.running[key].step, self.running[key].loss = step, loss
         self.refresh()
 
-    def ended(self, key: int, text: str, finished: bool) -> None:
+    def show_end(self, key: int, text: str, finished: bool) -> None:
         """A trial ended; `finished` if it counts for the budget."""
         trial = self.running.pop(key)
         if finished:
