@@ -171,7 +171,7 @@ def _format_mean(by_seed: dict[int, float]) -> str:
 
 
 def _format_difference(ladder: Ladder, arm: str, k: int) -> str:
-    less = difference(ladder.losses[arm][k], ladder.losses[ladder.baseline][k])
+    less = estimate_difference(ladder.losses[arm][k], ladder.losses[ladder.baseline][k])
     return format_estimate(less.estimate, sign=True) if less else "-"
 
 

@@ -21,7 +21,7 @@ from ablate.training.trained import TrainedModel, open_trained
 
 def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
     """Return the model of a run's id, a checkpoint or `sweep:NAME/ARM`; `initial`: before its first update."""
-    source = open_trained(resolved(name))
+    source = open_trained(resolve_run(name))
     experiment, corpus = load_data(source.experiment.to_tree(), opening.data, "--data")
     classes, shape = source.inputs
     if corpus.classes > classes:
