@@ -18,7 +18,7 @@ from ablate.reports.publish import find_or_start_run, publish
 from ablate.scaling.fits import FLOOR, Fit, Interval
 from ablate.scaling.ladder import METRIC, Ladder
 from ablate.verdict.confirmation import format_estimate
-from ablate.verdict.intervals import estimate
+from ablate.verdict.intervals import estimate, estimate_difference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
