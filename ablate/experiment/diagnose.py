@@ -39,8 +39,8 @@ class DiagnoseConfig(Config):
         return tuple(name for name in measurements if name in self.what or ALL in self.what)
 
     def every(self, name: str, updates: int, layers: int, part: float) -> int:
-        """Updates between two of the measurements `name` in a run of so many, with a model of so many layers and `part`
-        of a batch; more than `updates`: at the end alone."""
+        """Return the updates between two of the measurements `name` in a run of so many, with a model of so many layers
+        and `part` of a batch; more than `updates`: at the end alone."""
         if self.interval is not None:
             return self.interval
         cost = GRADIENTS if name == "gradients" else measurements[name].cost(layers) * max(part, OVERHEAD)

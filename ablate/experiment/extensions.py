@@ -30,7 +30,8 @@ EXTENSIONS = {
 
 
 class Extension:
-    """What a part of an experiment adds to its run. Each method adds nothing; a room overrides what it needs."""
+    """The behaviour that a part of an experiment adds to its run. Each method adds nothing; a room overrides what it
+    needs."""
 
     precedes_validation = False
     """Whether its callbacks run before the validation of an update."""

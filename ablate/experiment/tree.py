@@ -122,26 +122,26 @@ class Experiment(Config):
 
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
-        """The experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all
+        """Return the experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all
         problems."""
         return build(cls, *mappings, source=source)
 
     @classmethod
     def load(cls, file: str | Path | None = None, overrides: Mapping[str, Any] | None = None) -> Experiment:
-        """The experiment of a YAML file (none: all defaults) under `overrides`, a mapping of dotted paths."""
+        """Return the experiment of a YAML file (none: all defaults) under `overrides`, a mapping of dotted paths."""
         base = {} if file is None else read_yaml(Path(file))
         return cls.from_mapping(base, overrides or {}, source=str(file) if file else "the configuration")
 
     def to_tree(self) -> Tree:
-        """The resolved configuration as plain nested mappings; `from_mapping` gives the same experiment back."""
+        """Return the resolved configuration as plain nested mappings; `from_mapping` gives the same experiment back."""
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:
-        """The resolved configuration as YAML."""
+        """Return the resolved configuration as YAML."""
         return yaml.safe_dump(self.to_tree(), sort_keys=False)
 
     def flat(self) -> dict[str, Any]:
-        """The resolved configuration as {dotted path: value}."""
+        """Return the resolved configuration as {dotted path: value}."""
         return dict(leaves(self.to_tree()))
 
 

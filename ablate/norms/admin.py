@@ -29,7 +29,7 @@ class AdminResidual(nn.Module):
 
 @torch.no_grad()
 def profile(model: nn.Module, inputs: Tensor) -> None:
-    """Sets the omegas that are to be measured in `model` from one pass, in which it neither learns nor drops anything.
+    """Set the omegas that are to be measured in `model` from one pass, in which it neither learns nor drops anything.
 
     The omega of the i-th is the square root of the variance of what has been added up before it: of the input of the
     first, and of every earlier sublayer's output. The first one's is 1.

@@ -19,7 +19,7 @@ _DEEP = 1 << 20  # layers, in the place of none: every share of them that is not
 
 
 def _check_only_own(**parts: Placement) -> None:
-    """Raises ValueError where a part sets what holds for all layers."""
+    """Raise ValueError where a part sets what holds for all layers."""
     for name, part in parts.items():
         if shared := sorted(part.model_fields_set & set(_SHARED)):
             raise ValueError(f"set {', '.join(shared)} on norm itself, not on {name}")
@@ -100,7 +100,7 @@ class Mix(Depthwise):
         return _dump_own_fields(placement)
 
     def switch(self, depth: int) -> int:
-        """The number of layers, of `depth`, that take `first`."""
+        """Return the number of layers, of `depth`, that take `first`."""
         if self.first_layers is not None:
             return self.first_layers
         assert self.alpha is not None

@@ -40,11 +40,11 @@ class Initialization(Kind):
     """The paper or model that it is from."""
 
     def base_std(self, stack: Stack) -> float:
-        """The standard deviation that the kind starts from."""
+        """Return the standard deviation that the kind starts from."""
         return 0.02 if self.std is None else self.std
 
     def std_of(self, projection: Projection, stack: Stack) -> float:
-        """The standard deviation for one projection of a model."""
+        """Return the standard deviation for one projection of a model."""
         raise NotImplementedError
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
@@ -110,7 +110,7 @@ class ScaledEmbedding(Scaled):
 
 
 def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, stack: Stack) -> None:
-    """Draws every projection anew from torch's global generator, in order; a placement's own gains go before `init`."""
+    """Draw every projection anew from torch's global generator, in order; a placement's own gains go before `init`."""
     for projection in projections:
         placed = None if projection.layer is None else placement.at(projection.layer, stack.depth)
         gains = placed.gains(stack.depth) if placed else {}

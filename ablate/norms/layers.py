@@ -34,7 +34,7 @@ class NormLayer(Kind):
     needs it."""
 
     def build(self, dim: int) -> nn.Module:
-        """The module: [..., dim] -> [..., dim], same dtype out as in."""
+        """Return the module: [..., dim] -> [..., dim], same dtype out as in."""
         raise NotImplementedError
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]

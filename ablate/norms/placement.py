@@ -86,22 +86,22 @@ class Placement(Kind):
     """Whether norms follow the query, key and value projections, on each head."""
 
     def residual(self, site: Site) -> nn.Module:
-        """The wiring of one sublayer: a module called with (x, f, *arguments of f)."""
+        """Return the wiring of one sublayer: a module called with (x, f, *arguments of f)."""
         raise NotImplementedError
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        """The wiring of a layer's attention and MLP. A placement that ties the two together overrides this; what the
-        first returns is what the second is given, so it may be more than one tensor."""
+        """Return the wiring of a layer's attention and MLP. A placement that ties the two together overrides this; what
+        the first returns is what the second is given, so it may be more than one tensor."""
         return self.residual(site), self.residual(site)
 
     def wire_attn(self, site: Site) -> nn.Module:
-        """The wiring of a layer of attention alone. A placement whose attention hands more than one tensor to the MLP
-        overrides this."""
+        """Return the wiring of a layer of attention alone. A placement whose attention hands more than one tensor to
+        the MLP overrides this."""
         return self.wire(site)[0]
 
     def at(self, index: int, depth: int) -> Placement:
-        """The placement of one layer: this one, unless it depends on the depth. Of no layers (`depth` 0) it is asked
-        for the first one's, whose embedding norm a model without layers has too."""
+        """Return the placement of one layer: this one, unless it depends on the depth. Of no layers (`depth` 0) it is
+        asked for the first one's, whose embedding norm a model without layers has too."""
         return self
 
     def gains(self, depth: int) -> dict[str, float]:
@@ -109,7 +109,7 @@ class Placement(Kind):
         return {}
 
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
-        """Sets what starts from the inputs of the first batch, before the first update; nothing, unless overridden."""
+        """Set what starts from the inputs of the first batch, before the first update; nothing, unless overridden."""
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
         """Return what is wrong, in a model, with the fields that the placement adds."""

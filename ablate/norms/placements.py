@@ -222,7 +222,7 @@ class B2T(Placement):
         return BottomResidual(site), TopResidual(site)
 
     def wire_attn(self, site: Site) -> nn.Module:
-        """The last addition is then the attention's own, to which its input comes anyway: Post-LN."""
+        """Return the last addition is then the attention's own, to which its input comes anyway: Post-LN."""
         return PostResidual(site)
 
 

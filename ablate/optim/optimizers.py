@@ -35,7 +35,8 @@ class OptimizerConfig(Kind):
     decay."""
 
     def build(self, model: nn.Module) -> Optimizer:
-        """The optimizer of `model`'s trainable parameters, in torch's fused implementation where the device has one."""
+        """Return the optimizer of `model`'s trainable parameters, in torch's fused implementation where the device has
+        one."""
         raise NotImplementedError
 
     def _made(self, cls: type[torch.optim.Adam], model: nn.Module) -> Optimizer:
@@ -102,15 +103,16 @@ class ScheduleConfig(Kind):
     """Warm-up as a share of all updates; used where `warmup_steps` is not given."""
 
     def warmup(self, max_steps: int) -> int:
-        """The number of warm-up updates out of `max_steps`."""
+        """Return the number of warm-up updates out of `max_steps`."""
         return round(self.warmup_fraction * max_steps) if self.warmup_steps is None else self.warmup_steps
 
     def decay(self, progress: float) -> float:
-        """The factor on the peak learning rate after the warm-up, at `progress` in (0, 1]; 1 is the last update."""
+        """Return the factor on the peak learning rate after the warm-up, at `progress` in (0, 1]; 1 is the last
+        update."""
         raise NotImplementedError
 
     def factor(self, step: int, max_steps: int) -> float:
-        """The factor on the peak learning rate of the update after `step` updates (from 0 to `max_steps` - 1).
+        """Return the factor on the peak learning rate of the update after `step` updates (from 0 to `max_steps` - 1).
 
         The first update is at 1/warmup of the peak, never at 0; the last is at `decay(1)`, and nothing wraps after it.
         """
@@ -120,7 +122,7 @@ class ScheduleConfig(Kind):
         return self.decay(min(1.0, (step - warmup + 1) / max(1, max_steps - warmup)))
 
     def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
-        """The scheduler, to be stepped after every update."""
+        """Return the scheduler, to be stepped after every update."""
         return LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
 
 

@@ -1,1 +1,1 @@
-"""How ranks share a model: strategies, weights from the meta device, sharded checkpoints."""
+"""Models shared by ranks: strategies, weights from the meta device, sharded checkpoints."""

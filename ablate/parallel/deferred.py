@@ -53,7 +53,7 @@ class _Step:
 
     @property
     def overwritten(self) -> Tensor | None:
-        """What it gives new values that do not depend on the old ones."""
+        """The tensor that gets new values which do not depend on the old ones."""
         tensor = self.args[0] if self.operation in _OVERWRITING else None
         return tensor if tensor is not None and tensor.is_contiguous() else None
 
@@ -93,16 +93,16 @@ class Recipes(TorchDispatchMode):
 
     @contextlib.contextmanager
     def written_down(self) -> Iterator[None]:
-        """Within, everything is built on the meta device, and written down."""
+        """Build on the meta device within, and record it."""
         with self, torch.device("meta"):
             yield
 
     def give(self, meta: Tensor, value: Tensor) -> None:
-        """From here on `meta` is `value`, whatever it would have been."""
+        """Make `value` the value of `meta`, in the place of what it would have been."""
         self._given[id(meta)] = value
 
     def tensor(self, meta: Tensor) -> Tensor:
-        """What `meta`, built within, would be on the CPU."""
+        """Return the tensor that `meta`, built within, would be on the CPU."""
         if id(meta) in self._given:
             return self._given[id(meta)]
         wanted, steps = {_key(meta)}, []
@@ -143,12 +143,12 @@ class Recipes(TorchDispatchMode):
 
 
 def _size(tensor: Tensor) -> int:
-    """The elements of its storage."""
+    """Return the elements of its storage."""
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _length(spans: Sequence[tuple[int, int]]) -> int:
-    """The numbers that lie in at least one of `spans`."""
+    """Return the numbers that lie in at least one of `spans`."""
     length, end = 0, 0
     for start, stop in sorted(spans):
         length += max(0, stop - max(start, end))
@@ -157,7 +157,7 @@ def _length(spans: Sequence[tuple[int, int]]) -> int:
 
 
 def _scratch(leaf: Any) -> Any:
-    """Room for what a draw needs."""
+    """Return an empty tensor like `leaf` on the CPU, into which is drawn."""
     return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device="cpu") if _is_meta(leaf) else leaf
 
 
@@ -166,14 +166,14 @@ def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def defer_weights(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
-    """What `build` returns, on the meta device, and the recipes of its tensors."""
+    """Return what `build` returns, on the meta device, and the recipes of its tensors."""
     recipes = Recipes()
     with recipes.written_down():
         return build(), recipes
 
 
 def materialize(module: nn.Module, recipes: Recipes, made: dict[int, nn.Parameter], dtype: torch.dtype | None) -> None:
-    """Gives all that is on the meta device in `module` its values, on the CPU, in `dtype` (None: its own).
+    """Give all that is on the meta device in `module` its values, on the CPU, in `dtype` (None: its own).
 
     `made` holds what earlier calls have made, so that a weight that two modules share stays one.
     """

@@ -53,7 +53,7 @@ class Writer:
         self._pending = self._thread.submit(_sum, written, folder)
 
     def finish(self) -> None:
-        """Returns when the folder is on the disk, on all ranks. Raises OSError, on all ranks, where one could not write
+        """Return when the folder is on the disk, on all ranks. Raises OSError, on all ranks, where one could not write
         it."""
         pending, self._pending = self._pending, None
         if pending is None:
@@ -66,14 +66,14 @@ class Writer:
 
 
 def _describe_error(error: BaseException) -> str:
-    """torch packs the errors of all ranks into one."""
+    """Return the first rank's error as a sentence; torch packs those of all ranks into one."""
     failures = getattr(error, "failures", {})
     first = next((failure[0] for failure in failures.values()), error)
     return getattr(first, "strerror", None) or f"{type(first).__name__}: {first}"
 
 
 def _sum(written: Future[Any], folder: Path) -> None:
-    """Once the shards are on the disk, writes the sums of this rank's files."""
+    """Write the sums of this rank's files once the shards are on the disk."""
     written.result()
     mine = sorted(folder.glob(f"__{ranks.rank()}_*"))
     if ranks.rank() == 0:
@@ -96,13 +96,13 @@ def _crc(path: Path) -> int:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether all ranks have written all that they had to."""
+    """Return whether all ranks have written all that they had to."""
     found = [match for path in folder.glob("sums-*") if (match := _SUMS.fullmatch(path.name))]
     return bool(found) and len(found) == int(found[0][2])
 
 
 def verify(folder: Path) -> None:
-    """Compares every byte with the sums. Raises ValueError, which says what is wrong."""
+    """Compare every byte with the sums. Raises ValueError, which says what is wrong."""
     if not is_whole(folder):
         raise ValueError("some ranks did not finish it")
     sums = {name: crc for file in folder.glob("sums-*.json") for name, crc in json.loads(file.read_text()).items()}
@@ -119,7 +119,7 @@ def verify(folder: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What is in it beside the shards."""
+    """Return the content beside the shards."""
     content: dict[str, Any] = torch.load(folder / META, map_location="cpu", weights_only=True)
     return content
 
@@ -130,14 +130,14 @@ Change = Callable[[str, Tensor], Tensor]  # of a weight, or of what the optimize
 
 
 def name_parameters(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """The names of the parameters of each of an optimizer's `groups`."""
+    """Return the names of the parameters of each of an optimizer's `groups`."""
     known = {parameter: own_name(name) for name, parameter in module.named_parameters()}
     return [[known[parameter] for parameter in group["params"]] for group in groups]
 
 
 def consolidate(folder: Path, change: Change, groups: list[list[str]]) -> dict[str, Any]:
-    """All of it in this process, as one process would have written it that trains alone with an optimizer of such
-    `groups`."""
+    """Return the whole checkpoint in this process, as one process that trains alone with an optimizer of such `groups`
+    writes it."""
     state = _read_whole(folder)
     weights = {name: change(name, weight) for name, weight in state["state_dict"].items()}
     moments, saved = _apply_change(state["optimizer_0"]["state"], change), state["optimizer_0"]["param_groups"]
@@ -154,7 +154,7 @@ def consolidate(folder: Path, change: Change, groups: list[list[str]]) -> dict[s
 
 
 def read_weights(folder: Path, change: Change) -> dict[str, Tensor]:
-    """The weights alone, in this process."""
+    """Return the weights alone, in this process."""
     return {name: change(name, weight) for name, weight in _read_whole(folder, {"state_dict"})["state_dict"].items()}
 
 
@@ -171,8 +171,8 @@ def _read_whole(folder: Path, keys: set[str] | None = None) -> dict[str, Any]:
 def load_whole(
     checkpoint: dict[str, Any], whole: list[list[str]], module: nn.Module, optimizer: Optimizer, change: Change
 ) -> None:
-    """Gives the sharded `module` and its `optimizer` what one process has written, with an optimizer of the groups
-    `is_whole`; the weights are taken out of `checkpoint`."""
+    """Give the sharded `module` and its `optimizer` what one process has written, with an optimizer of the groups
+    `whole`; the weights are taken out of `checkpoint`."""
     from torch.distributed.checkpoint.state_dict import (
         StateDictOptions,
         set_model_state_dict,
@@ -200,13 +200,13 @@ def _apply_change(moments: Mapping[str, Any], change: Change) -> dict[str, Any]:
 
 
 def _group(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
-    """The `saved` groups' settings for `groups` of names."""
+    """Return the `saved` groups' settings for `groups` of names."""
     of = {name: group for group in saved for name in group["params"]}
     empty = [group for group in saved if not group["params"]]
     return [{**(of[names[0]] if names else empty[0]), "params": list(names)} for names in groups]
 
 
 def _schedule(checkpoint: dict[str, Any], groups: int) -> None:
-    """Has the schedule know so many groups, all of which have one learning rate."""
+    """Have the schedule know so many groups, all of which have one learning rate."""
     for state in checkpoint["lr_schedulers"]:
         state |= {key: value[:1] * groups for key, value in state.items() if isinstance(value, list)}

@@ -1,4 +1,4 @@
-"""How the ranks that there are share a run, and what of an experiment does not fit that."""
+"""The choice of how ranks share a run (one, ddp, fsdp), and the check that an experiment fits it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def sharing_of(config: TrainerConfig) -> str:
-    """How the ranks that there are train: as "one", by "ddp" or by "fsdp". A single one has nothing to share."""
+    """Return how the ranks train: as "one", by "ddp" or by "fsdp". A single one has nothing to share."""
     if ranks.world_size() == 1:
         return "one"
     return "ddp" if config.strategy == "auto" else config.strategy
 
 
 def validate_sharing(experiment: Experiment) -> list[Problem]:
-    """What is wrong with how `experiment` is to be shared by these ranks."""
+    """Return what is wrong with how `experiment` is to be shared by these ranks."""
     size = experiment.trainer.tensor_parallel
     problems = []
     if size > 1 and (plan := TENSOR_PLANS.get(experiment.model.kind)) is None:

@@ -1,4 +1,5 @@
-"""How the ranks of a group share a run: whole models on parts of each batch (ddp), or the model itself as well (fsdp).
+"""Strategies by which the ranks of a group share a run: whole models on parts of each batch (ddp), or the model itself
+as well (fsdp).
 
 Models know nothing of it but `Model.blocks`, their layers. With fsdp each of these is a unit that is gathered while it
 computes; the model is built on the meta device and given its weights unit by unit, so that no rank ever holds it whole.
@@ -36,7 +37,7 @@ CONVERTED = "converted.tmp"  # a checkpoint of one kind made of one of the other
 
 
 def build_model(experiment: Experiment, corpus: Corpus) -> tuple[Model, Recipes | None]:
-    """The model, with its weights; for fsdp on the meta device, with what its weights will be."""
+    """Return the model, with its weights; for fsdp on the meta device, with what its weights will be."""
 
     def build() -> Model:
         return experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
@@ -45,7 +46,7 @@ def build_model(experiment: Experiment, corpus: Corpus) -> tuple[Model, Recipes 
 
 
 def checkpoint_activations(model: Model) -> None:
-    """From here on each block keeps its input alone, and computes the rest again in the backward pass."""
+    """Have each block keep its input alone, and compute the rest again in the backward pass."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
     blocks = set(model.blocks())
@@ -82,7 +83,7 @@ def average_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
 
 
 def precision_policies(precision: str) -> tuple[MixedPrecisionPolicy, MixedPrecisionPolicy]:
-    """In what FSDP2 gathers the weights of a layer, and those of embedding, final norm and head.
+    """Return the types in which FSDP2 gathers the weights of a layer, and those of embedding, final norm and head.
 
     Under autocast (bf16-mixed) the layers come in bfloat16: of float32 ones autocast would keep a bfloat16 copy of all
     layers until the backward pass, and there would be nothing left of sharding them. The hidden state stays in float32,
@@ -116,7 +117,7 @@ class Fsdp(ModelParallelStrategy):
         super().__init__(data_parallel_size=ranks.world_size() // own, tensor_parallel_size=own)
 
     def shard(self, model: Model) -> None:
-        """Gives the model its weights, one unit after another, of which this rank keeps its shard."""
+        """Give the model its weights, one unit after another, of which this rank keeps its shard."""
         if self._sharded:  # to validate once more
             return
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
@@ -163,14 +164,14 @@ class Fsdp(ModelParallelStrategy):
         super().on_validation_start()
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Begins to write the folder `filepath`; `finish` ends it."""
+        """Begin to write the folder `filepath`; `finish` ends it."""
         state = {"state_dict": checkpoint.pop("state_dict"), "optimizer_0": checkpoint.pop("optimizer_states")[0]}
         checkpoint["tensor_parallel"] = self.trainer_config.tensor_parallel
         self.writer = self.writer or sharded.Writer()
         self.writer.begin(state, checkpoint, Path(filepath))
 
     def finish(self) -> None:
-        """Returns when the folder that `save_checkpoint` has begun is on the disk, with the sums of its files. Raises
+        """Return when the folder that `save_checkpoint` has begun is on the disk, with the sums of its files. Raises
         OSError where it could not be written."""
         if self.writer:
             self.writer.finish()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """How one kind of model is shared by the ranks that have its matrices together."""
+    """The plan by which ranks share the matrices of one kind of model."""
 
     styles: Callable[[], dict[str, Any]]
     """Module of a layer -> torch's style."""
@@ -83,7 +83,7 @@ def regroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
 
 
 def ungroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
-    """The reverse of `regroup`."""
+    """Return the reverse of `regroup`."""
     split = weight.split([size // parts for _ in range(parts) for size in sizes])
     return torch.cat([split[part * len(sizes) + matrix] for matrix in range(len(sizes)) for part in range(parts)])
 
@@ -91,7 +91,7 @@ def ungroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
 def change_fused_rows(
     config: ModelConfig, parts: int, how: Callable[[Tensor, list[int], int], Tensor]
 ) -> sharded.Change:
-    """What does `how` to the weights that are fused."""
+    """Return a function that does `how` to the weights that are fused."""
     fused = TENSOR_PLANS[config.kind].fused(config) if parts > 1 else {}
 
     def change(name: str, weight: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""What begins with a trained model: warm starts, adapters, alignment."""
+"""Training that begins with a trained model: warm starts, adapters, alignment."""

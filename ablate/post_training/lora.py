@@ -49,7 +49,7 @@ EXTENSION = LoraExtension()
 
 
 def adapt(model: Model, config: Lora | None) -> None:
-    """From here on the adapters of `config` are all that is trained of `model`; they change nothing yet. None: nothing
+    """Add the adapters of `config` to `model`, which alone are trained then; they change nothing yet. None: nothing
     happens. What takes no gradient before gets no adapter. Raises AblateError without peft."""
     if config is None:
         return
@@ -67,8 +67,8 @@ def adapt(model: Model, config: Lora | None) -> None:
 
 
 def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
-    """What is wrong with the targets of `config` for `model`, some of which may be frozen. Raises AblateError without
-    peft, which then would be missed only later."""
+    """Return what is wrong with the targets of `config` for `model`, some of which may be frozen. Raises AblateError
+    without peft, which then would be missed only later."""
     if config is None:
         return []
     library("peft", "hf")
@@ -90,7 +90,7 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
 
 
 def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of `state`, those of a `model` with adapters, as weights of one without: W + alpha / rank * B A.
+    """Return `state`, the weights of a `model` with adapters, as weights of one without: W + alpha / rank * B A.
     `model` is on the meta device, and has none yet.
 
     The sum is made in float64: in float32 its last bits, and the hash of the weights, would be the machine's.
@@ -109,8 +109,8 @@ def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor
 
 
 def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
-    """Target -> the linear layers that it stands for, by their names in `model`; `frozen`: also those whose matrix
-    takes no gradient."""
+    """Return target -> the linear layers that it stands for, by their names in `model`; `frozen`: also those whose
+    matrix takes no gradient."""
     found: dict[str, list[str]] = {}
     for path, name, layer in _linear_layers(model):
         if not frozen and not layer.weight.requires_grad:
@@ -121,15 +121,15 @@ def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
 
 
 def _list_names(path: str) -> list[str]:
-    """The targets that stand for layers.0.attn.qkv_proj: qkv_proj, attn, attn.qkv_proj, layers, layers.0, ..."""
+    """Return the targets that stand for layers.0.attn.qkv_proj: qkv_proj, attn, attn.qkv_proj, layers, layers.0, ..."""
     words = path.split(".")
     starts = {"name": 3, "sublayer": 2, "part": 0}
     return [".".join(words[start:end]) for start in starts.values() for end in range(start + 1, len(words) + 1)]
 
 
 def _linear_layers(model: Model) -> Iterator[tuple[str, str, nn.Linear]]:
-    """Those of attention and MLP: (layers.INDEX.SUBLAYER.NAME, the name in `model`, the layer). The head is none of
-    them: its loss uses the matrix alone."""
+    """Yield the linear layers of attention and MLP: (layers.INDEX.SUBLAYER.NAME, the name in `model`, the layer). The
+    head is none of them: its loss uses the matrix alone."""
     modules = list(model.named_modules())
     for part, (prefix, *_) in model.parts().items():
         for name, module in modules if part.startswith("layers.") else ():

@@ -69,7 +69,7 @@ def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> 
 
 
 def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set[int]:
-    """The ids of the parameters that are copied."""
+    """Copy the donor's parts into `model`, and return the ids of their parameters."""
     if start is None or start.donor is None:
         return set()
     state, tensors = _find_donor(model, start).state, model.state_dict(keep_vars=True)
@@ -83,7 +83,7 @@ def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set
 
 
 def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = None) -> TrainedModel:
-    """What `model` starts from. Raises ConfigError where it does not fit the model, or before a run begins its
+    """Return the donor of `model`. Raises ConfigError where it does not fit the model, or before a run begins its
     `experiment`, or is not what it was."""
     assert start.donor is not None
     if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
@@ -101,13 +101,13 @@ def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = 
 
 
 def describe_donor(source: TrainedModel) -> dict[str, Any]:
-    """What a run that starts from `source` writes down of it: fields of `WarmStart`."""
+    """Return the fields of `WarmStart` that a run which starts from `source` records."""
     flops = count_spent_flops(source.experiment, source.inputs, source.step)
     return {"sha256": hash_weights(source.state), "flops": flops}
 
 
 def hash_weights(state: Mapping[str, Tensor]) -> str:
-    """Of weights: their names, types, shapes and bytes, however they are stored."""
+    """Return the SHA-256 of weights: names, types, shapes and bytes, however they are stored."""
     digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
@@ -120,7 +120,7 @@ def hash_weights(state: Mapping[str, Tensor]) -> str:
 
 
 def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
-    """What is wrong with the names under `freeze`."""
+    """Return what is wrong with the names under `freeze`."""
     found = [*_validate_names(model, start.freeze, "warm_start.freeze", "the model")]
     frozen = tensors_in(model, start.freeze)
     if not found and not {name for name, _ in model.named_parameters()} - frozen:
@@ -132,8 +132,8 @@ _ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights d
 
 
 def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
-    """Where all is copied: in which fields of model and placement the donor is another, which its weights need not
-    show."""
+    """Yield, where all is copied, the fields of model and placement in which the donor differs: its weights need not
+    show it."""
     start = experiment.warm_start
     if start is None or ALL not in start.copied:
         return
@@ -155,7 +155,7 @@ PROBES = (
 
 
 def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
-    """Where embedding or head are copied: that the donor's text was cut otherwise, so that its rows mean other tokens.
+    """Yield, where embedding or head are copied, that the donor's text was cut otherwise: its rows mean other tokens.
     A tokenizer that is not there any more cannot be compared."""
     start, theirs = experiment.warm_start, source.experiment.data
     rows = {part for copied in (start.copied if start else ()) for part in matching(("embedding", "head"), copied)}
@@ -185,7 +185,7 @@ def _name_tokenizer(experiment: Experiment) -> str:
 
 
 def _validate_copied(model: Model, start: WarmStart, source: TrainedModel) -> Iterable[Problem]:
-    """What is wrong with the names under `copy`, and each tensor of theirs that does not fit."""
+    """Yield what is wrong with the names under `copy`, and each tensor of theirs that does not fit."""
     donor, who = source.model(), f"the donor {start.donor}"
     found = [*_validate_names(model, start.copied, "warm_start.copy", "the model")]
     found += _validate_names(donor, start.copied, "warm_start.copy", who)
@@ -225,7 +225,7 @@ def _shorten(parts: list[str]) -> list[str]:
 
 
 def _validate_tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
-    """A matrix that two parts share, of which one alone is named."""
+    """Return each matrix that two parts share of which one alone is named."""
     names = tensors_in(model, wanted)
     text = "model.tie_embeddings makes one matrix of embedding and head: name both, or neither"
     return [
@@ -234,7 +234,7 @@ def _validate_tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Pro
 
 
 def _find_shared(model: Model) -> list[set[str]]:
-    """The names of each tensor that the model has under several."""
+    """Return the names of each tensor that the model has under several."""
     by_tensor: dict[int, set[str]] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         by_tensor.setdefault(id(tensor), set()).add(name)

@@ -1,4 +1,4 @@
-"""What the LightningModules of all tasks share: the loss that may be compiled, optimizer, schedule, and validation."""
+"""The LightningModule that all tasks share: the loss that may be compiled, optimizer, schedule, and validation."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Task(LightningModule):
         self._sums = torch.zeros(1 + len(self.val_sets), 2, dtype=torch.float64)  # losses and targets of each set
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The mean cross-entropy over all targets, in nats, float32; padding adds nothing and counts."""
+        """Return the mean cross-entropy over all targets, in nats, float32; padding adds nothing and counts."""
         raise NotImplementedError
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -71,12 +71,12 @@ class Task(LightningModule):
         self._sums[dataloader_idx] += torch.stack([loss, (targets != IGNORED).sum()])
 
     def validated(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
-        """The `loss` of a validation batch, eager; of the validation set itself, not a `further` one, the task measures
-        its own metrics as well."""
+        """Return the `loss` of a validation batch, eager; of the validation set itself, not a `further` one, the task
+        measures its own metrics as well."""
         return self.loss(inputs, targets)
 
     def on_validation_epoch_end(self) -> None:
-        """The true mean over all targets but padding, however they were batched, and the task's own metrics."""
+        """Compute the true mean over all targets but padding, however they were batched, and the task's own metrics."""
         total, count = ranks.total(self._sums).unbind(1)
         loss, *further = (total / count).tolist()
         self.val_metrics = {"val/loss": loss, **self.computed(loss)}
@@ -85,11 +85,11 @@ class Task(LightningModule):
             self.val_metrics |= {f"val/{name}/{metric}": value for metric, value in metrics.items()}
 
     def computed(self, loss: float) -> dict[str, float]:
-        """The task's metrics over the whole validation set; resets them."""
+        """Return the task's metrics over the whole validation set, and reset them."""
         raise NotImplementedError
 
     def computed_further(self, loss: float, part: ValSet) -> dict[str, float]:
-        """What the task makes of the loss on a further validation set."""
+        """Return the task's metrics of the loss on a further validation set."""
         return {}
 
     def configure_gradient_clipping(
@@ -98,7 +98,7 @@ class Task(LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clips the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
+        """Clip the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
         sake of float16's loss scaling, which bfloat16 does not have."""
         if gradient_clip_val:
             norm = ranks.norm([p.grad for p in self.parameters() if p.grad is not None])
@@ -106,12 +106,12 @@ class Task(LightningModule):
                 torch.nn.utils.clip_grads_with_norm_(parameters, gradient_clip_val, norm)
 
     def configure_model(self) -> None:
-        """A strategy that shares the model among the ranks does so now."""
+        """Share the model among the ranks, where the strategy does that."""
         if shard := getattr(self.trainer.strategy, "shard", None):
             shard(self.model)
 
     def on_train_start(self) -> None:
-        """What the placement sets from the first batch; a run that goes on has it in its checkpoint."""
+        """Set what the placement takes from the first batch; a resumed run has it in its checkpoint."""
         if self.global_step == 0:
             named = self.model.named_parameters()
             copies = [(p, p.detach().clone()) for name, p in named if own_name(name) in self.copied]
@@ -127,7 +127,7 @@ class Task(LightningModule):
         return inputs.to(self.device)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint says what it is of."""
+        """Add the experiment to the checkpoint."""
         checkpoint["experiment"] = self.experiment.to_tree()
 
     def configure_optimizers(self) -> Any:

@@ -8,7 +8,7 @@ from ablate.experiment.tree import Experiment
 
 
 class Reports(NamedTuple):
-    """What a task measures."""
+    """Names of a task's metrics."""
 
     own: tuple[str, ...]
     """Of the validation set: val/NAME."""
@@ -24,7 +24,7 @@ REPORTS = {
 
 
 def list_metrics(experiment: Experiment) -> list[str]:
-    """The metrics of a validation of `experiment`, which a sweep can compare."""
+    """Return the metrics of a validation of `experiment`, which a sweep can compare."""
     if experiment.align:
         return experiment.align.reported
     own, further = REPORTS[experiment.data.task]
@@ -34,5 +34,5 @@ def list_metrics(experiment: Experiment) -> list[str]:
 
 
 def name_average(metric: str) -> str:
-    """What a metric is called that is measured with the average of the weights."""
+    """Return the name of `metric` where it is measured with the average of the weights."""
     return metric.replace("val/", "val/ema/", 1)

@@ -1,4 +1,4 @@
-"""Single-purpose callbacks: what a run measures, when it stops, and how it is continued."""
+"""Single-purpose callbacks: curves, validations, interruption, checkpoints."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stop(Exception):  # noqa: N818 - not an error
 
 
 def count_seen_items(trainer: Trainer, module: LightningModule) -> int:
-    """Tokens or images trained on so far, over all devices."""
+    """Return the number of tokens or images trained on so far, over all devices."""
     assert isinstance(module, Task)
     return trainer.global_step * module.experiment.trainer.batch_size * module.per_item
 
@@ -68,7 +68,7 @@ class Curves(Callback):
         self.training_seconds = state_dict["training_seconds"]
 
     def _clock(self) -> float:
-        """Seconds spent in training, validation left out."""
+        """Return the seconds spent in training, validation left out."""
         return self.training_seconds + (time.perf_counter() - self._since if self._since else 0.0)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -116,7 +116,7 @@ class Curves(Callback):
             raise Stop("diverged", f"training loss {loss:.4g} at update {step} (limit {limit:.4g})")
 
     def record(self, trainer: Trainer, module: LightningModule, values: Mapping[str, float]) -> None:
-        """Hands one point to the tracker; what is not finite cannot be drawn and is left out."""
+        """Hand one point to the tracker; what is not finite cannot be drawn and is left out."""
         if self.tracker:
             finite = {key: value for key, value in values.items() if math.isfinite(value)}
             self.tracker.log_metrics({STEP_METRIC: trainer.global_step, **finite}, count_seen_items(trainer, module))
@@ -224,7 +224,7 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Writes the checkpoint, or begins to. Metrics up to here are sent first, what cannot be sent is in it: a
+        """Write the checkpoint, or begins to. Metrics up to here are sent first, what cannot be sent is in it: a
         continued run misses none."""
         if self.tracker:
             self.tracker.flush()
@@ -236,7 +236,7 @@ class Checkpoint(Callback):
             self.finish(trainer)
 
     def finish(self, trainer: Trainer) -> None:
-        """Returns when what `save` has begun is the last checkpoint."""
+        """Return when what `save` has begun is the last checkpoint."""
         if not self._begun:
             return
         self._begun = False

@@ -30,7 +30,7 @@ PART = "last.part"  # one that is being written
 
 @dataclass(frozen=True)
 class Earlier:
-    """How far a run has got."""
+    """The progress of a run."""
 
     updates: int = 0
     """Optimizer updates made."""
@@ -40,7 +40,7 @@ class Earlier:
     """What was trained, as {dotted path: value}."""
 
     def check(self, experiment: Experiment) -> None:
-        """Raises ConfigError, which says what differs, where it is of another experiment than this one."""
+        """Raise ConfigError, which says what differs, where it is of another experiment than this one."""
         now, before = experiment.flat(), self.experiment
         problems = [
             Problem(key, f"the checkpoint is of a run with {before[key]!r}", now[key])
@@ -52,7 +52,8 @@ class Earlier:
 
 
 def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
-    """The checkpoint in `folder` to go on from, and how far its run had got; None where there is none that is whole.
+    """Return the checkpoint in `folder` to go on from, and how far its run had got; None where there is none that is
+    whole.
 
     A damaged one is set aside with a message, and the one before it is taken.
     """
@@ -76,15 +77,15 @@ def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
 
 
 def _read(file: Path) -> Earlier:
-    """How far the run had got that wrote `file`."""
+    """Return the progress of the run that wrote `file`."""
     content = load(file)
     experiment = dict(leaves(content.get("experiment", {})))
     return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"], experiment)
 
 
 def load(file: Path) -> dict[str, Any]:
-    """What is in a checkpoint; of a folder of shards all but the shards. Every byte is checked against the sums in it,
-    which torch does not; raises whatever is wrong with it."""
+    """Return the content of a checkpoint; of a folder of shards all but the shards. Every byte is checked against the
+    sums in it, which torch does not; raises whatever is wrong with it."""
     if file.is_dir():
         sharded.verify(file)
         return sharded.read(file)
@@ -107,7 +108,7 @@ def move_into_place(part: Path, folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Deletes a checkpoint, if it is there."""
+    """Delete a checkpoint, if it is there."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -131,7 +132,7 @@ def lock_run(folder: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """Returns when a file, or the names in a folder, are on the disk."""
+    """Return when a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -35,7 +35,7 @@ from ablate.training.trainer import build_trainer
 
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Trains `experiment` on all ranks, for an MLflow run that is open, and returns how it ended."""
+    """Train `experiment` on all ranks, for an MLflow run that is open, and returns how it ended."""
     folder = run_folder(tracker.run_id)
     checkpoint, before = find_newest(folder) or (None, Earlier())
     before.check(experiment)
@@ -71,7 +71,7 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What one rank trains with."""
+    """The objects with which one rank trains."""
 
     trainer: Trainer
     task: Task
@@ -91,7 +91,7 @@ def _prepare(
     hooks: Hooks,
     begins: bool,
 ) -> _Prepared:
-    """`begins`: not from a checkpoint."""
+    """Build everything that one rank needs; `begins`: the run does not go on from a checkpoint."""
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
@@ -139,7 +139,7 @@ def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills:
 
 
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
-    """(status, reason) of training, from a checkpoint where one is given."""
+    """Train, from a `checkpoint` where there is one, and return (status, reason)."""
     trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
     loaded = checkpoint and strategies.make_loadable(checkpoint, task.experiment, task)
     try:
@@ -162,7 +162,7 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
 
 
 def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:
-    """What the ranks above 0 do while rank 0 trains: the same on their parts of each batch, and nothing else."""
+    """Train on a rank above 0: the same as rank 0 on its part of each batch, and nothing else."""
     torch.set_num_threads(threads)
     with groups.prepare_together():
         experiment = Experiment.from_mapping(tree)

@@ -36,7 +36,7 @@ class Loaders(LightningDataModule):
         )
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
-        """The validation set, then the further ones in the order of `corpus.val_sets`."""
+        """Return the validation set, then the further ones in the order of `corpus.val_sets`."""
         further = [part.data for part in self.corpus.val_sets.values()]
         return [self._in_order(data) for data in [self.corpus.val, *further]]
 
@@ -45,7 +45,7 @@ class Loaders(LightningDataModule):
         return build_loader(data, batches, self.config.num_workers)
 
     def _part(self) -> dict[str, int]:
-        """The part of a batch that this rank reads; ranks that share matrices read the same."""
+        """Return the part of a batch that this rank reads; ranks that share matrices read the same."""
         assert self.trainer is not None
         part = getattr(self.trainer.strategy, "distributed_sampler_kwargs", {"rank": 0, "num_replicas": 1})
         return {"rank": part["rank"], "world_size": part["num_replicas"]}

@@ -40,7 +40,7 @@ class Speed:
 
 
 def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
-    """What `trainer.precision` and `trainer.compile` come to for this run on this machine."""
+    """Return the precision and the compilation of this run on this machine, where `auto` is decided."""
     config = experiment.trainer
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
@@ -72,7 +72,7 @@ def _choose_precision(width: int) -> tuple[str, str]:
 
 
 def has_tiles() -> bool:
-    """Whether the CPU multiplies bfloat16 matrices in tiles (AMX)."""
+    """Return whether the CPU multiplies bfloat16 matrices in tiles (AMX)."""
     supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
     return bool(supported and supported())
 
@@ -88,7 +88,7 @@ def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
 
 
 def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
-    """A rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token or patch, and the
+    """Return a rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token or patch, and the
     attention."""
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
@@ -103,6 +103,6 @@ def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
 
 
 def _share_compilations() -> None:
-    """Keeps compiled programs in the user's cache, where the other trials of a sweep and later sweeps find them."""
+    """Keep compiled programs in the user's cache, where the other trials of a sweep and later sweeps find them."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))

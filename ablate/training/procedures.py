@@ -1,4 +1,4 @@
-"""What a run is given and gives back, and what a procedure is: training by Lightning, or what takes its place."""
+"""The interface of a run: its place, hooks and result, and the procedure that trains (Lightning, or another)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """The result of a run."""
 
     status: str
     """completed, diverged, pruned or interrupted."""
@@ -43,7 +43,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run belongs in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue
+    """The place of a run in MLflow: `experiment`, its parent run, its name and extra tags; or `run_id`, to continue
     one."""
 
     experiment: str = "train"
@@ -55,7 +55,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Hooks:
-    """What a caller hears of a run while it goes, and may say."""
+    """Functions of the caller that are called while a run goes."""
 
     started: Callable[[str, str, Earlier], None] | None = None
     """Given the run's id, a line that describes the run, and how far it got earlier, before the next update."""
@@ -68,7 +68,7 @@ class Hooks:
 
 
 class Ended(NamedTuple):
-    """How a procedure ended."""
+    """The end of a procedure."""
 
     status: str
     reason: str
@@ -82,7 +82,7 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True)
 class Procedure:
-    """What is done with an experiment between its data and its result; what is tracked around it is always the same."""
+    """The steps from an experiment's data to its result; what is tracked around them is always the same."""
 
     pin: Callable[[Experiment, Corpus], Experiment]
     """Returns the experiment with the SHA-256 of what it starts from. Raises AblateError where that does not fit."""

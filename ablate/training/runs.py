@@ -1,4 +1,4 @@
-"""What is kept of a run: its folder, its checkpoints, its configuration, its name."""
+"""The files, configuration and name of a run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _KEPT = "kept"  # beside a checkpoint that other runs start from
 
 
 def run_folder(run_id: str) -> Path:
-    """Where a run keeps its checkpoints. Raises StoreError where it cannot be written to."""
+    """Return the folder of a run's checkpoints. Raises StoreError where it cannot be written to."""
     return tracking.open_folder(f"runs/{run_id}")
 
 
 def copy_run(experiment: Experiment, run_id: str) -> str:
-    """Copies a run's last checkpoint and its configuration to `trainer.copy_to`; the address of the folder there.
+    """Copy a run's last checkpoint and its configuration to `trainer.copy_to`; the address of the folder there.
     Raises StoreError."""
     folder, url = run_folder(run_id), f"{str(experiment.trainer.copy_to).rstrip('/')}/{run_id}"
     with tempfile.TemporaryDirectory() as made:
@@ -40,21 +40,21 @@ def copy_run(experiment: Experiment, run_id: str) -> str:
 
 
 def discard_checkpoint(run_id: str) -> None:
-    """Removes a run's checkpoints, if there are any and no other run starts from them."""
+    """Remove a run's checkpoints, if there are any and no other run starts from them."""
     folder = tracking.open_store() / "runs" / run_id
     if not (folder / _KEPT).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def keep_checkpoint(run_id: str) -> None:
-    """From here on a run's checkpoint stays: other runs start from it."""
+    """Mark a run's checkpoint as one from which other runs start, so that it stays."""
     folder = tracking.open_store() / "runs" / run_id
     if folder.is_dir():
         (folder / _KEPT).touch()
 
 
 def measure_checkpoint(run_id: str) -> int:
-    """The size of what a run keeps to go on from; nothing is made by looking."""
+    """Return the bytes of a run's checkpoints; looking creates no folder."""
     folder = tracking.store_path() / "runs" / run_id
     with contextlib.suppress(FileNotFoundError):  # of a run that goes on, one may be moved just now
         return sum(file.stat().st_size for file in folder.rglob("*.*") if file.is_file())
@@ -62,9 +62,9 @@ def measure_checkpoint(run_id: str) -> int:
 
 
 def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
-    """The experiment of an earlier run, from its stored configuration. `overrides` may change where it is computed (see
-    `HOW`). Raises AblateError if there is no such run, it is finished, or anything else is to be changed, a plugin
-    included: it would not be the same run."""
+    """Return the experiment of an earlier run, from its stored configuration. `overrides` may change where it is
+    computed (see `HOW`). Raises AblateError if there is no such run, it is finished, or anything else is to be changed,
+    a plugin included: it would not be the same run."""
     from mlflow.exceptions import MlflowException
 
     client = tracking.client()
@@ -96,24 +96,24 @@ def _describe_stored(paths: list[str], text: str) -> str:
 
 
 def describe_plugins(experiment: Experiment) -> str:
-    """The plugin files and what was in them."""
+    """Return the plugin files and what was in them."""
     return ", ".join(f"{file} {sha256}" for file, sha256 in plugins.hashes(experiment.plugins).items())
 
 
 def name_run(experiment: Experiment) -> str:
-    """What a run is called where nothing names it: placement, alpha if it has one, learning rate."""
+    """Return the name of a run that has no other: placement, alpha if it has one, learning rate."""
     alpha = getattr(experiment.norm, "alpha", None)
     part = f" alpha={alpha:.3g}" if alpha is not None else ""
     return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
 
 
 def describe_error(error: BaseException) -> str:
-    """The kind and the first line of an error."""
+    """Return the kind and the first line of an error."""
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
 
 def count_epochs(experiment: Experiment, corpus: Corpus) -> str:
-    """How often the run goes through its training data; nobody knows how long a stream is."""
+    """Return how often the run goes through its training data; unknown for a stream."""
     if not isinstance(corpus.train, Sized):
         return "streamed"
     trainer = experiment.trainer

@@ -30,7 +30,7 @@ from ablate.training.trainer import advise_less_memory, check_ranks
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Runs `experiment`, tracked in MLflow, and returns how it ended. `procedure` is how; None: see `choose_procedure`.
+    """Run `experiment`, tracked in MLflow, and returns how it ended. `procedure` is how; None: see `choose_procedure`.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
@@ -77,20 +77,22 @@ def train(
 
 
 def choose_procedure(experiment: Experiment) -> Procedure:
-    """The procedure that `experiment` is run by: training by Lightning, unless one of its parts takes its place."""
+    """Return the procedure that `experiment` is run by: training by Lightning, unless one of its parts takes its
+    place."""
     procedures = (extension.procedure() for extension in load_extensions(experiment))
     return next((procedure for procedure in procedures if procedure is not None), LIGHTNING)
 
 
 def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
-    """`experiment` with the SHA-256 of the weights that it starts from. Raises AblateError where they do not fit."""
+    """Return `experiment` with the SHA-256 of the weights that it starts from. Raises AblateError where they do not
+    fit."""
     for extension in load_extensions(experiment):
         experiment = extension.pin(experiment, corpus.classes, corpus.shape)
     return experiment
 
 
 def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Trains by Lightning, which takes seconds to import."""
+    """Train by Lightning, which takes seconds to import."""
     from ablate.training.fit import fit
 
     return fit(experiment, corpus, speed, tracker, hooks)
@@ -101,14 +103,14 @@ LIGHTNING = Procedure(pin_sources, choose_speed, _fit, lambda experiment, corpus
 
 
 def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
-    """What the plan says of the memory, or, where there is none, which settings need less."""
+    """Return the plan's advice on memory or, where there is no plan, the settings that need less."""
     classes = getattr(experiment.model, "vocab_size", None) or corpus.classes
     text = advice(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
     return text or advise_less_memory(experiment.trainer)
 
 
 def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
-    """With what a run is made: data, hardware, versions, arithmetic."""
+    """Return tags: data, hardware, versions, arithmetic."""
     return {
         **provenance.describe_environment(),
         **{f"version.{package}": version for package, version in plugins.installed().items()},

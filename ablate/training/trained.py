@@ -53,19 +53,19 @@ class TrainedModel:
         return len(self.state["vit.head.weight"]), (patches.shape[1], side, side)
 
     def blank(self) -> Model:
-        """The model without its weights, on the meta device."""
+        """Return the model without its weights, on the meta device."""
         return build_blank(self.experiment, *self.inputs)
 
     def model(self) -> Model:
-        """The model itself, in evaluation mode."""
+        """Return the model itself, in evaluation mode."""
         model = self.blank()
         model.load_state_dict(dict(self.state), assign=True)
         return model.eval()
 
 
 def open_trained(given: str, ema: bool = False) -> TrainedModel:
-    """The model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder as
-    `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
+    """Return the model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder
+    as `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
     AblateError."""
     for folder in (Path(given).expanduser(), tracking.store_path() / "runs" / given):
         if (folder / EXPORTED).is_file():
@@ -90,7 +90,7 @@ def open_trained(given: str, ema: bool = False) -> TrainedModel:
 
 
 def _merge(source: TrainedModel) -> TrainedModel:
-    """`source` with the weights of the plain model, such as without adapters: its weights with what they add."""
+    """Return `source` with the weights of the plain model: adapters are added to the weights."""
     state: Mapping[str, Tensor] = source.state
     for extension in load_extensions(source.experiment):
         state = extension.merge(source.blank, source.experiment, state)
@@ -98,7 +98,7 @@ def _merge(source: TrainedModel) -> TrainedModel:
 
 
 def _open_export(folder: Path) -> TrainedModel:
-    """The model of an exported folder, which has one of the names of a tied matrix alone."""
+    """Return the model of an exported folder, which has one of the names of a tied matrix alone."""
     from safetensors.torch import load_file
 
     try:
@@ -114,7 +114,7 @@ def _open_export(folder: Path) -> TrainedModel:
 
 
 def _gather_weights(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The weights of a checkpoint that several ranks have written."""
+    """Return the weights of a checkpoint that several ranks have written."""
     from ablate.parallel import sharded
 
     return sharded.read_weights(
@@ -123,7 +123,7 @@ def _gather_weights(folder: Path, experiment: Experiment, content: Mapping[str, 
 
 
 def _find_checkpoint(given: str) -> Path:
-    """The checkpoint that `given` names."""
+    """Return the checkpoint that `given` names."""
     if is_url(given):
         return fetch_checkpoint(given, CHECKPOINT, tracking.cache_folder())
     path = Path(given).expanduser()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def quiet_lightning() -> None:
-    """Silences Lightning's remarks on hardware and data loaders, which repeat for every trial of a sweep."""
+    """Silence Lightning's remarks on hardware and data loaders, which repeat for every trial of a sweep."""
     # the last: of sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
     for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -26,7 +26,7 @@ def quiet_lightning() -> None:
 
 
 def check_ranks(config: TrainerConfig, source: str = "the configuration") -> None:
-    """Raises ConfigError where the ranks that there are cannot train as `config` says."""
+    """Raise ConfigError where the ranks that there are cannot train as `config` says."""
     import torch
 
     world, local = ranks.world_size(), ranks.local_size()
@@ -50,7 +50,7 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
 
 
 def _validate_batch(config: TrainerConfig, world: int) -> list[Problem]:
-    """Why so many ranks cannot share a batch equally."""
+    """Return why so many ranks cannot share a batch equally."""
     if world % config.tensor_parallel:
         return [Problem("trainer.tensor_parallel", f"must divide the {world} ranks", config.tensor_parallel)]
     if config.batch_size % (parts := world // config.tensor_parallel * config.accumulate):
@@ -64,7 +64,7 @@ def _validate_batch(config: TrainerConfig, world: int) -> list[Problem]:
 
 
 def _describe_launch(config: TrainerConfig, there: int, what: str) -> str:
-    """What is to be typed where torchrun has, or has not, started what `config` says."""
+    """Return the command for torchrun, where it has not started the processes that `config` asks for."""
     devices = ranks.local_size() if config.devices == "auto" else config.devices
     nodes = f"--nnodes {config.nodes} --rdzv-backend c10d --rdzv-endpoint HOST:29500" if (config.nodes or 1) > 1 else ""
     start = f"torchrun {nodes or '--standalone'} --nproc-per-node {devices} -m ablate ..."
@@ -72,7 +72,7 @@ def _describe_launch(config: TrainerConfig, there: int, what: str) -> str:
 
 
 def advise_less_memory(config: TrainerConfig) -> str:
-    """In words, what is computed at once, and the settings with which less memory is needed, the cheapest first."""
+    """Return a sentence: how much is computed at once, and settings that need less memory, the cheapest first."""
     at_once = config.batch_size * config.tensor_parallel // (ranks.world_size() * config.accumulate)
     parts = next((config.accumulate * n for n in range(2, at_once + 1) if at_once % n == 0), None)
     ways = [f"trainer.accumulate={parts} ({at_once * config.accumulate // parts} at once)"] if parts else []
@@ -87,7 +87,7 @@ def advise_less_memory(config: TrainerConfig) -> str:
 
 
 def count_launches(config: TrainerConfig) -> int:
-    """The processes to start on this machine for `config`; 0 where they are there, or none are asked for. Raises
+    """Return the processes to start on this machine for `config`; 0 where they are there, or none are asked for. Raises
     ConfigError where the machine has fewer GPUs, if it has any."""
     import torch
 
@@ -106,7 +106,7 @@ def count_launches(config: TrainerConfig) -> int:
 def build_trainer(
     config: TrainerConfig, precision: str, callbacks: list[Callback], folder: Path, strategy: Strategy | None = None
 ) -> Trainer:
-    """The Lightning Trainer: one device, or by `strategy` one for each rank of a group; our callbacks alone for
+    """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; our callbacks alone for
     metrics, checkpoints and progress."""
     quiet_lightning()
     from lightning.pytorch import Trainer

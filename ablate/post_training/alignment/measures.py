@@ -1,4 +1,4 @@
-"""What alignment has done to a model: its reward, its distance from where it started, and how often it wins."""
+"""Measurements of an aligned model: rewards, divergence from the start, and win rate."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ def sample_answers(model: Any, tokenizer: Any, prompts: Sequence[str], length: i
 
 
 def _pad(tokenizer: Any, prompts: Sequence[str]) -> dict[str, Tensor]:
-    """Ids and which of them are no padding, which is in front."""
+    """Return ids padded in front, and which of them are no padding."""
     options = {"return_tensors": "pt", "padding": True, "padding_side": "left", "add_special_tokens": False}
     given = tokenizer(list(prompts), **options)
     return {name: given[name] for name in ("input_ids", "attention_mask")}
 
 
 def decode_answers(tokenizer: Any, ids: Tensor, inside: Tensor) -> list[str]:
-    """The answers as text."""
+    """Return the answers as text."""
     return [tokenizer.decode(row[mask], skip_special_tokens=True) for row, mask in zip(ids, inside, strict=True)]
 
 
 @torch.no_grad()
 def compute_log_probabilities(model: Any, ids: Tensor, attended: Tensor) -> Tensor:
-    """Of every token of the vocabulary, in nats, in the place of each but the first [n, tokens - 1, vocabulary]."""
+    """Return log probabilities of the whole vocabulary, in nats, at each place but the first [n, tokens - 1,
+    vocabulary]."""
     positions = (attended.cumsum(1) - 1).clamp(min=0)
     logits = model(input_ids=ids, attention_mask=attended, position_ids=positions).logits[:, :-1]
     return logits.double().log_softmax(-1)
@@ -57,8 +58,8 @@ def compute_log_probabilities(model: Any, ids: Tensor, attended: Tensor) -> Tens
 def measure_divergence(
     policy: Any, start: Any, tokenizer: Any, prompts: Sequence[str], length: int, seed: int
 ) -> float:
-    """KL(policy | start) of whole answers, in nats: of each token's distribution, summed over sampled answers of the
-    policy and averaged over prompts. It has the mean of log p(answer) - log q(answer), and less noise."""
+    """Return KL(policy | start) of whole answers, in nats: of each token's distribution, summed over sampled answers of
+    the policy and averaged over prompts. It has the mean of log p(answer) - log q(answer), and less noise."""
     found: list[float] = []
     for first in range(0, len(prompts), AT_A_TIME):
         asked = list(prompts[first : first + AT_A_TIME])
@@ -76,18 +77,18 @@ def measure_divergence(
 def reward_answers(
     policy: Any, tokenizer: Any, prompts: Sequence[str], reward: Reward, length: int, seed: int
 ) -> list[float]:
-    """The rewards of sampled answers, one to each prompt."""
+    """Return the rewards of sampled answers, one to each prompt."""
     return reward(prompts, decode_answers(tokenizer, *sample_answers(policy, tokenizer, prompts, length, seed)))
 
 
 def compute_win_rate(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The share of prompts where the first has more; where both have the same, half a win."""
+    """Return the share of prompts where the first has more; where both have the same, half a win."""
     return sum(0.5 if a == b else float(a > b) for a, b in zip(ours, theirs, strict=True)) / len(ours)
 
 
 def measure_margins(policy: Any, start: Any, tokenizer: Any, pairs: Sequence[Pair], beta: float) -> list[float]:
-    """DPO's reward of the chosen answer less that of the rejected one: beta times the difference of the log ratios of
-    `policy` to `start`."""
+    """Return DPO's reward of each chosen answer less that of the rejected one: beta times the difference of the log
+    ratios of `policy` to `start`."""
     found = []
     for pair in pairs:
         sides = []
@@ -105,7 +106,7 @@ def measure_margins(policy: Any, start: Any, tokenizer: Any, pairs: Sequence[Pai
 
 @torch.no_grad()
 def score_answers(model: Any, tokenizer: Any, prompts: Sequence[str], answers: Sequence[str]) -> list[float]:
-    """What a reward model gives to each answer, with its end of text."""
+    """Return the reward of each answer, with its end of text."""
     found = []
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = [*_tokenize(tokenizer, prompt + answer), tokenizer.eos_token_id]

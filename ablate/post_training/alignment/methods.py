@@ -1,4 +1,4 @@
-"""The methods of alignment by TRL's trainers: what each learns from, and what is measured of it meanwhile."""
+"""The trainers of TRL, one for each method: model, data, options and measurements."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXTRA = "rlhf"
 
 @dataclass(frozen=True)
 class Setting:
-    """What the methods share."""
+    """The parts that all methods share."""
 
     experiment: Experiment
     align: AlignConfig
@@ -49,14 +49,14 @@ class Setting:
         return self.held[: self.align.measured]
 
     def model(self, auto: str = "AutoModelForCausalLM", **more: Any) -> Any:
-        """The model as it starts."""
+        """Return the model as it starts."""
         transformers: Any = library("transformers", "hf")
         found = getattr(transformers, auto).from_pretrained(self.folder, trust_remote_code=True, **more)
         found.config.pad_token_id = self.tokenizer.pad_token_id
         return found.to("cuda" if torch.cuda.is_available() else "cpu")
 
     def arguments(self, **more: Any) -> dict[str, Any]:
-        """Of every trainer of TRL."""
+        """Return the arguments that every trainer of TRL gets."""
         trainer, seed = self.experiment.trainer, self.experiment.seed
         shared = {
             "output_dir": str(self.folder.parent / "trl"), "max_steps": trainer.max_steps,
@@ -144,7 +144,7 @@ METHODS: Mapping[str, Callable[[Setting], Prepared]] = {
 
 
 def _sampled(setting: Setting, policy: Any, start: Any) -> dict[str, float]:
-    """What is measured on answers to the held-out prompts, which are drawn by the seed of the experiment."""
+    """Return the metrics of answers to the held-out prompts, drawn by the seed of the experiment."""
     length, tokenizer, seed = setting.align.length, setting.tokenizer, setting.experiment.seed
     prompts = [pair.prompt for pair in setting.measured]
     metrics = {"kl": measures.measure_divergence(policy, start, tokenizer, prompts, length, seed)}
@@ -163,7 +163,7 @@ def _sampled(setting: Setting, policy: Any, start: Any) -> dict[str, float]:
 
 @dataclass
 class Follower:
-    """What is seen of an alignment while it goes: curves, validations, and whether it is to stop."""
+    """Records curves and validations of an alignment while it goes, and stops it."""
 
     experiment: Experiment
     prepared: Prepared
@@ -175,7 +175,7 @@ class Follower:
     """Those of the last validation."""
 
     def curves(self, step: int, logs: Mapping[str, Any]) -> None:
-        """A point of TRL's curves."""
+        """Record a point of TRL's curves."""
         if "train_runtime" in logs:  # a summary at the end
             return
         numbers = {name: float(value) for name, value in logs.items() if isinstance(value, (int, float))}
@@ -184,7 +184,7 @@ class Follower:
             self.hooks.progress(step, numbers["loss"])
 
     def updated(self, step: int) -> None:
-        """After an update: what is due. Raises Stop where it was the last one too early."""
+        """Validate after an update where that is due. Raises Stop where training ends early."""
         self.step, trainer = step, self.experiment.trainer
         last = step >= trainer.max_steps
         if not math.isfinite(float(torch.nn.utils.get_total_norm(list(self.prepared.model.parameters())))):
@@ -213,7 +213,7 @@ _NAMES = {"learning_rate": "lr"}
 
 
 def fit(setting: Setting, prepared: Prepared, follower: Follower) -> None:
-    """Aligns the model by the trainer of TRL. Raises Stop where it ends early."""
+    """Align the model by the trainer of TRL. Raises Stop where it ends early."""
     datasets: Any = library("datasets", EXTRA)
     transformers: Any = library("transformers", "hf")
     experiment = setting.experiment

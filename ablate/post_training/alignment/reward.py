@@ -1,4 +1,4 @@
-"""Reward models: where one lies, which one it was, and what it says of answers."""
+"""Reward models: the folder of one, its hash, and its rewards of answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ablate.training.trained import ALIGNED
 
 
 def find_reward_folder(given: str) -> Path:
-    """Where a reward model lies, of its run or its folder. Raises AblateError."""
+    """Return the folder of a reward model, which a run or a folder names. Raises AblateError."""
     places = (Path(given).expanduser(), tracking.store_path() / "runs" / given / ALIGNED)
     found = next((place for place in places if (place / "config.json").is_file()), None)
     if found is None:
@@ -29,13 +29,13 @@ def find_reward_folder(given: str) -> Path:
 
 
 def hash_reward(given: str) -> str:
-    """Of the weights of the reward model `given`, as they are stored. Raises AblateError where there is none."""
+    """Return the SHA-256 of a reward model's stored weights. Raises AblateError where there is none."""
     files = sorted(find_reward_folder(given).glob("*.safetensors"))
     return hashlib.sha256("".join(map(hash_file, files)).encode()).hexdigest()
 
 
 def check_sha256(given: str, expected: str | None) -> str:
-    """The SHA-256 of the reward model `given`. Raises AblateError where there is none, ConfigError where it is not what
+    """Return the SHA-256 of a reward model. Raises AblateError where there is none, ConfigError where it is not what
     is `expected`."""
     found = hash_reward(given)
     if expected not in (None, found):
@@ -45,7 +45,7 @@ def check_sha256(given: str, expected: str | None) -> str:
 
 
 def load_reward(given: str) -> measures.Reward:
-    """The reward model `given`. Raises AblateError for what is none."""
+    """Return the reward function of a reward model. Raises AblateError for what is none."""
     folder = find_reward_folder(given)
     transformers: Any = library("transformers", "hf")
     auto = transformers.AutoModelForSequenceClassification

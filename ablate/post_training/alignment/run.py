@@ -1,4 +1,4 @@
-"""One alignment, as `train` runs it: what it starts from and learns from, and what is kept."""
+"""The procedure by which `train` runs an alignment: its start, its pairs, and the model that it keeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 
 def procedure(reward: measures.Reward | None = None) -> Procedure:
-    """How `train` runs an experiment with `align`; `reward` is a reward model in Python, in the place of align.reward.
+    """Return the procedure of an experiment with `align`; `reward`: a reward model in Python, in the place of
+    align.reward.
 
     The run has the curves of TRL and the metrics of held-out pairs: accuracy and margin (reward, dpo), kl to the start
     in nats of a whole answer (dpo, rloo), and where there is a reward model reward, start_reward and win_rate against
@@ -121,7 +122,7 @@ def _align(
 
 
 def _count_held(experiment: Experiment, corpus: Corpus) -> int:
-    """The held-out pairs that are measured."""
+    """Return the number of held-out pairs that are measured."""
     align = experiment.align
     assert align is not None
     assert isinstance(corpus, PairCorpus)
@@ -131,8 +132,8 @@ def _count_held(experiment: Experiment, corpus: Corpus) -> int:
 def _build_setting(
     experiment: Experiment, corpus: PairCorpus, folder: Path, reward: measures.Reward | None, speed: Speed
 ) -> Setting:
-    """With the pairs that fit the context. Raises DataError where none is left to learn from, or none to measure
-    on."""
+    """Return the setting, with the pairs that fit the context. Raises DataError where none is left to learn from, or
+    none to measure on."""
     align, context = experiment.align, corpus.shape[0]
     assert align is not None
     transformers: Any = library("transformers", "hf")
@@ -150,7 +151,7 @@ def _build_setting(
 
 
 def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
-    """What is learnt from and measured on."""
+    """Return a sentence on the pairs that are learnt from and measured on."""
     told = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
     out = len(corpus.train_pairs) + len(corpus.val_pairs) - len(setting.train) - len(setting.held)
     answer = f"an answer of {setting.align.answer}" if setting.align.answer else "the longer answer"
@@ -160,7 +161,7 @@ def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
 
 
 def _silence() -> None:
-    """No bars and no advice for each model and each pass over the pairs: what matters is in MLflow."""
+    """Silence bars and advice for each model and each pass over the pairs: what matters is in MLflow."""
     library("datasets", EXTRA).disable_progress_bars()
     for name in (library("trl", EXTRA).__name__, "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)
