@@ -51,10 +51,10 @@ class AlignConfig(Config):
     """The most held-out pairs that are measured on."""
 
     @model_validator(mode="after")
-    def _of_the_method(self) -> AlignConfig:
-        given = [name for name in ("reward", "beta") if getattr(self, name) is not None]
-        if self.method == "reward" and given:
-            raise ValueError(f"{' and '.join(given)}: a reward model takes neither beta nor another reward model")
+    def _validate_method(self) -> AlignConfig:
+        names = [name for name in ("reward", "beta") if getattr(self, name) is not None]
+        if self.method == "reward" and names:
+            raise ValueError(f"{' and '.join(names)}: a reward model takes neither beta nor another reward model")
         return self
 
     @property

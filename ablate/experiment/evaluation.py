@@ -28,8 +28,8 @@ class EvaluationConfig(Config):
 
     @field_validator("tasks", mode="before")
     @classmethod
-    def _listed(cls, given: Any) -> Any:
-        return [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else given
+    def _split_names(cls, value: Any) -> Any:
+        return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     def validate(self, task: str, strategy: str) -> list[Problem]:  # type: ignore[override]
         """Return what is wrong in an experiment of such a task, trained by such a strategy."""

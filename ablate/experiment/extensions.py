@@ -36,7 +36,7 @@ class Extension:
     precedes_validation = False
     """Whether its callbacks run before the validation of an update."""
 
-    def check(self, model: Model, experiment: Experiment) -> list[Problem]:
+    def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
         """Return what is wrong with the part for `model`, which may be on the meta device."""
         return []
 
@@ -100,6 +100,6 @@ def restrict(model: Model, experiment: Experiment) -> None:
     """Restrict what is trained of `model` to what `experiment` says. Raises ConfigError where it names parts that the
     model does not have."""
     for extension in load_extensions(experiment):
-        if problems := extension.check(model, experiment):
+        if problems := extension.validate(model, experiment):
             raise ConfigError(problems)
         extension.restrict(model, experiment)

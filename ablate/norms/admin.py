@@ -37,15 +37,15 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
     residuals = [module for module in model.modules() if isinstance(module, AdminResidual)]
     variance: Tensor | None = None
     stream = inputs
-    found: dict[AdminResidual, float] = {}
+    omegas: dict[AdminResidual, float] = {}
 
     def before(residual: nn.Module, args: tuple[Any, ...]) -> None:
         nonlocal stream
         assert isinstance(residual, AdminResidual)
         stream = args[0]
         if residual.measured:
-            found[residual] = 1.0 if variance is None else variance.sqrt().item()
-            residual.omega.fill_(found[residual])
+            omegas[residual] = 1.0 if variance is None else variance.sqrt().item()
+            residual.omega.fill_(omegas[residual])
 
     def inside(residual: AdminResidual, total: Tensor) -> None:
         nonlocal variance
@@ -63,7 +63,7 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
             module.eval()
     try:
         model(inputs)
-        for residual, omega in found.items():  # once more: where weights are sharded, those above were a passing copy
+        for residual, omega in omegas.items():  # once more: where weights are sharded, those above were a passing copy
             residual.omega.fill_(omega)
     finally:
         model.train(training)

@@ -222,7 +222,7 @@ class B2T(Placement):
         return BottomResidual(site), TopResidual(site)
 
     def wire_attn(self, site: Site) -> nn.Module:
-        """Return the last addition is then the attention's own, to which its input comes anyway: Post-LN."""
+        """Return Post-LN: the last addition is then the attention's own, to which its input comes anyway."""
         return PostResidual(site)
 
 

@@ -39,7 +39,7 @@ class OptimizerConfig(Kind):
         one."""
         raise NotImplementedError
 
-    def _made(self, cls: type[torch.optim.Adam], model: nn.Module) -> Optimizer:
+    def _build_torch(self, cls: type[torch.optim.Adam], model: nn.Module) -> Optimizer:
         """`cls`, one of torch's, with these settings. Elsewhere torch would refuse only at the first step."""
         fused = all(p.device.type in FUSED_DEVICES for p in model.parameters())
         return cls(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True if fused else None)
@@ -71,7 +71,7 @@ class AdamW(OptimizerConfig):
     kind: Literal["adamw"] = "adamw"
 
     def build(self, model: nn.Module) -> Optimizer:
-        return self._made(torch.optim.AdamW, model)
+        return self._build_torch(torch.optim.AdamW, model)
 
 
 @optimizers.register
@@ -86,7 +86,7 @@ class Adam(OptimizerConfig):
     """Weight of the L2 term of matrices and embeddings."""
 
     def build(self, model: nn.Module) -> Optimizer:
-        return self._made(torch.optim.Adam, model)
+        return self._build_torch(torch.optim.Adam, model)
 
 
 # Liu et al. 2022, arXiv 2201.03545, table 5: ImageNet-1K, batches of 4096; what Mix-LN trains its ViTs with.
@@ -170,9 +170,9 @@ class Wsd(ScheduleConfig):
     def factor(self, step: int, max_steps: int) -> float:
         warmup = self.warmup(max_steps)
         length = min(round(self.decay_fraction * max_steps), max_steps - warmup)
-        made = step - (max_steps - length)
-        if made < 0 or not length:
+        decayed = step - (max_steps - length)
+        if decayed < 0 or not length:
             return super().factor(step, max_steps)
-        progress = min(1.0, (made + 1) / length)
+        progress = min(1.0, (decayed + 1) / length)
         fall = math.sqrt(progress) if self.shape == "1-sqrt" else progress
         return 1 - (1 - self.final_fraction) * fall

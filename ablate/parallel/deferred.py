@@ -42,14 +42,14 @@ class _Step:
     """Of the random generator before it, where it draws."""
 
     @cached_property
-    def given(self) -> set[Key]:
+    def inputs(self) -> set[Key]:
         """The storages that it reads or changes."""
         return {_key(leaf) for leaf in tree_leaves((self.args, self.kwargs)) if _is_meta(leaf)}
 
     @cached_property
     def keys(self) -> set[Key]:
         """Those, and what it makes."""
-        return self.given | {_key(leaf) for leaf in tree_leaves(self.out) if _is_meta(leaf)}
+        return self.inputs | {_key(leaf) for leaf in tree_leaves(self.out) if _is_meta(leaf)}
 
     @property
     def overwritten(self) -> Tensor | None:
@@ -73,7 +73,7 @@ class Recipes(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self._steps: list[_Step] = []
-        self._given: dict[int, Tensor] = {}
+        self._assigned: dict[int, Tensor] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -81,8 +81,8 @@ class Recipes(TorchDispatchMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         outs = [leaf for leaf in tree_leaves(out) if _is_meta(leaf)]
-        given = {_key(leaf) for leaf in tree_leaves((args, kwargs)) if _is_meta(leaf)}
-        if not outs or not (func._schema.is_mutable or any(_key(leaf) not in given for leaf in outs)):
+        inputs = {_key(leaf) for leaf in tree_leaves((args, kwargs)) if _is_meta(leaf)}
+        if not outs or not (func._schema.is_mutable or any(_key(leaf) not in inputs for leaf in outs)):
             return out  # nothing of ours, or another view of it
         state = None
         if torch.Tag.nondeterministic_seeded in func.tags:
@@ -92,19 +92,19 @@ class Recipes(TorchDispatchMode):
         return out
 
     @contextlib.contextmanager
-    def written_down(self) -> Iterator[None]:
+    def record(self) -> Iterator[None]:
         """Build on the meta device within, and record it."""
         with self, torch.device("meta"):
             yield
 
-    def give(self, meta: Tensor, value: Tensor) -> None:
+    def assign(self, meta: Tensor, value: Tensor) -> None:
         """Make `value` the value of `meta`, in the place of what it would have been."""
-        self._given[id(meta)] = value
+        self._assigned[id(meta)] = value
 
     def tensor(self, meta: Tensor) -> Tensor:
         """Return the tensor that `meta`, built within, would be on the CPU."""
-        if id(meta) in self._given:
-            return self._given[id(meta)]
+        if id(meta) in self._assigned:
+            return self._assigned[id(meta)]
         wanted, steps = {_key(meta)}, []
         later: dict[Key, list[tuple[int, int]]] = {}  # what is overwritten later: from, to
         for step in reversed(self._steps):
@@ -112,7 +112,7 @@ class Recipes(TorchDispatchMode):
                 continue
             tensor = step.overwritten
             if tensor is None:
-                for key in step.given:  # reads what is there
+                for key in step.inputs:  # reads what is there
                     later.pop(key, None)
             elif _length(spans := later.setdefault(_key(tensor), [])) == _size(tensor):
                 continue  # nothing is left of it
@@ -121,12 +121,12 @@ class Recipes(TorchDispatchMode):
                 spans.append((start, start + tensor.numel()))
             wanted |= step.keys
             steps.append(step)
-        made: dict[Key, Tensor] = {}
+        tensors: dict[Key, Tensor] = {}
 
         def real(leaf: Any) -> Any:
             if not _is_meta(leaf):
                 return leaf
-            return made[_key(leaf)].as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
+            return tensors[_key(leaf)].as_strided(leaf.size(), leaf.stride(), leaf.storage_offset())
 
         before = torch.get_rng_state()
         with torch.no_grad():
@@ -137,18 +137,18 @@ class Recipes(TorchDispatchMode):
                 out = step.operation(*tree_map(real, step.args), **kwargs)
                 for new, old in zip(tree_leaves(out), tree_leaves(step.out), strict=True):
                     if _is_meta(old):
-                        made.setdefault(_key(old), new)
+                        tensors.setdefault(_key(old), new)
             torch.set_rng_state(before)
             return real(meta).clone()
 
 
 def _size(tensor: Tensor) -> int:
-    """Return the elements of its storage."""
+    """Return the number of elements of its storage."""
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _length(spans: Sequence[tuple[int, int]]) -> int:
-    """Return the numbers that lie in at least one of `spans`."""
+    """Return how many numbers lie in at least one of `spans`."""
     length, end = 0, 0
     for start, stop in sorted(spans):
         length += max(0, stop - max(start, end))
@@ -168,22 +168,24 @@ def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
 def defer_weights(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
     """Return what `build` returns, on the meta device, and the recipes of its tensors."""
     recipes = Recipes()
-    with recipes.written_down():
+    with recipes.record():
         return build(), recipes
 
 
-def materialize(module: nn.Module, recipes: Recipes, made: dict[int, nn.Parameter], dtype: torch.dtype | None) -> None:
+def materialize(
+    module: nn.Module, recipes: Recipes, parameters: dict[int, nn.Parameter], dtype: torch.dtype | None
+) -> None:
     """Give all that is on the meta device in `module` its values, on the CPU, in `dtype` (None: its own).
 
-    `made` holds what earlier calls have made, so that a weight that two modules share stays one.
+    `parameters` holds what earlier calls have made, so that a weight that two modules share stays one.
     """
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None and parameter.is_meta:
-                if id(parameter) not in made:
+                if id(parameter) not in parameters:
                     value = recipes.tensor(parameter)
-                    made[id(parameter)] = nn.Parameter(value.to(dtype), requires_grad=parameter.requires_grad)
-                part._parameters[name] = made[id(parameter)]
+                    parameters[id(parameter)] = nn.Parameter(value.to(dtype), requires_grad=parameter.requires_grad)
+                part._parameters[name] = parameters[id(parameter)]
         for name, buffer in part._buffers.items():
             if buffer is not None and buffer.is_meta:
                 part._buffers[name] = recipes.tensor(buffer)

@@ -53,7 +53,7 @@ class Writer:
         self._pending = self._thread.submit(_sum, written, folder)
 
     def finish(self) -> None:
-        """Return when the folder is on the disk, on all ranks. Raises OSError, on all ranks, where one could not write
+        """Wait until the folder is on the disk, on all ranks. Raises OSError, on all ranks, where one could not write
         it."""
         pending, self._pending = self._pending, None
         if pending is None:
@@ -97,8 +97,8 @@ def _crc(path: Path) -> int:
 
 def is_whole(folder: Path) -> bool:
     """Return whether all ranks have written all that they had to."""
-    found = [match for path in folder.glob("sums-*") if (match := _SUMS.fullmatch(path.name))]
-    return bool(found) and len(found) == int(found[0][2])
+    sums = [match for path in folder.glob("sums-*") if (match := _SUMS.fullmatch(path.name))]
+    return bool(sums) and len(sums) == int(sums[0][2])
 
 
 def verify(folder: Path) -> None:
@@ -114,8 +114,8 @@ def verify(folder: Path) -> None:
         return None if _crc(path) == sums[name] else f"the checksum of {name} is wrong"
 
     with ThreadPoolExecutor(8) as pool:
-        if found := next(filter(None, pool.map(compare, sums)), None):
-            raise ValueError(found)
+        if problem := next(filter(None, pool.map(compare, sums)), None):
+            raise ValueError(problem)
 
 
 def read(folder: Path) -> dict[str, Any]:

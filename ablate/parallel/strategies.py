@@ -124,7 +124,7 @@ class Fsdp(ModelParallelStrategy):
 
         assert self.lightning_module is not None
         self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.groups(model))
-        made: dict[int, nn.Parameter] = {}
+        parameters: dict[int, nn.Parameter] = {}
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {
             "mesh": self.device_mesh["data_parallel"],
@@ -135,14 +135,14 @@ class Fsdp(ModelParallelStrategy):
         if self.compiled:  # a block at a time: what gathers its weights stands between two of them
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * len(blocks))
         for block in blocks:
-            materialize(block, self.recipes, made, self.dtype)
+            materialize(block, self.recipes, parameters, self.dtype)
             if self.trainer_config.tensor_parallel > 1:
                 inner = getattr(block, "_checkpoint_wrapped_module", block)
                 share_matrices(inner, self.model_config, self.device_mesh["tensor_parallel"])
             if self.compiled:
                 block.forward = torch.compile(block.forward)
             fully_shard(block, mp_policy=of_block, **settings)
-        materialize(model, self.recipes, made, self.dtype)
+        materialize(model, self.recipes, parameters, self.dtype)
         for head in model.heads() if self.compiled else ():
             head.forward = torch.compile(head.forward)
         fully_shard(model, mp_policy=of_rest, **settings)
@@ -171,7 +171,7 @@ class Fsdp(ModelParallelStrategy):
         self.writer.begin(state, checkpoint, Path(filepath))
 
     def finish(self) -> None:
-        """Return when the folder that `save_checkpoint` has begun is on the disk, with the sums of its files. Raises
+        """Wait until the folder that `save_checkpoint` has begun is on the disk, with the sums of its files. Raises
         OSError where it could not be written."""
         if self.writer:
             self.writer.finish()

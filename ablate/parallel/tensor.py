@@ -48,10 +48,10 @@ def _llama_fused(config: Any) -> dict[str, list[int]]:
 
 
 def _validate_llama(config: Any, size: int) -> list[Problem]:
-    given = {"heads": config.heads, "kv_heads": config.kv_heads or config.heads, "mlp": config.mlp}
+    sizes = {"heads": config.heads, "kv_heads": config.kv_heads or config.heads, "mlp": config.mlp}
     return [
         Problem(f"model.{k}", f"must be a multiple of trainer.tensor_parallel ({size})", n)
-        for k, n in given.items()
+        for k, n in sizes.items()
         if n % size
     ]
 
@@ -83,7 +83,7 @@ def regroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
 
 
 def ungroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
-    """Return the reverse of `regroup`."""
+    """Undo `regroup`."""
     split = weight.split([size // parts for _ in range(parts) for size in sizes])
     return torch.cat([split[part * len(sizes) + matrix] for matrix in range(len(sizes)) for part in range(parts)])
 

@@ -27,7 +27,7 @@ _KEPT = ".base_layer."  # in the names of what it adds to
 class LoraExtension(Extension):
     """Adapters beside the matrices of a model, which alone are trained."""
 
-    def check(self, model: Model, experiment: Experiment) -> list[Problem]:
+    def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
         return validate_targets(model, experiment.lora)
 
     def restrict(self, model: Model, experiment: Experiment) -> None:
@@ -72,7 +72,7 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
     if config is None:
         return []
     library("peft", "hf")
-    found, known = [], _list_targets(model, frozen=True)
+    problems, known = [], _list_targets(model, frozen=True)
     for target in config.targets:
         if target not in known:
             names = [name for name in known if "." not in name and name != "layers"]
@@ -81,12 +81,12 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
             if not known:
                 accepted = "It has no layers (model.layers=0), and nothing else is adapted"
             text = f"the model has no such linear layers. {accepted}.{did_you_mean(target, known)}"
-            found.append(Problem("lora.targets", text, target))
+            problems.append(Problem("lora.targets", text, target))
     open_ones = _list_targets(model)
-    if not found and not any(target in open_ones for target in config.targets):
+    if not problems and not any(target in open_ones for target in config.targets):
         text = "nothing is left to train" + (": all of them are in warm_start.freeze" if config.targets else "")
-        found.append(Problem("lora.targets", text, list(config.targets)))
-    return found
+        problems.append(Problem("lora.targets", text, list(config.targets)))
+    return problems
 
 
 def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -111,13 +111,13 @@ def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor
 def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
     """Return target -> the linear layers that it stands for, by their names in `model`; `frozen`: also those whose
     matrix takes no gradient."""
-    found: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     for path, name, layer in _linear_layers(model):
         if not frozen and not layer.weight.requires_grad:
             continue
         for target in _list_names(path):
-            found.setdefault(target, []).append(name)
-    return found
+            layers.setdefault(target, []).append(name)
+    return layers
 
 
 def _list_names(path: str) -> list[str]:

@@ -31,7 +31,7 @@ from ablate.training.trained import TrainedModel, open_trained
 class WarmStartExtension(Extension):
     """Copies a donor's parts and freezes parts."""
 
-    def check(self, model: Model, experiment: Experiment) -> list[Problem]:
+    def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
         return _validate_frozen(model, experiment.warm_start) if experiment.warm_start else []
 
     def restrict(self, model: Model, experiment: Experiment) -> None:
@@ -78,7 +78,7 @@ def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set
         model.load_state_dict(values, strict=False)
     else:
         for name, value in values.items():
-            recipes.give(tensors[name], value)
+            recipes.assign(tensors[name], value)
     return {id(tensors[name]) for name in values}
 
 
@@ -121,11 +121,11 @@ def hash_weights(state: Mapping[str, Tensor]) -> str:
 
 def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
     """Return what is wrong with the names under `freeze`."""
-    found = [*_validate_names(model, start.freeze, "warm_start.freeze", "the model")]
+    problems = [*_validate_names(model, start.freeze, "warm_start.freeze", "the model")]
     frozen = tensors_in(model, start.freeze)
-    if not found and not {name for name, _ in model.named_parameters()} - frozen:
-        found.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
-    return found + _validate_tied(model, start.freeze, "warm_start.freeze")
+    if not problems and not {name for name, _ in model.named_parameters()} - frozen:
+        problems.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
+    return problems + _validate_tied(model, start.freeze, "warm_start.freeze")
 
 
 _ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights do not depend on, or whose shapes say
@@ -163,10 +163,10 @@ def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[P
         return
     cache = tracking.cache_folder()
     try:
-        given, own = load_data_tokenizer(theirs, cache), load_data_tokenizer(experiment.data, cache)
+        donors, own = load_data_tokenizer(theirs, cache), load_data_tokenizer(experiment.data, cache)
     except AblateError:
         return
-    if given.identity != own.identity and not _cut_alike(given, own):
+    if donors.identity != own.identity and not _cut_alike(donors, own):
         name = _name_tokenizer(source.experiment)
         text = f"the donor {start.donor} was trained with the tokenizer {name}, and this one cuts text otherwise"
         yield Problem(
@@ -187,17 +187,17 @@ def _name_tokenizer(experiment: Experiment) -> str:
 def _validate_copied(model: Model, start: WarmStart, source: TrainedModel) -> Iterable[Problem]:
     """Yield what is wrong with the names under `copy`, and each tensor of theirs that does not fit."""
     donor, who = source.model(), f"the donor {start.donor}"
-    found = [*_validate_names(model, start.copied, "warm_start.copy", "the model")]
-    found += _validate_names(donor, start.copied, "warm_start.copy", who)
-    found += _validate_tied(model, start.copied, "warm_start.copy")
-    yield from found
-    if found:
+    problems = [*_validate_names(model, start.copied, "warm_start.copy", "the model")]
+    problems += _validate_names(donor, start.copied, "warm_start.copy", who)
+    problems += _validate_tied(model, start.copied, "warm_start.copy")
+    yield from problems
+    if problems:
         return
     ours, theirs = model.state_dict(), source.state
     for part in start.copied:
-        mine, given = tensors_of(model, part), tensors_of(donor, part)
-        for name in sorted(mine | given):
-            there = list(theirs[name].shape) if name in given else "missing"
+        mine, donors = tensors_of(model, part), tensors_of(donor, part)
+        for name in sorted(mine | donors):
+            there = list(theirs[name].shape) if name in donors else "missing"
             here = list(ours[name].shape) if name in mine else "missing"
             if here != there:
                 yield Problem("warm_start.copy", f"{part} does not fit: {name} is {here} here, {there} in {who}")

@@ -21,7 +21,8 @@ Compiled = Literal["reduce-overhead"] | bool
 class Task(LightningModule):
     """Trains `model` on (inputs, targets) batches by cross-entropy in float32.
 
-    A subclass says what its `loss` is, and adds metrics in `validated` and `computed` (their names: `ablate.metrics`).
+    A subclass says what its `loss` is, and adds metrics in `compute_validation_loss` and
+    `compute_metrics` (their names: `ablate.tasks.metrics`).
     Nothing is logged from here (every `self.log` costs a third of a millisecond); callbacks read what they need. After
     a validation, `val_metrics` holds its results.
     """
@@ -67,10 +68,10 @@ class Task(LightningModule):
         if not len(inputs):  # a rank with fewer items than batches: it computes with the others, whose weights it has
             self.model(inputs.new_zeros(1, *inputs.shape[1:]))
             return
-        loss = self.validated(inputs, targets, further=dataloader_idx > 0).double() * targets.numel()
+        loss = self.compute_validation_loss(inputs, targets, further=dataloader_idx > 0).double() * targets.numel()
         self._sums[dataloader_idx] += torch.stack([loss, (targets != IGNORED).sum()])
 
-    def validated(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
+    def compute_validation_loss(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
         """Return the `loss` of a validation batch, eager; of the validation set itself, not a `further` one, the task
         measures its own metrics as well."""
         return self.loss(inputs, targets)
@@ -79,16 +80,16 @@ class Task(LightningModule):
         """Compute the true mean over all targets but padding, however they were batched, and the task's own metrics."""
         total, count = ranks.total(self._sums).unbind(1)
         loss, *further = (total / count).tolist()
-        self.val_metrics = {"val/loss": loss, **self.computed(loss)}
+        self.val_metrics = {"val/loss": loss, **self.compute_metrics(loss)}
         for (name, part), mean in zip(self.val_sets.items(), further, strict=True):
-            metrics = {"loss": mean, **self.computed_further(mean, part)}
+            metrics = {"loss": mean, **self.compute_further_metrics(mean, part)}
             self.val_metrics |= {f"val/{name}/{metric}": value for metric, value in metrics.items()}
 
-    def computed(self, loss: float) -> dict[str, float]:
+    def compute_metrics(self, loss: float) -> dict[str, float]:
         """Return the task's metrics over the whole validation set, and reset them."""
         raise NotImplementedError
 
-    def computed_further(self, loss: float, part: ValSet) -> dict[str, float]:
+    def compute_further_metrics(self, loss: float, part: ValSet) -> dict[str, float]:
         """Return the task's metrics of the loss on a further validation set."""
         return {}
 

@@ -41,13 +41,13 @@ class ImageClassification(Task):
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.model(inputs).float(), targets)
 
-    def validated(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
+    def compute_validation_loss(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
         logits = self.model(inputs).float()
         if not further:
             self.accuracies.update(logits, targets)
         return F.cross_entropy(logits, targets)
 
-    def computed(self, loss: float) -> dict[str, float]:
+    def compute_metrics(self, loss: float) -> dict[str, float]:
         metrics = {name: value.item() for name, value in self.accuracies.compute().items()}
         self.accuracies.reset()
         return metrics

@@ -50,14 +50,14 @@ class LanguageModeling(Task):
         for gradients in ranks.group_by_mesh(p.grad for p in self.parameters() if p.grad is not None):
             torch._foreach_mul_(gradients, self.train_loss_scale)
 
-    def computed(self, loss: float) -> dict[str, float]:
-        return {f"val/{name}": value for name, value in self._computed(loss, self.bytes_per_token).items()}
+    def compute_metrics(self, loss: float) -> dict[str, float]:
+        return {f"val/{name}": value for name, value in self._compute_text_metrics(loss, self.bytes_per_token).items()}
 
-    def computed_further(self, loss: float, part: ValSet) -> dict[str, float]:
-        return self._computed(loss, part.bytes_per_token)
+    def compute_further_metrics(self, loss: float, part: ValSet) -> dict[str, float]:
+        return self._compute_text_metrics(loss, part.bytes_per_token)
 
     @staticmethod
-    def _computed(loss: float, bytes_per_token: float | None) -> dict[str, float]:
+    def _compute_text_metrics(loss: float, bytes_per_token: float | None) -> dict[str, float]:
         metrics = {"perplexity": math.exp(min(loss, 700.0))}  # beyond which there is no such number
         if bytes_per_token:
             metrics["bits_per_byte"] = loss / math.log(2) / bytes_per_token

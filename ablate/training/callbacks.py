@@ -224,7 +224,7 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Write the checkpoint, or begins to. Metrics up to here are sent first, what cannot be sent is in it: a
+        """Write the checkpoint, or begin to. Metrics up to here are sent first, what cannot be sent is in it: a
         continued run misses none."""
         if self.tracker:
             self.tracker.flush()
@@ -236,7 +236,7 @@ class Checkpoint(Callback):
             self.finish(trainer)
 
     def finish(self, trainer: Trainer) -> None:
-        """Return when what `save` has begun is the last checkpoint."""
+        """Wait until what `save` has begun is the last checkpoint."""
         if not self._begun:
             return
         self._begun = False

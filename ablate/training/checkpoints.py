@@ -132,7 +132,7 @@ def lock_run(folder: Path) -> Iterator[None]:
 
 
 def _sync(path: Path) -> None:
-    """Return when a file, or the names in a folder, are on the disk."""
+    """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -35,7 +35,7 @@ from ablate.training.trainer import build_trainer
 
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Train `experiment` on all ranks, for an MLflow run that is open, and returns how it ended."""
+    """Train `experiment` on all ranks, for an MLflow run that is open, and return how it ended."""
     folder = run_folder(tracker.run_id)
     checkpoint, before = find_newest(folder) or (None, Earlier())
     before.check(experiment)
@@ -133,7 +133,7 @@ def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills:
     ids: set[int] = set()
     for extension in load_extensions(experiment) if fills else ():
         ids |= extension.fill(model, experiment, recipes)
-    with recipes.written_down() if recipes else contextlib.nullcontext():
+    with recipes.record() if recipes else contextlib.nullcontext():
         restrict(model, experiment)
     return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in ids)
 

@@ -29,11 +29,11 @@ def run_folder(run_id: str) -> Path:
 
 
 def copy_run(experiment: Experiment, run_id: str) -> str:
-    """Copy a run's last checkpoint and its configuration to `trainer.copy_to`; the address of the folder there.
+    """Copy a run's last checkpoint and its configuration to `trainer.copy_to`, and return the folder's address there.
     Raises StoreError."""
     folder, url = run_folder(run_id), f"{str(experiment.trainer.copy_to).rstrip('/')}/{run_id}"
-    with tempfile.TemporaryDirectory() as made:
-        config = Path(made) / "config.yaml"
+    with tempfile.TemporaryDirectory() as temporary:
+        config = Path(temporary) / "config.yaml"
         config.write_text(experiment.to_yaml(), encoding="utf-8")
         remote_files.copy({"config.yaml": config, CHECKPOINT: folder / CHECKPOINT}, url)
     return url

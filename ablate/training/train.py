@@ -30,7 +30,7 @@ from ablate.training.trainer import advise_less_memory, check_ranks
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment`, tracked in MLflow, and returns how it ended. `procedure` is how; None: see `choose_procedure`.
+    """Run `experiment`, tracked in MLflow, and return how it ended. `procedure` is how; None: see `choose_procedure`.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
     as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
@@ -47,11 +47,11 @@ def train(
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
     speed = procedure.choose_speed(experiment, corpus)
-    surroundings = _gather_facts(experiment, corpus, speed)
+    tags = _gather_facts(experiment, corpus, speed)
     with contextlib.ExitStack() as stack:
         if place.run_id:
             stack.enter_context(lock_run(run_folder(place.run_id)))
-        tracker = _open_run(experiment, place, surroundings)
+        tracker = _open_run(experiment, place, tags)
         folder = run_folder(tracker.run_id)
         if not place.run_id:
             stack.enter_context(lock_run(folder))
@@ -73,7 +73,7 @@ def train(
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
     items = items_per_update(experiment)
-    return Result(status, metrics, step, tracker.run_id, seconds, reason, {**surroundings, **facts}, items)
+    return Result(status, metrics, step, tracker.run_id, seconds, reason, {**tags, **facts}, items)
 
 
 def choose_procedure(experiment: Experiment) -> Procedure:
@@ -127,14 +127,14 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
     }
 
 
-def _open_run(experiment: Experiment, place: Place, surroundings: Mapping[str, Any]) -> tracking.Tracker:
+def _open_run(experiment: Experiment, place: Place, tags: Mapping[str, Any]) -> tracking.Tracker:
     texts = {**plugins.copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
     if place.run_id:
         tracker = tracking.Tracker.resume(place.run_id)
         if tracker.has_artifact("config.yaml"):  # the last thing written below
             return tracker
     else:
-        tags = {**surroundings, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
+        tags = {**tags, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
         tracker = tracking.Tracker.start(place.experiment, place.name or name_run(experiment), tags, place.parent)
     tracker.log_params(experiment.flat())
     for name, text in texts.items():

@@ -1,4 +1,4 @@
-"""A trained model: that of a checkpoint, found by the run's id or by its path."""
+"""A trained model: that of a checkpoint, opened by the run's id or by its path."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class TrainedModel:
         return model.eval()
 
 
-def open_trained(given: str, ema: bool = False) -> TrainedModel:
+def open_trained(name: str, ema: bool = False) -> TrainedModel:
     """Return the model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder
     as `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
     AblateError."""
-    for folder in (Path(given).expanduser(), tracking.store_path() / "runs" / given):
+    for folder in (Path(name).expanduser(), tracking.store_path() / "runs" / name):
         if (folder / EXPORTED).is_file():
             return _open_export(folder)
-    file = _find_checkpoint(given)
+    file = _find_checkpoint(name)
     try:
         content = load(file)
         tree, step = content["experiment"], int(content["global_step"])
@@ -122,20 +122,20 @@ def _gather_weights(folder: Path, experiment: Experiment, content: Mapping[str, 
     )
 
 
-def _find_checkpoint(given: str) -> Path:
-    """Return the checkpoint that `given` names."""
-    if is_url(given):
-        return fetch_checkpoint(given, CHECKPOINT, tracking.cache_folder())
-    path = Path(given).expanduser()
+def _find_checkpoint(name: str) -> Path:
+    """Return the checkpoint that `name` names."""
+    if is_url(name):
+        return fetch_checkpoint(name, CHECKPOINT, tracking.cache_folder())
+    path = Path(name).expanduser()
     runs = tracking.store_path() / "runs"
-    places = (path, path / CHECKPOINT, runs / given / CHECKPOINT)
-    found = next((p for p in places if p.is_file() or (p.is_dir() and p.suffix == ".ckpt")), None)
-    if found is None:
+    places = (path, path / CHECKPOINT, runs / name / CHECKPOINT)
+    checkpoint = next((p for p in places if p.is_file() or (p.is_dir() and p.suffix == ".ckpt")), None)
+    if checkpoint is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
-        if (runs / given / ALIGNED / "config.json").is_file():  # of a policy there would be the weights beside
-            raise AblateError(f"{given} is a reward model, which gives an answer one number: align.reward takes it.")
-        text = f"{given} is neither a checkpoint nor a run that has one under {runs}."
+        if (runs / name / ALIGNED / "config.json").is_file():  # of a policy there would be the weights beside
+            raise AblateError(f"{name} is a reward model, which gives an answer one number: align.reward takes it.")
+        text = f"{name} is neither a checkpoint nor a run that has one under {runs}."
         raise AblateError(
-            f"{text}{did_you_mean(given, known)} ablate ui shows the runs; ablate.checkpoint is their tag."
+            f"{text}{did_you_mean(name, known)} ablate ui shows the runs; ablate.checkpoint is their tag."
         )
-    return found
+    return checkpoint

@@ -31,22 +31,22 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
 
     world, local = ranks.world_size(), ranks.local_size()
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else local
-    found = []
+    problems = []
     if config.devices not in ("auto", local):
-        found.append(Problem("trainer.devices", _describe_launch(config, local, "on this machine"), config.devices))
+        problems.append(Problem("trainer.devices", _describe_launch(config, local, "on this machine"), config.devices))
     elif config.nodes not in (None, world // local):
-        found.append(Problem("trainer.nodes", _describe_launch(config, world // local, "of machines"), config.nodes))
+        problems.append(Problem("trainer.nodes", _describe_launch(config, world // local, "of machines"), config.nodes))
     elif gpus < local:
-        found.append(Problem("", f"{local} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"))
+        problems.append(Problem("", f"{local} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"))
     if world > 1 and config.compile == "reduce-overhead":
-        found.append(
+        problems.append(
             Problem("trainer.compile", f"is for one device, there are {world} ranks: take true", config.compile)
         )
     if world == 1 and config.cpu_offload:
         text = "needs several processes: a single one has no shards, and the whole model on its device. Take false, or"
-        found.append(Problem("trainer.cpu_offload", f"{text} trainer.devices=2 or more", True))
-    if found or (found := _validate_batch(config, world)):
-        raise ConfigError(found, source)
+        problems.append(Problem("trainer.cpu_offload", f"{text} trainer.devices=2 or more", True))
+    if problems or (problems := _validate_batch(config, world)):
+        raise ConfigError(problems, source)
 
 
 def _validate_batch(config: TrainerConfig, world: int) -> list[Problem]:
@@ -98,8 +98,8 @@ def count_launches(config: TrainerConfig) -> int:
     if there < devices:
         problem = Problem("trainer.devices", f"this machine has {there} GPUs: take {there} at most", devices)
         raise ConfigError([problem])
-    if found := _validate_batch(config, devices):
-        raise ConfigError(found)
+    if problems := _validate_batch(config, devices):
+        raise ConfigError(problems)
     return devices
 
 

@@ -41,15 +41,15 @@ def test_top1_and_top5_by_hand():
     top1 = sum(guesses[0] == label for guesses, label in zip(order, labels.tolist(), strict=True)) / 40
     top5 = sum(label in guesses[:5] for guesses, label in zip(order, labels.tolist(), strict=True)) / 40
     assert 0 < top1 < top5 < 1
-    assert made.computed(0.0) == pytest.approx({"val/accuracy": top1, "val/accuracy_top5": top5})
+    assert made.compute_metrics(0.0) == pytest.approx({"val/accuracy": top1, "val/accuracy_top5": top5})
     made.accuracies.update(torch.eye(7), torch.arange(7))
-    assert made.computed(0.0) == {"val/accuracy": 1.0, "val/accuracy_top5": 1.0}
+    assert made.compute_metrics(0.0) == {"val/accuracy": 1.0, "val/accuracy_top5": 1.0}
 
 
 def test_five_classes_have_no_top5():
     made = task(5)
     made.accuracies.update(torch.eye(5), torch.zeros(5, dtype=torch.int64))
-    assert made.computed(0.0) == pytest.approx({"val/accuracy": 0.2})
+    assert made.compute_metrics(0.0) == pytest.approx({"val/accuracy": 0.2})
 
 
 def test_the_part_of_a_rank_must_be_even_for_mixing(monkeypatch):

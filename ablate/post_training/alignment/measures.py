@@ -22,22 +22,22 @@ def sample_answers(model: Any, tokenizer: Any, prompts: Sequence[str], length: i
     """Sampled answers at temperature 1, at most `length` tokens each: (prompt and answer [n, tokens], whether a token
     is of the answer, its end of text included [n, tokens])."""
     torch.manual_seed(seed)
-    given = {name: value.to(model.device) for name, value in _pad(tokenizer, prompts).items()}
+    inputs = {name: value.to(model.device) for name, value in _pad(tokenizer, prompts).items()}
     ids = model.generate(
-        **given, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=length,
+        **inputs, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, max_new_tokens=length,
         pad_token_id=tokenizer.pad_token_id, eos_token_id=tokenizer.eos_token_id,
     )  # fmt: skip
-    new = ids[:, given["input_ids"].shape[1] :]
+    new = ids[:, inputs["input_ids"].shape[1] :]
     ended = (new == tokenizer.eos_token_id).cumsum(1)
     inside = (ended == 0) | ((ended == 1) & (new == tokenizer.eos_token_id))
-    return ids, torch.cat([torch.zeros_like(given["input_ids"], dtype=torch.bool), inside], 1)
+    return ids, torch.cat([torch.zeros_like(inputs["input_ids"], dtype=torch.bool), inside], 1)
 
 
 def _pad(tokenizer: Any, prompts: Sequence[str]) -> dict[str, Tensor]:
     """Return ids padded in front, and which of them are no padding."""
     options = {"return_tensors": "pt", "padding": True, "padding_side": "left", "add_special_tokens": False}
-    given = tokenizer(list(prompts), **options)
-    return {name: given[name] for name in ("input_ids", "attention_mask")}
+    encoded = tokenizer(list(prompts), **options)
+    return {name: encoded[name] for name in ("input_ids", "attention_mask")}
 
 
 def decode_answers(tokenizer: Any, ids: Tensor, inside: Tensor) -> list[str]:
@@ -60,17 +60,17 @@ def measure_divergence(
 ) -> float:
     """Return KL(policy | start) of whole answers, in nats: of each token's distribution, summed over sampled answers of
     the policy and averaged over prompts. It has the mean of log p(answer) - log q(answer), and less noise."""
-    found: list[float] = []
+    divergences: list[float] = []
     for first in range(0, len(prompts), AT_A_TIME):
-        asked = list(prompts[first : first + AT_A_TIME])
-        ids, inside = sample_answers(policy, tokenizer, asked, length, seed + first)
+        part = list(prompts[first : first + AT_A_TIME])
+        ids, inside = sample_answers(policy, tokenizer, part, length, seed + first)
         attended = torch.ones_like(ids)
-        given = _pad(tokenizer, asked)["attention_mask"]
-        attended[:, : given.shape[1]] = given.to(ids.device)
+        mask = _pad(tokenizer, part)["attention_mask"]
+        attended[:, : mask.shape[1]] = mask.to(ids.device)
         ours, theirs = (compute_log_probabilities(model, ids, attended) for model in (policy, start))
         each = (ours.exp() * (ours - theirs)).sum(-1)
-        found += (each * inside[:, 1:]).sum(1).tolist()
-    return fmean(found)
+        divergences += (each * inside[:, 1:]).sum(1).tolist()
+    return fmean(divergences)
 
 
 @torch.no_grad()
@@ -89,30 +89,30 @@ def compute_win_rate(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def measure_margins(policy: Any, start: Any, tokenizer: Any, pairs: Sequence[Pair], beta: float) -> list[float]:
     """Return DPO's reward of each chosen answer less that of the rejected one: beta times the difference of the log
     ratios of `policy` to `start`."""
-    found = []
+    margins = []
     for pair in pairs:
         sides = []
         for answer in (pair.chosen, pair.rejected):
-            asked, whole = (_tokenize(tokenizer, text) for text in (pair.prompt, answer))
-            ids = torch.tensor([[*asked, *whole, tokenizer.eos_token_id]], device=policy.device)
+            prompt, whole = (_tokenize(tokenizer, text) for text in (pair.prompt, answer))
+            ids = torch.tensor([[*prompt, *whole, tokenizer.eos_token_id]], device=policy.device)
             ours, theirs = (
                 compute_log_probabilities(model, ids, torch.ones_like(ids)).gather(-1, ids[:, 1:, None])[0, :, 0]
                 for model in (policy, start)
             )
-            sides.append(float((ours - theirs)[len(asked) - 1 :].sum()))
-        found.append(beta * (sides[0] - sides[1]))
-    return found
+            sides.append(float((ours - theirs)[len(prompt) - 1 :].sum()))
+        margins.append(beta * (sides[0] - sides[1]))
+    return margins
 
 
 @torch.no_grad()
 def score_answers(model: Any, tokenizer: Any, prompts: Sequence[str], answers: Sequence[str]) -> list[float]:
     """Return the reward of each answer, with its end of text."""
-    found = []
+    rewards = []
     for prompt, answer in zip(prompts, answers, strict=True):
         ids = [*_tokenize(tokenizer, prompt + answer), tokenizer.eos_token_id]
-        given = torch.tensor([ids], device=model.device)
-        found.append(float(model(input_ids=given, attention_mask=torch.ones_like(given)).logits[0, 0]))
-    return found
+        tokens = torch.tensor([ids], device=model.device)
+        rewards.append(float(model(input_ids=tokens, attention_mask=torch.ones_like(tokens)).logits[0, 0]))
+    return rewards
 
 
 def _tokenize(tokenizer: Any, text: str) -> list[int]:

@@ -16,37 +16,37 @@ from ablate.post_training.alignment import measures
 from ablate.training.trained import ALIGNED
 
 
-def find_reward_folder(given: str) -> Path:
+def find_reward_folder(name: str) -> Path:
     """Return the folder of a reward model, which a run or a folder names. Raises AblateError."""
-    places = (Path(given).expanduser(), tracking.store_path() / "runs" / given / ALIGNED)
-    found = next((place for place in places if (place / "config.json").is_file()), None)
-    if found is None:
+    places = (Path(name).expanduser(), tracking.store_path() / "runs" / name / ALIGNED)
+    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    if folder is None:
         raise AblateError(
-            f"There is no reward model {given}: it is the run or the folder of align.method=reward (ablate align "
+            f"There is no reward model {name}: it is the run or the folder of align.method=reward (ablate align "
             "--method reward)."
         )
-    return found
+    return folder
 
 
-def hash_reward(given: str) -> str:
+def hash_reward(name: str) -> str:
     """Return the SHA-256 of a reward model's stored weights. Raises AblateError where there is none."""
-    files = sorted(find_reward_folder(given).glob("*.safetensors"))
+    files = sorted(find_reward_folder(name).glob("*.safetensors"))
     return hashlib.sha256("".join(map(hash_file, files)).encode()).hexdigest()
 
 
-def check_sha256(given: str, expected: str | None) -> str:
+def check_sha256(name: str, expected: str | None) -> str:
     """Return the SHA-256 of a reward model. Raises AblateError where there is none, ConfigError where it is not what
     is `expected`."""
-    found = hash_reward(given)
-    if expected not in (None, found):
-        text = f"the weights of {given} are others now ({found}). Leave it out to take these"
+    digest = hash_reward(name)
+    if expected not in (None, digest):
+        text = f"the weights of {name} are others now ({digest}). Leave it out to take these"
         raise ConfigError([Problem("align.reward_sha256", text, expected)])
-    return found
+    return digest
 
 
-def load_reward(given: str) -> measures.Reward:
+def load_reward(name: str) -> measures.Reward:
     """Return the reward function of a reward model. Raises AblateError for what is none."""
-    folder = find_reward_folder(given)
+    folder = find_reward_folder(name)
     transformers: Any = library("transformers", "hf")
     auto = transformers.AutoModelForSequenceClassification
     model = auto.from_pretrained(folder, trust_remote_code=True)

@@ -21,8 +21,8 @@ from ablate.export import transformers_files
 from ablate.export.forms import FORMS, write_weights
 from ablate.post_training import warm_start
 from ablate.post_training.alignment import measures
-from ablate.post_training.alignment.methods import EXTRA, METHODS, Follower, Setting, fit
 from ablate.post_training.alignment.reward import check_sha256, load_reward
+from ablate.post_training.alignment.trl_trainers import EXTRA, METHODS, Follower, Setting, fit
 from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
 from ablate.training.checkpoints import Earlier
@@ -43,11 +43,11 @@ def procedure(reward: measures.Reward | None = None) -> Procedure:
     in nats of a whole answer (dpo, rloo), and where there is a reward model reward, start_reward and win_rate against
     the start. One that goes on begins again: TRL's trainers keep nothing of a run that was stopped.
     """
-    pin, run = partial(_pin, judged=reward is not None), partial(_align, given=reward)
+    pin, run = partial(_pin, has_reward=reward is not None), partial(_align, reward=reward)
     return Procedure(pin, _choose_speed, run, _count_held, resumes=False)
 
 
-def _pin(experiment: Experiment, corpus: Corpus, judged: bool) -> Experiment:
+def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment:
     align = experiment.align
     assert align is not None
     library("trl", EXTRA)
@@ -56,12 +56,12 @@ def _pin(experiment: Experiment, corpus: Corpus, judged: bool) -> Experiment:
         raise ConfigError([Problem("align", text)])
     experiment = warm_start.EXTENSION.pin(experiment, corpus.classes, corpus.shape)
     if align.reward is None:
-        if align.method == "rloo" and not judged:
+        if align.method == "rloo" and not has_reward:
             text = "rloo needs a reward model: ablate align RUN --method reward makes one"
             raise ConfigError([Problem("align.reward", text)])
         return experiment
-    found = check_sha256(align.reward, align.reward_sha256)
-    return Experiment.from_mapping(experiment.to_tree(), {"align.reward_sha256": found})
+    digest = check_sha256(align.reward, align.reward_sha256)
+    return Experiment.from_mapping(experiment.to_tree(), {"align.reward_sha256": digest})
 
 
 def _choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
@@ -79,7 +79,7 @@ def _align(
     speed: Speed,
     tracker: tracking.Tracker,
     hooks: Hooks,
-    given: measures.Reward | None,
+    reward: measures.Reward | None,
 ) -> Ended:
     align = experiment.align
     assert align is not None
@@ -87,22 +87,22 @@ def _align(
     source = warm_start.open_donor(experiment, corpus.classes, corpus.shape)
     assert source is not None
     _silence()
-    with tempfile.TemporaryDirectory() as made, warnings.catch_warnings():
+    with tempfile.TemporaryDirectory() as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of transformers, on names that TRL still uses
-        folder = Path(made) / "start"
+        folder = Path(temporary) / "start"
         folder.mkdir()
         FORMS["hf"](source, folder)
-        reward = load_reward(align.reward) if align.reward is not None else given
+        reward = load_reward(align.reward) if align.reward is not None else reward
         setting = _build_setting(experiment, corpus, folder, reward, speed)
         prepared = METHODS[align.method](setting)
         follower = Follower(experiment, prepared, tracker, hooks)
         parameters = sum(p.numel() for p in prepared.model.parameters())
-        told = _describe_pairs(corpus, setting)
+        description = _describe_pairs(corpus, setting)
         if hooks.started:
-            hooks.started(tracker.run_id, f"{parameters:,} parameters; {told}; {speed.why}", Earlier())
+            hooks.started(tracker.run_id, f"{parameters:,} parameters; {description}; {speed.why}", Earlier())
         facts = {
             "ablate.parameters": parameters,
-            "ablate.corpus_description": told,
+            "ablate.corpus_description": description,
             **provenance.read_alignment_versions(),
         }
         try:
@@ -152,10 +152,10 @@ def _build_setting(
 
 def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
     """Return a sentence on the pairs that are learnt from and measured on."""
-    told = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
+    text = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
     out = len(corpus.train_pairs) + len(corpus.val_pairs) - len(setting.train) - len(setting.held)
     answer = f"an answer of {setting.align.answer}" if setting.align.answer else "the longer answer"
-    return told + (
+    return text + (
         f", {out:,} left out, whose prompt and {answer} are more than {setting.context} tokens" if out else ""
     )
 

@@ -51,9 +51,9 @@ class Setting:
     def model(self, auto: str = "AutoModelForCausalLM", **more: Any) -> Any:
         """Return the model as it starts."""
         transformers: Any = library("transformers", "hf")
-        found = getattr(transformers, auto).from_pretrained(self.folder, trust_remote_code=True, **more)
-        found.config.pad_token_id = self.tokenizer.pad_token_id
-        return found.to("cuda" if torch.cuda.is_available() else "cpu")
+        model = getattr(transformers, auto).from_pretrained(self.folder, trust_remote_code=True, **more)
+        model.config.pad_token_id = self.tokenizer.pad_token_id
+        return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
     def arguments(self, **more: Any) -> dict[str, Any]:
         """Return the arguments that every trainer of TRL gets."""
@@ -113,9 +113,9 @@ def _prepare_dpo(setting: Setting) -> Prepared:
     config = trl.DPOConfig(**setting.arguments(max_length=setting.context))
 
     def measure() -> dict[str, float]:
-        found = measures.measure_margins(policy, start, setting.tokenizer, setting.measured, config.beta)
-        metrics = {"accuracy": fmean(float(value > 0) for value in found), "margin": fmean(found)}
-        return metrics | _sampled(setting, policy, start)
+        margins = measures.measure_margins(policy, start, setting.tokenizer, setting.measured, config.beta)
+        metrics = {"accuracy": fmean(float(value > 0) for value in margins), "margin": fmean(margins)}
+        return metrics | _measure_samples(setting, policy, start)
 
     rows = [pair._asdict() for pair in setting.train]
     return Prepared(policy, trl.DPOTrainer, rows, {"ref_model": start, "args": config}, measure)
@@ -133,7 +133,7 @@ def _prepare_rloo(setting: Setting) -> Prepared:
 
     rows = [{"prompt": pair.prompt} for pair in setting.train]
     options = {"reward_funcs": reward, "args": trl.RLOOConfig(**setting.arguments(**more))}
-    return Prepared(policy, trl.RLOOTrainer, rows, options, lambda: _sampled(setting, policy, start))
+    return Prepared(policy, trl.RLOOTrainer, rows, options, lambda: _measure_samples(setting, policy, start))
 
 
 METHODS: Mapping[str, Callable[[Setting], Prepared]] = {
@@ -143,7 +143,7 @@ METHODS: Mapping[str, Callable[[Setting], Prepared]] = {
 }
 
 
-def _sampled(setting: Setting, policy: Any, start: Any) -> dict[str, float]:
+def _measure_samples(setting: Setting, policy: Any, start: Any) -> dict[str, float]:
     """Return the metrics of answers to the held-out prompts, drawn by the seed of the experiment."""
     length, tokenizer, seed = setting.align.length, setting.tokenizer, setting.experiment.seed
     prompts = [pair.prompt for pair in setting.measured]
@@ -174,7 +174,7 @@ class Follower:
     metrics: dict[str, float] = field(default_factory=dict)
     """Those of the last validation."""
 
-    def curves(self, step: int, logs: Mapping[str, Any]) -> None:
+    def record(self, step: int, logs: Mapping[str, Any]) -> None:
         """Record a point of TRL's curves."""
         if "train_runtime" in logs:  # a summary at the end
             return
@@ -183,7 +183,7 @@ class Follower:
         if self.hooks.progress and "loss" in numbers:
             self.hooks.progress(step, numbers["loss"])
 
-    def updated(self, step: int) -> None:
+    def validate_if_due(self, step: int) -> None:
         """Validate after an update where that is due. Raises Stop where training ends early."""
         self.step, trainer = step, self.experiment.trainer
         last = step >= trainer.max_steps
@@ -220,10 +220,10 @@ def fit(setting: Setting, prepared: Prepared, follower: Follower) -> None:
 
     class Callback(transformers.TrainerCallback):
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **ignored: Any) -> None:
-            follower.curves(state.global_step, logs or {})
+            follower.record(state.global_step, logs or {})
 
         def on_step_end(self, args: Any, state: Any, control: Any, **ignored: Any) -> None:
-            follower.updated(state.global_step)
+            follower.validate_if_due(state.global_step)
 
     optimizer = experiment.optimizer.build(prepared.model)
     trainer = prepared.trainer(
