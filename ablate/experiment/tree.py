@@ -23,7 +23,8 @@ from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.warm_start import WarmStart
 from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
-from ablate.optim.optimizers import OptimizerConfig, ScheduleConfig, optimizers, schedules
+from ablate.optim.optimizers import OptimizerConfig, optimizers
+from ablate.optim.schedules import ScheduleConfig, schedules
 
 
 class Experiment(Config):

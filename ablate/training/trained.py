@@ -16,7 +16,7 @@ from ablate.estimate.skeleton import build_blank
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.parallel import tensor
+from ablate.parallel import sharded, tensor
 from ablate.tracking.remote_files import fetch_checkpoint, is_url
 from ablate.training.checkpoints import load
 from ablate.training.runs import CHECKPOINT
@@ -115,8 +115,6 @@ def _open_export(folder: Path) -> TrainedModel:
 
 def _gather_weights(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return the weights of a checkpoint that several ranks have written."""
-    from ablate.parallel import sharded
-
     return sharded.read_weights(
         folder, tensor.change_fused_rows(experiment.model, content["tensor_parallel"], tensor.ungroup)
     )

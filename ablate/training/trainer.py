@@ -1,4 +1,4 @@
-"""The Trainer part of an experiment, and the Lightning Trainer that it builds."""
+"""The Lightning Trainer of an experiment, and the checks that the ranks fit its trainer part."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ from ablate.norms import initializations, norm_layers, placements
 from ablate.norms.by_depth import Mix
 from ablate.norms.layers import LayerNorm, RMSNorm
 from ablate.norms.placements import DeepNorm, Pre
-from ablate.optim.optimizers import optimizers, schedules
+from ablate.optim.optimizers import optimizers
+from ablate.optim.schedules import schedules
 
 PARTS = {
     "model": models,

@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from ablate.models import models
-from ablate.optim.optimizers import optimizers, schedules
+from ablate.optim.optimizers import optimizers
+from ablate.optim.schedules import schedules
 
 STEPS = [
     (300, None, 0.1),

@@ -1,0 +1,98 @@
+"""Learning-rate schedules: the configurations, and the factor of each update."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from pydantic import Field
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from ablate.config.base import Kind
+from ablate.config.registry import Registry
+
+
+class ScheduleConfig(Kind):
+    """A learning-rate schedule: a linear warm-up, then the kind's own course. Fields given here are common to all."""
+
+    kind: str
+    warmup_steps: int | None = Field(None, ge=0)
+    """Updates of the warm-up, instead of `warmup_fraction`."""
+    warmup_fraction: float = Field(0.1, ge=0, lt=1)
+    """Warm-up as a share of all updates; used where `warmup_steps` is not given."""
+
+    def warmup(self, max_steps: int) -> int:
+        """Return the number of warm-up updates out of `max_steps`."""
+        return round(self.warmup_fraction * max_steps) if self.warmup_steps is None else self.warmup_steps
+
+    def decay(self, progress: float) -> float:
+        """Return the factor on the peak learning rate after the warm-up, at `progress` in (0, 1]; 1 is the last
+        update."""
+        raise NotImplementedError
+
+    def factor(self, step: int, max_steps: int) -> float:
+        """Return the factor on the peak learning rate of the update after `step` updates (from 0 to `max_steps` - 1).
+
+        The first update is at 1/warmup of the peak, never at 0; the last is at `decay(1)`, and nothing wraps after it.
+        """
+        warmup = self.warmup(max_steps)
+        if step < warmup:
+            return (step + 1) / warmup
+        return self.decay(min(1.0, (step - warmup + 1) / max(1, max_steps - warmup)))
+
+    def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
+        """Return the scheduler, to be stepped after every update."""
+        return LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
+
+
+schedules: Registry[ScheduleConfig] = Registry("schedule", ScheduleConfig, default="cosine")
+
+
+@schedules.register
+class Cosine(ScheduleConfig):
+    """Warm-up, then half a cosine down to `final_fraction` of the peak."""
+
+    kind: Literal["cosine"] = "cosine"
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """Learning rate of the last update as a share of the peak."""
+
+    def decay(self, progress: float) -> float:
+        return self.final_fraction + (1 - self.final_fraction) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+@schedules.register
+class Constant(ScheduleConfig):
+    """Warm-up, then the peak."""
+
+    kind: Literal["constant"] = "constant"
+
+    def decay(self, progress: float) -> float:
+        return 1.0
+
+
+@schedules.register
+class Wsd(ScheduleConfig):
+    """Warm-up, the peak, then a decay over the last updates down to `final_fraction` of the peak. Warmup, stable,
+    decay: Hu et al. 2024, arXiv 2404.06395; the shapes: Hagele et al. 2024, arXiv 2405.18392."""
+
+    kind: Literal["wsd"] = "wsd"
+    decay_fraction: float = Field(0.2, ge=0, le=1)
+    """The decay as a share of all updates; it never reaches into the warm-up."""
+    shape: Literal["1-sqrt", "linear"] = "1-sqrt"
+    """How it falls: by the square root of the share of the decay that is done, or by that share."""
+    final_fraction: float = Field(0.1, ge=0, le=1)
+    """Learning rate of the last update as a share of the peak."""
+
+    def decay(self, progress: float) -> float:
+        return 1.0
+
+    def factor(self, step: int, max_steps: int) -> float:
+        warmup = self.warmup(max_steps)
+        length = min(round(self.decay_fraction * max_steps), max_steps - warmup)
+        decayed = step - (max_steps - length)
+        if decayed < 0 or not length:
+            return super().factor(step, max_steps)
+        progress = min(1.0, (decayed + 1) / length)
+        fall = math.sqrt(progress) if self.shape == "1-sqrt" else progress
+        return 1 - (1 - self.final_fraction) * fall
