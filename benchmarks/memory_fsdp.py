@@ -24,8 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from ablate import Experiment
 from ablate.estimate.memory import Meter
 from ablate.estimate.setup import Setup
-from ablate.estimate.skeleton import blocks, count, skeleton
-from ablate.estimate.tracing import checkpointed, loss
+from ablate.estimate.tracing import checkpointed
 from ablate.parallel.strategies import precision_policies
 
 SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688, "layers": 8, "heads": 4}
@@ -33,10 +32,10 @@ SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688,
 
 def update(model: Any, optimizer: torch.optim.Optimizer, setup: Setup) -> None:
     """One update of random tokens, in the order of Lightning."""
-    with checkpointed(list(blocks(model))) if setup.checkpointing else contextlib.nullcontext():
+    with checkpointed(list(model.blocks())) if setup.checkpointing else contextlib.nullcontext():
         tokens, targets = (torch.randint(CLASSES, (setup.micro_batch, *SHAPE)) for _ in range(2))
         with torch.autocast("cpu", torch.bfloat16, enabled=setup.precision == "bf16-mixed"):
-            value = loss(model, tokens, targets)
+            value = model(tokens, targets)
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
@@ -47,7 +46,7 @@ def measured(experiment: Experiment, setup: Setup) -> float:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     of_block, of_rest = precision_policies(setup.precision)
     model: Any = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
-    for layer in blocks(model):
+    for layer in model.blocks():
         fully_shard(layer, mesh=mesh, mp_policy=of_block)
     fully_shard(model, mesh=mesh, mp_policy=of_rest)
     optimizer = experiment.optimizer.build(model)
@@ -78,8 +77,7 @@ def main() -> int:
             for batch in (2, 16):
                 setup = Setup("fsdp", ranks, precision, ranks * batch, 1, checkpointing, False)
                 found = measured(experiment, setup)
-                model = skeleton(experiment, CLASSES, SHAPE)
-                plan = Meter(model, count(model, SHAPE), SHAPE, CLASSES, gpu=False).memory(setup)
+                plan = Meter(experiment, CLASSES, SHAPE, gpu=False).memory(setup)
                 if dist.get_rank() == 0:
                     mode = "checkpointed" if checkpointing else "eager"
                     ratio = plan.peak / found

@@ -24,8 +24,7 @@ from ablate import Experiment
 from ablate.estimate.gpus import GIB
 from ablate.estimate.memory import Memory, Meter
 from ablate.estimate.setup import Setup
-from ablate.estimate.skeleton import blocks, count, skeleton
-from ablate.estimate.tracing import checkpointed, loss
+from ablate.estimate.tracing import checkpointed
 from ablate.models import Model
 
 VOCABULARY, UPDATES = 32000, 3
@@ -51,10 +50,8 @@ class Case:
 
 def predicted(case: Case) -> Memory:
     """What the plan says."""
-    shape = (case.seq,)
-    model = skeleton(case.experiment, VOCABULARY, shape)
     setup = Setup("one", 1, "bf16-mixed", case.batch, 1, case.checkpointing, False)
-    return Meter(model, count(model, shape), shape, VOCABULARY).memory(setup)
+    return Meter(case.experiment, VOCABULARY, (case.seq,)).memory(setup)
 
 
 def measured(case: Case) -> int:
@@ -64,11 +61,11 @@ def measured(case: Case) -> int:
         model: Model = experiment.model.build(experiment.norm, experiment.init, VOCABULARY, (case.seq,))
         tokens, targets = torch.randint(VOCABULARY, (2, case.batch, case.seq)).unbind()
     optimizer = experiment.optimizer.build(model)
-    again = checkpointed(list(blocks(model))) if case.checkpointing else contextlib.nullcontext()
+    again = checkpointed(list(model.blocks())) if case.checkpointing else contextlib.nullcontext()
     with again:
         for update in range(UPDATES):
             with torch.autocast("cuda", torch.bfloat16):
-                value = loss(model, tokens, targets)
+                value = model(tokens, targets)
             optimizer.zero_grad()
             value.backward()
             optimizer.step()

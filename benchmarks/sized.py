@@ -22,9 +22,11 @@ from torch.optim import Optimizer
 
 from ablate import Experiment
 from ablate.data import BatchDataset, Corpus
+from ablate.estimate.flops import count
 from ablate.estimate.gpus import GIB, present
-from ablate.estimate.skeleton import count, skeleton
-from ablate.tasks import Task, tasks
+from ablate.estimate.skeleton import skeleton
+from ablate.tasks.base import Task
+from ablate.tasks.registry import tasks
 
 SIZES = ("llama-71m", "llama-130m", "llama-250m", "llama-1b", "vit-tiny", "vit-small")
 VOCABULARY = 32000

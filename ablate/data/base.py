@@ -150,7 +150,13 @@ class DataConfig(Kind):
     @property
     def items_per_sample(self) -> int:
         """Units in one sample: the tokens of a sequence, or 1 of an image."""
-        return int(getattr(self, "seq_len", 1))
+        return self.input_shape[0] if len(self.input_shape) == 1 else 1
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """The shape of one input, as far as the settings say it: that of `seq_len`; () where they do not."""
+        length: int | None = getattr(self, "seq_len", None)
+        return () if length is None else (length,)
 
     @property
     def val_names(self) -> tuple[str, ...]:

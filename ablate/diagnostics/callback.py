@@ -18,7 +18,7 @@ from ablate.diagnostics.measures import Gradients, Layers, Measurement, Options,
 from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
 from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.tasks import Task
+from ablate.tasks.base import Task
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import Curves, RunCallback, count_seen_items
 from ablate.training.undisturbed import undisturbed

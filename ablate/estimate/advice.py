@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from ablate.estimate.gpus import GIB
 from ablate.estimate.memory import PARTS, Memory, Meter, usable
-from ablate.estimate.plan import Fitting, fitting
+from ablate.estimate.plan import Fitting, find_fitting
 from ablate.estimate.setup import setup_of
-from ablate.estimate.skeleton import count, skeleton
 from ablate.experiment.tree import Experiment
 
 SECONDS = 30.0  # that advice may take
@@ -28,12 +27,10 @@ def advice(
 
     def plan() -> str:
         setup = replace(setup_of(experiment, devices, 1), precision=precision)
-        model = skeleton(experiment, classes, shape)
         gpu, capacity = capacity_here()
-        meter = Meter(model, count(model, shape), shape, classes, gpu=gpu)
+        meter = Meter(experiment, classes, shape, gpu=gpu)
         memory = meter.memory(setup)
-        found = () if memory.fits(capacity) else fitting(setup, meter, capacity)
-        return told(memory, capacity, found)
+        return told(memory, capacity, () if memory.fits(capacity) else find_fitting(setup, meter, capacity))
 
     return _within(seconds, plan)
 

@@ -12,24 +12,22 @@ CLASSES = 1000  # of ImageNet
 def inputs_of(experiment: Experiment) -> tuple[int, tuple[int, ...], str]:
     """(classes, shape, what had to be assumed) of an experiment's corpus. Raises DataError where there is neither a
     corpus nor a setting that says it, such as model.vocab_size."""
-    seq: int | None = getattr(experiment.data, "seq_len", None)
-    pixels: int | None = getattr(experiment.data, "image_size", None)
-    vocabulary: int | None = getattr(experiment.model, "vocab_size", None)
-    if seq is not None:
+    model, shape = experiment.model, experiment.data.input_shape
+    if model.per_token and shape:
+        if vocabulary := model.vocabulary(0):
+            return vocabulary, shape, ""
         name: str | None = getattr(experiment.data, "tokenizer", None)
-        if vocabulary is not None:
-            return vocabulary, (seq,), ""
         if name is not None:
             vocabulary = _vocabulary(name)
-            return vocabulary, (seq,), _told(experiment, vocabulary) if name == "bytes" else ""
+            return vocabulary, shape, _told(experiment, vocabulary) if name == "bytes" else ""
     try:
         corpus = experiment.data.load(tracking.cache_folder())
     except DataError:
-        if pixels is None:
+        if model.per_token or not shape:
             raise
-        return CLASSES, (3, pixels, pixels), f"The images cannot be read here; {CLASSES:,} classes are assumed."
-    told = _told(experiment, corpus.classes) if seq is not None else ""
-    return vocabulary or corpus.classes, corpus.shape, told
+        return CLASSES, shape, f"The images cannot be read here; {CLASSES:,} classes are assumed."
+    note = _told(experiment, corpus.classes) if model.per_token and shape else ""
+    return model.vocabulary(corpus.classes), corpus.shape, note
 
 
 def _told(experiment: Experiment, vocabulary: int) -> str:

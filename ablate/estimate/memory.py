@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
+from ablate.estimate.flops import count
 from ablate.estimate.setup import Setup
-from ablate.estimate.skeleton import Counts
+from ablate.estimate.skeleton import skeleton
 from ablate.estimate.tracing import LABELS, Step, Timeline, trace
+from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.head import rows_at_once
+from ablate.optim.optimizers import OptimizerConfig
 
 PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "temporary")
 RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
@@ -67,11 +74,17 @@ class _Course:
 
 
 class Meter:
-    """Measures the memory of a model in any setup; steps are traced when a setup first needs them."""
+    """Measures the memory of an experiment's model and optimizer in any setup, whatever setup the experiment has; steps
+    are traced when a setup first needs them."""
 
-    def __init__(self, model: Model, counts: Counts, shape: tuple[int, ...], classes: int, gpu: bool = True) -> None:
-        self.model, self.counts, self.shape, self.classes, self.gpu = model, counts, shape, classes, gpu
-        self._prime = _prime_for(model, shape, classes)
+    def __init__(self, experiment: Experiment, classes: int, shape: tuple[int, ...], gpu: bool = True) -> None:
+        self.model, self.optimizer = skeleton(experiment, classes, shape), experiment.optimizer
+        self.shape, self.classes, self.gpu = shape, classes, gpu
+        self.counts = count(self.model, shape)
+        self.positions = shape[0] if self.model.config.per_token else 0
+        """Logits of one input that are made in parts where there are many."""
+        self._prime = _find_prime(self.model, shape, classes, self.positions)
+        self._moments: dict[bool, float] = {}
         self._courses: dict[tuple[str, bool, bool], _Course] = {}
 
     def memory(self, setup: Setup) -> Memory:
@@ -95,19 +108,27 @@ class Meter:
             + (0 if setup.offload else still)
             + (4 * self.counts.total if setup.averaged else 0),
             "gradients": gradients * (0 if setup.offload else 1),
-            "optimizer": np.full(len(change), 2 * (own - offloaded)),
+            "optimizer": np.full(len(change), self._states_per_weight(setup) * (own - offloaded)),
             "activations": streams["activations"],
             "logits": streams["logits"],
             "temporary": temporary,
         }
         moment = int(np.argmax(sum(courses.values())))
-        host = 4 * offloaded + (still if setup.offload else 0)
+        host = (2 + self._states_per_weight(setup)) * offloaded + (still if setup.offload else 0)
         return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
 
     def states(self, setup: Setup) -> float:
         """Bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
         own, still = self._own(setup), self._own(setup, frozen=True)
-        return 0 if setup.offload else (5 if setup.strategy == "ddp" else 4) * own + still
+        copies = (3 if setup.strategy == "ddp" else 2) + self._states_per_weight(setup)
+        return 0 if setup.offload else copies * own + still
+
+    def _states_per_weight(self, setup: Setup) -> float:
+        """Return the bytes that the optimizer keeps for each byte of a trained weight."""
+        half = setup.precision == "bf16-true"
+        if half not in self._moments:
+            self._moments[half] = measure_states(self.model, self.optimizer, torch.bfloat16 if half else torch.float32)
+        return self._moments[half]
 
     def _own(self, setup: Setup, frozen: bool = False) -> float:
         """Bytes of the parameters of one device, as the optimizer has them; or of those that it has not."""
@@ -141,7 +162,7 @@ class Meter:
 
     def _in_parts(self, batch: int) -> bool:
         """Whether the logits of so many sequences are made in parts."""
-        return len(self.shape) == 1 and batch * self.shape[0] > rows_at_once(self.classes)
+        return batch * self.positions > rows_at_once(self.classes)
 
     def _course(self, precision: str, checkpointing: bool, in_parts: bool) -> _Course:
         key = (precision, checkpointing, in_parts)
@@ -151,12 +172,30 @@ class Meter:
         return self._courses[key]
 
 
-def _prime_for(model: Model, shape: tuple[int, ...], classes: int) -> int:
-    """A batch that a step may be traced with, enough for logits to be made in parts. What a step makes is as large as a
-    product of the batch and sizes of the model; so a prime that divides no size of the model divides just what grows
-    with the batch."""
+def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) -> float:
+    """Return the bytes that the optimizer of `config` keeps after an update, for each byte of the trained weights of
+    `model`, which is on the meta device; single numbers, such as a count of updates, are left out. Two, for Adam's
+    moments, where nothing is trained or an update cannot be made without numbers."""
+    model = copy.deepcopy(model).to(dtype)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    try:
+        optimizer = config.build(model)
+        for parameter in trained:
+            parameter.grad = torch.empty_like(parameter)
+        optimizer.step()
+    except Exception:  # of a plugin, which may look at numbers: its run will say what is wrong, if anything is
+        return 2.0
+    states = [value for state in optimizer.state.values() for value in tree_leaves(state)]
+    kept = sum(value.nbytes for value in states if isinstance(value, Tensor) and value.ndim)
+    return kept / sum(p.nbytes for p in trained) if trained else 2.0
+
+
+def _find_prime(model: Model, shape: tuple[int, ...], classes: int, positions: int) -> int:
+    """Return a batch that a step may be traced with, enough for logits to be made in parts. What a step makes is as
+    large as a product of the batch and sizes of the model; so a prime that divides no size of the model divides just
+    what grows with the batch."""
     sizes = [*shape, *(p.numel() for p in model.parameters())]
-    least = 2 * rows_at_once(classes) // shape[0] if len(shape) == 1 else 0
+    least = 2 * rows_at_once(classes) // positions if positions else 0
     for number in itertools.count(max(101, least)):
         if all(number % other for other in range(2, math.isqrt(number) + 1)) and all(size % number for size in sizes):
             break

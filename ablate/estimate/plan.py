@@ -6,12 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.estimate.gpus import GPU
+from ablate.estimate.flops import Counts
+from ablate.estimate.gpus import GPU, utilisation
 from ablate.estimate.inputs import inputs_of
 from ablate.estimate.memory import Memory, Meter, usable
 from ablate.estimate.setup import Setup, setup_of
-from ablate.estimate.skeleton import Counts, count, skeleton
-from ablate.estimate.utilisation import utilisation
 from ablate.experiment.tree import Experiment
 
 RECOMPUTED = 4 / 3
@@ -118,38 +117,35 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         raise ConfigError([Problem("align", text)])
     setup = setup_of(experiment, assumed.devices, assumed.nodes)
     classes, shape, note = inputs_of(experiment)
-    model = skeleton(experiment, classes, shape)
-    counts = count(model, shape)
-    meter = Meter(model, counts, shape, classes)
+    meter = Meter(experiment, classes, shape)
     memory = meter.memory(setup)
-    found = () if memory.fits(assumed.gpu.memory) else fitting(setup, meter, assumed.gpu.memory)
-    steps = experiment.trainer.max_steps * experiment.trainer.batch_size
+    fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
     return Plan(
         model=f"{experiment.model.kind}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
-        counts=counts,
-        unit="tokens" if len(shape) == 1 else "images",
+        counts=meter.counts,
+        unit=experiment.unit,
         setup=setup,
         assumed=assumed,
-        mfu=assumed.mfu or utilisation(counts.rest),
+        mfu=assumed.mfu or utilisation(meter.counts.rest),
         memory=memory,
-        fitting=found,
-        items=steps * (shape[0] if len(shape) == 1 else 1),
+        fitting=fitting,
+        items=experiment.items,
         notes=(note,) if note else (),
     )
 
 
-def fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
-    """The setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch; fewest
-    changes and least recomputation first."""
-    found: dict[tuple[str, bool, bool], Fitting] = {}
+def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
+    """Return the setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch;
+    fewest changes and least recomputation first."""
+    fitting: dict[tuple[str, bool, bool], Fitting] = {}
     for other in setup.alternatives():
         kind = (other.strategy, other.checkpointing, other.offload)
-        if kind in found or (other.offload and any(not offloaded for _, _, offloaded in found)):
+        if kind in fitting or (other.offload and any(not offloaded for _, _, offloaded in fitting)):
             continue
         if meter.states(other) > usable(capacity):  # without a look at the activations, which takes time
             continue
         memory = meter.memory(other)
         if memory.fits(capacity):
             slower = RECOMPUTED if other.checkpointing and not setup.checkpointing else 1.0
-            found[kind] = Fitting(tuple(setup.words(other)), memory, slower)
-    return tuple(sorted(found.values(), key=lambda f: (f.slower, len(f.words)))[:ALTERNATIVES])
+            fitting[kind] = Fitting(tuple(setup.words(other)), memory, slower)
+    return tuple(sorted(fitting.values(), key=lambda f: (f.slower, len(f.words)))[:ALTERNATIVES])

@@ -14,7 +14,7 @@ import contextlib
 import sys
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -28,8 +28,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
-from ablate.estimate.skeleton import blocks
 from ablate.models import Model, head
+from ablate.tasks.losses import LOSSES, build_batch
 
 LABELS = ("casts", "gradients", "activations", "logits", "temporary")
 KEPT = 4  # equal neighbouring layers that are traced; the second of them stands for all others
@@ -158,26 +158,11 @@ def _no_memory(precision: str) -> contextlib.AbstractContextManager[Any]:
     return FakeTensorMode()
 
 
-def measured(model: Model, step: Step, inputs: Tensor, targets: Tensor) -> Timeline:
-    """The timeline of a real step on the CPU, for comparison."""
-    return _record(model, replace(step, gpu=False), inputs, targets, [])
-
-
 def _traced(model: Model, step: Step, batch: int, runs: list[tuple[int, int]]) -> Timeline:
-    if len(step.shape) == 1:
-        inputs, targets = (torch.empty((batch, *step.shape), dtype=torch.int64) for _ in range(2))
-    else:
-        inputs, targets = torch.empty((batch, *step.shape)), torch.empty(batch, dtype=torch.int64)
+    inputs, targets = build_batch(model.config.task, batch, step.shape)
     if step.precision == "bf16-true" and inputs.is_floating_point():
         inputs = inputs.bfloat16()
     return _record(model, step, inputs, targets, runs)
-
-
-def loss(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
-    """The loss of the tasks in `ablate.tasks`, which cannot be imported without Lightning."""
-    if inputs.is_floating_point():
-        return F.cross_entropy(model(inputs).float(), targets)
-    return model(inputs, targets)
 
 
 @contextlib.contextmanager
@@ -194,7 +179,7 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
     tracker = _Tracker(model, step.classes)
     forward: list[int] = []  # the event before each layer, and that behind the last
     backward: list[int] = []  # the same of the backward pass: the event before the last layer, ..., behind the first
-    layers = list(blocks(model))
+    layers = list(model.blocks())
 
     def enter(block: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
         forward.append(len(tracker.events))
@@ -212,7 +197,8 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
     with contextlib.ExitStack() as stack:
         handles = [layer.register_forward_pre_hook(enter) for layer in layers]
         handles += [layer.register_forward_hook(leave) for layer in layers[-1:]]
-        stack.callback(lambda: [handle.remove() for handle in handles])
+        for handle in handles:
+            stack.callback(handle.remove)
         stack.enter_context(_logits(head.LOGITS if step.in_parts else sys.maxsize))
         if step.checkpointing:
             stack.enter_context(checkpointed(layers, step.gpu))
@@ -221,7 +207,7 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
         tracker.see(targets)
         stack.enter_context(_Kernels(step.gpu))
         with torch.autocast("cpu", torch.bfloat16, enabled=step.precision == "bf16-mixed"):
-            value = loss(model, inputs, targets)
+            value = LOSSES[model.config.task](model, inputs, targets)
         turn = tracker.turn()
         value.backward()
         backward += [len(tracker.events)] * (len(forward) - len(backward))
@@ -267,7 +253,7 @@ def _repeated(
 def _shortened(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
     """`model` without memory, with `KEPT` of each run of equal layers; gives the layers that stand for others, by
     their new index, and for how many."""
-    container = blocks(model)
+    container = model.blocks()
     layers = list(container)
     kept: list[nn.Module] = []
     runs: list[tuple[int, int]] = []

@@ -12,7 +12,7 @@ from ablate.distributed import ranks
 from ablate.evaluation.scoring import score
 from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.experiment.tree import Experiment
-from ablate.tasks import Task
+from ablate.tasks.base import Task
 from ablate.tracking.scores import name_metrics
 from ablate.training.callbacks import Curves, RunCallback
 

@@ -121,6 +121,16 @@ class Experiment(Config):
         """Units in one sample of a batch: the tokens of a sequence; 1 of an image, a pair or an answer."""
         return self.data.items_per_sample if self.align is None else 1
 
+    @property
+    def items_per_update(self) -> int:
+        """Tokens or images of one update; of an alignment pairs or answers."""
+        return self.trainer.batch_size * self.items_per_sample
+
+    @property
+    def items(self) -> int:
+        """Tokens or images of the whole run; of an alignment pairs or answers."""
+        return self.trainer.max_steps * self.items_per_update
+
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
         """Return the experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all

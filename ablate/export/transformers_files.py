@@ -110,8 +110,8 @@ def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict
                 parts = [f"model.{_rename(name)}"]
             if parts[0] in weights:  # a head that is the embedding may be left out
                 state[name] = torch.cat([weights[part] for part in parts])
-    if getattr(source.experiment.model, "tie_embeddings", False):
-        state[HEAD] = state["embed_tokens.weight"]
+    for name, other in source.experiment.model.tied_weights().items():
+        state[name] = state[other]
     return state
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -25,12 +26,14 @@ def own_name(name: str) -> str:
 class Model(nn.Module):
     """A model built from its configuration: `forward` gives float logits [..., classes]."""
 
+    config: ModelConfig
+
     def projections(self) -> Iterator[Projection]:
         """The weight matrices that `init` and a placement's gains apply to, in a fixed order."""
         raise NotImplementedError
 
-    def blocks(self) -> Iterable[nn.Module]:
-        """The layers, in their order."""
+    def blocks(self) -> nn.ModuleList | nn.Sequential:
+        """The layers, in their order, in the container that the model has them in."""
         raise NotImplementedError
 
     def heads(self) -> Iterable[nn.Module]:
@@ -44,6 +47,14 @@ class Model(nn.Module):
         """
         raise NotImplementedError
 
+    def embeddings(self) -> tuple[str, ...]:
+        """The names, in the state dict, of what embeds an input, without the norms and factors behind it."""
+        raise NotImplementedError
+
+    def count_uses(self, part: str) -> int:
+        """Return how often one item, a token or an image, is multiplied with the weights of a part of `parts`."""
+        raise NotImplementedError
+
     def no_weight_decay(self) -> set[str]:
         """Names of parameters that never decay although they have two or more dimensions."""
         return set()
@@ -51,6 +62,22 @@ class Model(nn.Module):
     def parameter_count(self) -> int:
         """The number of trainable parameters."""
         return sum(p.numel() for p in self.parameters() if p.requires_grad)
+
+
+@dataclass(frozen=True)
+class TensorPlan:
+    """How ranks share the matrices of a layer, by the names of its modules."""
+
+    by_output: tuple[str, ...]
+    """Matrices of which each rank has some outputs."""
+    by_input: tuple[str, ...]
+    """Matrices of which each rank has some inputs; their outputs are summed over the ranks."""
+    fused: Mapping[str, list[int]] = field(default_factory=dict)
+    """End of a weight's name -> the outputs of each of the matrices that are fused in it."""
+    counts: tuple[str, ...] = ()
+    """Attributes of `attn` that count what a rank has its part of."""
+    divided: Mapping[str, int] = field(default_factory=dict)
+    """Fields of the configuration that must be multiples of the number of ranks, and their values."""
 
 
 class ModelConfig(Kind):
@@ -71,6 +98,9 @@ class ModelConfig(Kind):
     defaults: ClassVar[dict[str, Any]]
     """What the rest of an experiment defaults to with this family: dotted path -> value."""
 
+    per_token: ClassVar[bool] = False
+    """Whether an item is a token, each with logits of its own; otherwise it is a whole input, such as an image."""
+
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
         """The initialised model. `classes`: vocabulary size or number of classes; `shape`: of one input."""
         raise NotImplementedError
@@ -82,6 +112,37 @@ class ModelConfig(Kind):
     def layer_parameters(self) -> int:
         """The number of weights in the matrices of the layers, which no vocabulary and no placement changes."""
         raise NotImplementedError
+
+    def sequence_length(self, shape: tuple[int, ...]) -> int:
+        """Return how many tokens attend to one another in an input of `shape`."""
+        raise NotImplementedError
+
+    def tokens_per_item(self, shape: tuple[int, ...]) -> int:
+        """Return how many tokens the layers see of one item."""
+        return 1 if self.per_token else self.sequence_length(shape)
+
+    def attention_flops(self, shape: tuple[int, ...]) -> int:
+        """Return the FLOPs of the products of activations in the forward pass of one item: 4 d for each token that a
+        token attends to, which in a causal model is about half of them, in each layer."""
+        each = (2 if self.stack().causal else 4) * self.hidden * self.sequence_length(shape)
+        return self.layers * each * self.tokens_per_item(shape)
+
+    def vocabulary(self, classes: int) -> int:
+        """Return the number of classes of the model's output for a corpus that has `classes`."""
+        return classes
+
+    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
+        """Return (classes, shape of one input) by the weights of a trained model. `length`: tokens of an input, where
+        the weights do not say."""
+        raise NotImplementedError
+
+    def tied_weights(self) -> dict[str, str]:
+        """Return the names of weights that are another one: name -> name of that."""
+        return {}
+
+    def tensor_plan(self) -> TensorPlan | None:
+        """Return how ranks share the matrices of a layer; None where they cannot."""
+        return None
 
     def narrowed(self, share: float) -> dict[str, Any]:
         """The fields that leave about `share` of `layer_parameters`: narrower by its root and as deep as before, so
@@ -114,16 +175,17 @@ def tensors_of(model: Model, wanted: str) -> set[str]:
     """The names, in the state dict of `model`, of the tensors of a part."""
     parts = model.parts()
     prefixes = [prefix for part in matching(parts, wanted) for prefix in parts[part]]
-    return {name for name in model.state_dict() if _is_inside(name, prefixes)}
+    return {name for name in model.state_dict() if is_inside(name, prefixes)}
 
 
 def filled(model: Model) -> list[str]:
     """The parts of `model` that have tensors."""
     names = list(model.state_dict())
-    return [part for part, prefixes in model.parts().items() if any(_is_inside(name, prefixes) for name in names)]
+    return [part for part, prefixes in model.parts().items() if any(is_inside(name, prefixes) for name in names)]
 
 
-def _is_inside(name: str, prefixes: Sequence[str]) -> bool:
+def is_inside(name: str, prefixes: Sequence[str]) -> bool:
+    """Return whether a tensor is one of those named by `prefixes`, or within a module that is."""
     return any(name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("", ".") for prefix in prefixes)
 
 

@@ -5,7 +5,7 @@ Names follow `transformers`; query, key and value are one matrix, and so are gat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.errors import Problem
-from ablate.models.base import Model, ModelConfig, QKVNorm, models, norm_factory, site_of, sublayer_parts
+from ablate.models.base import Model, ModelConfig, QKVNorm, TensorPlan, models, norm_factory, site_of, sublayer_parts
 from ablate.models.head import CrossEntropy
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
@@ -45,10 +45,11 @@ class Llama(ModelConfig):
     """Size of the vocabulary. None: the tokenizer's."""
 
     task: ClassVar[str] = "language_modeling"
+    per_token: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "topics", "norm.layer.kind": "rmsnorm"}
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
-        return LlamaModel(self, norm, init, self.vocab_size or classes)
+        return LlamaModel(self, norm, init, self.vocabulary(classes))
 
     def stack(self) -> Stack:
         head_dim, mlp = self.hidden // self.heads, self.mlp if self.sublayers == "both" else 0
@@ -57,6 +58,29 @@ class Llama(ModelConfig):
     def layer_parameters(self) -> int:
         kv = self.hidden // self.heads * (self.kv_heads or self.heads)
         return self.layers * (2 * self.hidden * (self.hidden + kv) + 3 * self.hidden * self.stack().mlp)
+
+    def sequence_length(self, shape: tuple[int, ...]) -> int:
+        return shape[0]
+
+    def vocabulary(self, classes: int) -> int:
+        return self.vocab_size or classes
+
+    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
+        return len(state["embed_tokens.weight"]), (length,)
+
+    def tied_weights(self) -> dict[str, str]:
+        return {"lm_head.weight": "embed_tokens.weight"} if self.tie_embeddings else {}
+
+    def tensor_plan(self) -> TensorPlan:
+        kv_heads = self.kv_heads or self.heads
+        kv = kv_heads * (self.hidden // self.heads)
+        return TensorPlan(
+            by_output=("attn.qkv_proj", "mlp.gate_up_proj"),
+            by_input=("attn.o_proj", "mlp.down_proj"),
+            fused={"qkv_proj.weight": [self.hidden, kv, kv], "gate_up_proj.weight": [self.mlp, self.mlp]},
+            counts=("heads", "kv_heads"),
+            divided={"heads": self.heads, "kv_heads": kv_heads, "mlp": self.mlp},
+        )
 
     def narrowed(self, share: float) -> dict[str, Any]:
         fields = super().narrowed(share)
@@ -197,6 +221,8 @@ class LlamaModel(Model):
     """Token ids [batch, seq] -> logits [batch, seq, vocab_size]; with targets [batch, seq] their `cross_entropy`, for
     which the logits are never there at once."""
 
+    config: Llama
+
     def __init__(self, config: Llama, norm: Placement, init: Initialization, vocab_size: int) -> None:
         super().__init__()
         new_norm = norm_factory(norm, config.hidden)
@@ -227,7 +253,7 @@ class LlamaModel(Model):
             x = layer(x, table)
         return self.norm(x)
 
-    def blocks(self) -> Iterable[nn.Module]:
+    def blocks(self) -> nn.ModuleList:
         return self.layers
 
     def heads(self) -> Iterable[nn.Module]:
@@ -236,6 +262,12 @@ class LlamaModel(Model):
     def parts(self) -> dict[str, tuple[str, ...]]:
         stem = {"embedding": ("embed_tokens", "embed_scale", "embed_norm"), "final_norm": ("norm",)}
         return {**stem, **sublayer_parts("layers", self.layers), "head": ("lm_head",)}
+
+    def embeddings(self) -> tuple[str, ...]:
+        return ("embed_tokens",)
+
+    def count_uses(self, part: str) -> int:
+        return 0 if part == "embedding" else 1  # a look-up multiplies nothing
 
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)

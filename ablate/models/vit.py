@@ -7,7 +7,7 @@ configuration does not need it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -47,6 +47,15 @@ class ViT(ModelConfig):
 
     def layer_parameters(self) -> int:
         return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.stack().mlp)
+
+    def sequence_length(self, shape: tuple[int, ...]) -> int:
+        _, height, width = shape
+        return 1 + (height // self.patch_size) * (width // self.patch_size)
+
+    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
+        patches = state["vit.patch_embed.proj.weight"]
+        side = int((state["vit.pos_embed"].shape[1] - 1) ** 0.5) * patches.shape[-1]
+        return len(state["vit.head.weight"]), (patches.shape[1], side, side)
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Model:
         return ViTModel(self, norm, init, classes, shape)
@@ -194,7 +203,7 @@ class ViTModel(Model):
     def forward(self, images: Tensor) -> Tensor:
         return self.vit(images)
 
-    def blocks(self) -> Iterable[nn.Module]:
+    def blocks(self) -> nn.Sequential:
         return self.vit.blocks
 
     def parts(self) -> dict[str, tuple[str, ...]]:
@@ -205,6 +214,15 @@ class ViTModel(Model):
             "final_norm": ("vit.norm",),
         }
         return {**stem, **sublayer_parts("vit.blocks", self.vit.blocks), "head": ("vit.head",)}
+
+    def embeddings(self) -> tuple[str, ...]:
+        return ("vit.patch_embed", "vit.pos_embed", "vit.cls_token")
+
+    def count_uses(self, part: str) -> int:
+        patches = self.vit.patch_embed.num_patches
+        # the patch embedding does not make the class token, which the head sees alone
+        other = {"embedding.patch": patches, "embedding.position": 0, "head": 1}
+        return int(other.get(part, patches + self.vit.num_prefix_tokens))
 
     def no_weight_decay(self) -> set[str]:
         return {f"vit.{name}" for name in self.vit.no_weight_decay()}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config.errors import Problem
 from ablate.distributed import ranks
-from ablate.parallel.tensor import TENSOR_PLANS
+from ablate.parallel.tensor import families_with_plan, validate_plan
 
 if TYPE_CHECKING:
     from ablate.experiment.trainer import TrainerConfig
@@ -24,12 +24,12 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
     """Return what is wrong with how `experiment` is to be shared by these ranks."""
     size = experiment.trainer.tensor_parallel
     problems = []
-    if size > 1 and (plan := TENSOR_PLANS.get(experiment.model.kind)) is None:
-        text = f"there is no plan for model {experiment.model.kind}. Accepted: {', '.join(TENSOR_PLANS)}"
+    if size > 1 and (plan := experiment.model.tensor_plan()) is None:
+        text = f"there is no plan for model {experiment.model.kind}. Accepted: {', '.join(families_with_plan())}"
         problems.append(Problem("trainer.tensor_parallel", text, size))
     elif size > 1:
         assert plan is not None
-        problems += plan.validate(experiment.model, size)
+        problems += validate_plan(plan, size)
         placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
         if any(one.inner_norm or one.qkv_norm for one in placed):
             text = "the placement norms what the ranks have parts of: leave it out"

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
-    from ablate.tasks import Task
-    from ablate.tasks.base import Compiled
+    from ablate.tasks.base import Compiled, Task
 
 CONVERTED = "converted.tmp"  # a checkpoint of one kind made of one of the other
 

@@ -3,81 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ablate.config.errors import Problem
-from ablate.models import ModelConfig
+from ablate.models import ModelConfig, TensorPlan, models
 from ablate.parallel import sharded
 
-if TYPE_CHECKING:
-    pass
+
+def plan_of(config: ModelConfig) -> TensorPlan:
+    """Return the plan of a family that has one."""
+    plan = config.tensor_plan()
+    assert plan is not None, config.kind
+    return plan
 
 
-@dataclass(frozen=True)
-class TensorPlan:
-    """The plan by which ranks share the matrices of one kind of model."""
-
-    styles: Callable[[], dict[str, Any]]
-    """Module of a layer -> torch's style."""
-    fused: Callable[[Any], dict[str, list[int]]]
-    """Of a model's configuration: the end of a weight's name -> the rows of the matrices that are fused in it."""
-    counts: tuple[str, ...]
-    """Attributes of `attn` that count what a rank has its part of."""
-    validate: Callable[[Any, int], list[Problem]]
-    """Returns what is wrong with a model's configuration for so many ranks."""
+def families_with_plan() -> list[str]:
+    """Return the kinds of model whose matrices ranks can share."""
+    return [kind for kind in models if models[kind].tensor_plan is not ModelConfig.tensor_plan]
 
 
-def _llama_styles() -> dict[str, Any]:
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel
-
-    inner = {"qkv_proj": ColwiseParallel, "o_proj": RowwiseParallel}
-    mlp = {"gate_up_proj": ColwiseParallel, "down_proj": RowwiseParallel}
-    return {f"attn.{name}": style() for name, style in inner.items()} | {
-        f"mlp.{name}": style() for name, style in mlp.items()
-    }
+def validate_plan(plan: TensorPlan, size: int) -> list[Problem]:
+    """Return what is wrong with a model for `size` ranks."""
+    text = f"must be a multiple of trainer.tensor_parallel ({size})"
+    return [Problem(f"model.{field}", text, value) for field, value in plan.divided.items() if value % size]
 
 
-def _llama_fused(config: Any) -> dict[str, list[int]]:
-    width = config.hidden // config.heads
-    kv = (config.kv_heads or config.heads) * width
-    return {"qkv_proj.weight": [config.hidden, kv, kv], "gate_up_proj.weight": [config.mlp, config.mlp]}
-
-
-def _validate_llama(config: Any, size: int) -> list[Problem]:
-    sizes = {"heads": config.heads, "kv_heads": config.kv_heads or config.heads, "mlp": config.mlp}
-    return [
-        Problem(f"model.{k}", f"must be a multiple of trainer.tensor_parallel ({size})", n)
-        for k, n in sizes.items()
-        if n % size
-    ]
-
-
-TENSOR_PLANS = {"llama": TensorPlan(_llama_styles, _llama_fused, ("heads", "kv_heads"), _validate_llama)}
-"""By kind of model."""
-
-
-def share_matrices(block: Any, config: Any, mesh: Any) -> None:
-    """Each rank of `mesh` gets some of the heads of a layer and some of its MLP's features, so that attention and MLP
+def share_matrices(block: Any, config: ModelConfig, mesh: Any) -> None:
+    """Give each rank of `mesh` some of the heads of a layer and some of its MLP's features, so that attention and MLP
     each need one sum over the ranks."""
-    from torch.distributed.tensor.parallel import parallelize_module
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    plan, size = TENSOR_PLANS[config.kind], mesh.size()
+    plan, size = plan_of(config), mesh.size()
     with torch.no_grad():
         for name, weight in block.named_parameters():
-            for end, sizes in plan.fused(config).items():
+            for end, sizes in plan.fused.items():
                 if name.endswith(end):
                     weight.copy_(regroup(weight, sizes, size))
     for name in plan.counts:
         setattr(block.attn, name, getattr(block.attn, name) // size)
-    parallelize_module(block, mesh, plan.styles())
+    styles: dict[str, Any] = {name: ColwiseParallel() for name in plan.by_output}
+    parallelize_module(block, mesh, styles | {name: RowwiseParallel() for name in plan.by_input})
 
 
 def regroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
-    """Rows of fused matrices of so many rows, in an order in which the rows of each of `parts` ranks stand together."""
+    """Return the rows of fused matrices of so many rows in an order in which those of each of `parts` ranks stand
+    together."""
     split = [matrix.chunk(parts) for matrix in weight.split(sizes)]
     return torch.cat([matrix[part] for part in range(parts) for matrix in split])
 
@@ -92,7 +65,7 @@ def change_fused_rows(
     config: ModelConfig, parts: int, how: Callable[[Tensor, list[int], int], Tensor]
 ) -> sharded.Change:
     """Return a function that does `how` to the weights that are fused."""
-    fused = TENSOR_PLANS[config.kind].fused(config) if parts > 1 else {}
+    fused = plan_of(config).fused if parts > 1 else {}
 
     def change(name: str, weight: Tensor) -> Tensor:
         sizes = next((sizes for end, sizes in fused.items() if name.endswith(end)), None)

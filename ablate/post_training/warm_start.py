@@ -18,7 +18,7 @@ from torch import Tensor
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
-from ablate.estimate.formulas import count_spent_flops
+from ablate.estimate.flops import count_spent_flops
 from ablate.estimate.skeleton import build_blank, skeleton
 from ablate.experiment.extensions import Extension
 from ablate.experiment.tree import Experiment

@@ -1,6 +1,6 @@
 """FLOPs and bytes of arms that start from other models, and how much sooner they reach where the baseline ends.
 
-Operations and bytes are those of `ablate.estimate.formulas`; the donor's count as the arm's own. The operations of
+Operations and bytes are those of `ablate.estimate.flops`; the donor's count as the arm's own. The operations of
 the searches are left out, for every arm alike.
 """
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import ConfigError, Problem, SweepError, did_you_mean
-from ablate.estimate.work import items_of
 from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.scaling.fits import Fit, Resampler, Trend
@@ -40,7 +39,7 @@ class Rung:
     def of(cls, size: str, spec: Sweep) -> Rung:
         """Return the rung of `spec`."""
         base = spec.base(next(iter(spec.all_arms)))
-        return cls(size, base.model.layer_parameters(), items_of(base), spec)
+        return cls(size, base.model.layer_parameters(), base.items, spec)
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ def _lengthen(rung: Rung, ratio: float, name: str) -> Rung:
 
     def changes(full: Experiment) -> dict[str, Any]:
         trainer = full.trainer
-        return change_length(full, ratio * rung.parameters / items_of(full) * trainer.max_steps)
+        return change_length(full, ratio * rung.parameters / full.items * trainer.max_steps)
 
     return Rung.of(rung.size, Sweep.from_tree({**resize(rung.spec, changes), "name": name}))
 

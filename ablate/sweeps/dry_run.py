@@ -13,7 +13,7 @@ import torch
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
 from ablate.data import Corpus
-from ablate.estimate.work import items_of, work
+from ablate.estimate.flops import estimate_work
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep, refuse_changes
 from ablate.sweeps.records import SweepRecord, count_remaining
@@ -38,7 +38,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     found = None if fresh else _read_record(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
-    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
     todo = _todo(spec, items, found, seconds)
     trials = sum(todo.values())
     if base.procedure != "training":
@@ -52,7 +52,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
 
 def outline(spec: Sweep) -> str:
     """The plan of a new sweep as text, without its data and on any machine: the cost is told in hours of a GPU."""
-    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
     todo = _todo(spec, items, None, None)
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
@@ -78,7 +78,7 @@ def plan_files(
 
 def cost(spec: Sweep) -> str:
     """What a new sweep costs, as the headers of sweeps/ tell it; no trial pruned."""
-    items = {arm: items_of(spec.base(arm)) for arm in spec.all_arms}
+    items = {arm: spec.base(arm).items for arm in spec.all_arms}
     todo = _todo(spec, items, None, None)
     each = max(items.values())
     unit = spec.base(next(iter(spec.all_arms))).unit
@@ -101,14 +101,14 @@ def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
     """Hours of an H100; '' where what they are is not known by formula."""
     hours = 0.0
     for arm, number in todo.items():
-        if (one := work(spec.base(arm))) is None:
+        if (one := estimate_work(spec.base(arm))) is None:
             return ""
         hours += number * one.gpu_hours
     return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
 def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
-    one = work(spec.base(next(iter(spec.all_arms))))
+    one = estimate_work(spec.base(next(iter(spec.all_arms))))
     if one is None:
         return "the time of an alignment is not estimated"
     return f"{_hours(spec, todo)} hours of an H100 at {one.utilisation:.0%} of its peak (assumed)"
@@ -178,7 +178,7 @@ def _read_record(spec: Sweep, storage: str | None) -> SweepRecord | None:
 
 def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
     """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
-    from ablate.tasks import tasks
+    from ablate.tasks.registry import tasks
     from ablate.training.precision import choose_speed
 
     with torch.device("meta"):

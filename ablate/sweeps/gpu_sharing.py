@@ -13,7 +13,6 @@ from ablate.estimate.gpus import GIB
 from ablate.estimate.inputs import inputs_of
 from ablate.estimate.memory import Memory, Meter
 from ablate.estimate.setup import setup_of
-from ablate.estimate.skeleton import count, skeleton
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.worker import count_cores
@@ -60,7 +59,7 @@ def _find_most(spec: Sweep, arm: str) -> Memory:
     point = {path: values[0] for path, values in corners.items()}
     most = estimate_memory(spec.at(arm, point))
     for path, values in corners.items():
-        for value in [] if path.startswith(_SAME_MEMORY) else values[1:]:
+        for value in [] if path.startswith(_SAME_MEMORY) and path != "optimizer.kind" else values[1:]:
             memory = estimate_memory(spec.at(arm, {**point, path: value}))
             if memory.peak > most.peak:
                 most, point = memory, {**point, path: value}
@@ -70,8 +69,7 @@ def _find_most(spec: Sweep, arm: str) -> Memory:
 def estimate_memory(experiment: Experiment) -> Memory:
     """What one trial needs of one GPU."""
     classes, shape, _ = inputs_of(experiment)
-    model = skeleton(experiment, classes, shape)
-    return Meter(model, count(model, shape), shape, classes).memory(setup_of(experiment, 1, 1))
+    return Meter(experiment, classes, shape).memory(setup_of(experiment, 1, 1))
 
 
 def read_free_memory() -> list[int]:

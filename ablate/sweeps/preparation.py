@@ -13,7 +13,6 @@ from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import leaves
 from ablate.distributed import ranks
 from ablate.estimate.skeleton import skeleton
-from ablate.estimate.work import items_of
 from ablate.sweeps.arms import ArmTrials, Confirmation
 from ablate.sweeps.donors import inherit_donors, pin_donors
 from ablate.sweeps.records import format_title
@@ -147,7 +146,7 @@ def open_arms(
         corpus = corpora[base.data]
         study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
-        study.set_user_attr("trial_items", items_of(base))
+        study.set_user_attr("trial_items", base.items)
         arms.append(
             ArmTrials(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))
         )

@@ -13,6 +13,7 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.tasks.base import Compiled, Task
+from ablate.tasks.losses import classify
 
 
 class ImageClassification(Task):
@@ -39,7 +40,7 @@ class ImageClassification(Task):
         )
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(self.model(inputs).float(), targets)
+        return classify(self.model, inputs, targets)
 
     def compute_validation_loss(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
         logits = self.model(inputs).float()

@@ -12,6 +12,7 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.tasks.base import Compiled, Task
+from ablate.tasks.losses import predict_tokens
 
 
 class LanguageModeling(Task):
@@ -33,7 +34,7 @@ class LanguageModeling(Task):
         self._counts: list[Tensor] = []  # the targets but padding of the batches accumulated so far
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return self.model(inputs, targets)
+        return predict_tokens(self.model, inputs, targets)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         if self.padded:

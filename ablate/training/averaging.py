@@ -7,7 +7,7 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.data import Corpus
-from ablate.tasks import Task
+from ablate.tasks.base import Task
 from ablate.tasks.metrics import name_average
 
 

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from ablate.config.errors import StoreError
 from ablate.distributed import ranks
-from ablate.tasks import Task
+from ablate.tasks.base import Task
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 from ablate.training.checkpoints import PART, _sync, move_into_place, remove
 from ablate.training.runs import CHECKPOINT

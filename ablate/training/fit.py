@@ -16,14 +16,15 @@ from ablate.config.errors import DataError, OutOfMemory
 from ablate.config.merging import Tree
 from ablate.data import Corpus
 from ablate.distributed import groups, ranks
-from ablate.estimate.formulas import facts_of
+from ablate.estimate.flops import facts_of
 from ablate.estimate.skeleton import skeleton
 from ablate.experiment.extensions import load_extensions, restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import strategies
 from ablate.parallel.deferred import Recipes
-from ablate.tasks import Task, tasks
+from ablate.tasks.base import Task
+from ablate.tasks.registry import tasks
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest
@@ -95,7 +96,7 @@ def _prepare(
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
-    if corpus.classes > (limit := getattr(experiment.model, "vocab_size", None) or corpus.classes):
+    if corpus.classes > (limit := experiment.model.vocabulary(corpus.classes)):
         raise DataError(
             f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
         )

@@ -93,11 +93,9 @@ def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
     weights = sum(p.weight.numel() for p in model.projections() if p.role != "embedding")
-    patches = corpus.shape[0]
-    if len(corpus.shape) == 3:
-        patches = 1 + corpus.shape[1] * corpus.shape[2] // getattr(experiment.model, "patch_size", 1) ** 2
-    attention = 12 * experiment.model.layers * experiment.model.hidden * patches
-    flops = (6 * weights + attention) * patches * experiment.trainer.batch_size * experiment.trainer.max_steps
+    tokens = experiment.model.sequence_length(corpus.shape)
+    attention = 12 * experiment.model.layers * experiment.model.hidden * tokens
+    flops = (6 * weights + attention) * tokens * experiment.trainer.batch_size * experiment.trainer.max_steps
     one = GPU_FLOPS if torch.cuda.is_available() else CPU_FLOPS * torch.get_num_threads()
     return flops / (one * ranks.world_size())
 

@@ -15,7 +15,6 @@ from ablate.config.errors import ConfigError, OutOfMemory
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.estimate.advice import advice
-from ablate.estimate.formulas import items_per_update
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
@@ -72,7 +71,7 @@ def train(
         if status != "interrupted":
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
-    items = items_per_update(experiment)
+    items = experiment.items_per_update
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**tags, **facts}, items)
 
 
@@ -104,7 +103,7 @@ LIGHTNING = Procedure(pin_sources, choose_speed, _fit, lambda experiment, corpus
 
 def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
     """Return the plan's advice on memory or, where there is no plan, the settings that need less."""
-    classes = getattr(experiment.model, "vocab_size", None) or corpus.classes
+    classes = experiment.model.vocabulary(corpus.classes)
     text = advice(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
     return text or advise_less_memory(experiment.trainer)
 

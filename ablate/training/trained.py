@@ -46,11 +46,8 @@ class TrainedModel:
     @property
     def inputs(self) -> tuple[int, tuple[int, ...]]:
         """(classes, shape of one input), as the weights have them."""
-        if "embed_tokens.weight" in self.state:
-            return len(self.state["embed_tokens.weight"]), (getattr(self.experiment.data, "seq_len", 0),)
-        patches = self.state["vit.patch_embed.proj.weight"]
-        side = int((self.state["vit.pos_embed"].shape[1] - 1) ** 0.5) * patches.shape[-1]
-        return len(self.state["vit.head.weight"]), (patches.shape[1], side, side)
+        length, *_ = self.experiment.data.input_shape or (0,)
+        return self.experiment.model.input_spec(self.state, length)
 
     def blank(self) -> Model:
         """Return the model without its weights, on the meta device."""
@@ -108,8 +105,8 @@ def _open_export(folder: Path) -> TrainedModel:
         raise
     except Exception as error:
         raise AblateError(f"{folder} cannot be read as an export of Ablate: {error}") from None
-    if getattr(experiment.model, "tie_embeddings", False):
-        state.setdefault("lm_head.weight", state["embed_tokens.weight"])
+    for name, other in experiment.model.tied_weights().items():
+        state.setdefault(name, state[other])
     return TrainedModel(folder / EXPORTED, experiment, state, 0)
 
 

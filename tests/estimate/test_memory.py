@@ -1,6 +1,7 @@
 """The whole memory of training, against torch's allocator over real updates on the CPU."""
 
 import contextlib
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,10 +10,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from ablate.estimate.memory import Meter
 from ablate.estimate.setup import Setup
-from ablate.estimate.skeleton import blocks, count, skeleton
-from ablate.estimate.tracing import checkpointed, loss
+from ablate.estimate.tracing import checkpointed
 from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
+from ablate.optim.optimizers import OptimizerConfig
 
 SHAPE, CLASSES = (32,), 300
 
@@ -27,12 +28,12 @@ def train(experiment, setup):
     model = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
     restrict(model, experiment)
     optimizer = experiment.optimizer.build(model)
-    with checkpointed(list(blocks(model))) if setup.checkpointing else contextlib.nullcontext():
+    with checkpointed(list(model.blocks())) if setup.checkpointing else contextlib.nullcontext():
         for _ in range(2):
             for part in range(setup.accumulate):
                 inputs, targets = (torch.randint(CLASSES, (setup.micro_batch, *SHAPE)) for _ in range(2))
                 with torch.autocast("cpu", torch.bfloat16, enabled=setup.precision == "bf16-mixed"):
-                    value = loss(model, inputs, targets)
+                    value = model(inputs, targets)
                 if part == 0:
                     optimizer.zero_grad()
                 value.backward()
@@ -71,6 +72,54 @@ def test_so_it_is_for_the_models_of_a_first_stage(fields):
     compare(experiment_of("pre", **fields), setup)
 
 
+@pytest.fixture
+def sgd(registries):
+    """Plugins: SGD, which keeps nothing or with `momentum` one number a weight, and one that looks at a gradient."""
+
+    class Sgd(OptimizerConfig):
+        kind: Literal["sgd"] = "sgd"
+        momentum: float = 0.0
+
+        def build(self, model):
+            return torch.optim.SGD(self.groups(model), lr=self.lr, momentum=self.momentum)
+
+    class Looking(torch.optim.SGD):
+        def step(self, closure=None):
+            assert all(p.grad.norm().item() < 1e9 for group in self.param_groups for p in group["params"])
+
+    class Looks(OptimizerConfig):
+        kind: Literal["looks"] = "looks"
+
+        def build(self, model):
+            return Looking(self.groups(model), lr=self.lr)
+
+    registries["optimizer"].register(Sgd)
+    registries["optimizer"].register(Looks)
+
+
+@pytest.mark.parametrize(("momentum", "moments"), [(0.0, 0), (0.9, 1)])
+def test_the_memory_of_an_optimizer_is_what_it_keeps(sgd, momentum, moments):
+    """Not always Adam's two moments: also of a plugin, in the type of the weights, on the host where it is there."""
+    experiment = experiment_of("pre", optimizer={"kind": "sgd", "momentum": momentum})
+    compare(experiment, Setup("one", 1, "32-true", 2, 1, False, False))
+    meter, adamw = (Meter(e, CLASSES, SHAPE) for e in (experiment, experiment_of("pre")))
+    total = meter.counts.total
+    for precision, weight in (("32-true", 4), ("bf16-mixed", 4), ("bf16-true", 2)):
+        setup = Setup("one", 1, precision, 2, 1, False, False)
+        assert meter.memory(setup).parts["optimizer"] == moments * weight * total
+        assert adamw.memory(setup).parts["optimizer"] == 2 * weight * total
+        assert meter.memory(setup).peak < adamw.memory(setup).peak
+        assert meter.states(setup) == (2 + moments) * weight * total
+    offloaded = Setup("fsdp", 2, "32-true", 2, 1, False, True)
+    assert meter.memory(offloaded).host == (2 + moments) * 4 * total / 2
+
+
+def test_adamw_is_taken_for_an_optimizer_whose_update_needs_numbers(sgd):
+    setup = Setup("one", 1, "32-true", 2, 1, False, False)
+    looks, adamw = (Meter(experiment_of("pre", optimizer=kind), CLASSES, SHAPE) for kind in ("looks", "adamw"))
+    assert looks.memory(setup) == adamw.memory(setup)
+
+
 def compare(experiment, setup):
     """The plan's peak with the allocator's."""
     train(experiment, setup)  # what is made once for all
@@ -78,6 +127,5 @@ def compare(experiment, setup):
         train(experiment, setup)
     events = [(e.start_ns(), e.nbytes()) for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
     measured = np.cumsum([size for _, size in sorted(events)]).max()
-    model = skeleton(experiment, CLASSES, SHAPE)
-    predicted = Meter(model, count(model, SHAPE), SHAPE, CLASSES, gpu=False).memory(setup)
+    predicted = Meter(experiment, CLASSES, SHAPE, gpu=False).memory(setup)
     assert predicted.peak == pytest.approx(measured, rel=0.02)

@@ -11,12 +11,10 @@ import pytest
 
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
-from ablate.estimate.gpus import GIB, GPUS, gpu_of
+from ablate.estimate.gpus import GIB, GPUS, gpu_of, utilisation
 from ablate.estimate.memory import PARTS, Meter, usable
 from ablate.estimate.plan import Assumed, plan
 from ablate.estimate.setup import Setup
-from ablate.estimate.skeleton import count, skeleton
-from ablate.estimate.utilisation import utilisation
 from ablate.experiment.tree import Experiment
 from ablate.models import head
 from ablate.sweeps.gpu_plan import plan_file
@@ -33,8 +31,7 @@ def made(settings, assumed=H100):
 
 def meter(name="llama-71m", vocabulary=32000, seq=256, **settings):
     experiment = Experiment.from_mapping({"model": name}, settings)
-    model = skeleton(experiment, vocabulary, (seq,))
-    return Meter(model, count(model, (seq,)), (seq,), vocabulary)
+    return Meter(experiment, vocabulary, (seq,))
 
 
 def setup(**more):
@@ -80,10 +77,9 @@ def test_a_batch_that_was_not_traced_is_as_if_it_were(monkeypatch):
     for name in ("llama-9m", "vit-digits"):
         experiment = Experiment.from_mapping({"model": name, "norm": "peri"})
         shape = (32,) if name == "llama-9m" else (1, 8, 8)
-        model = skeleton(experiment, 50, shape)
-        found = Meter(model, count(model, shape), shape, 50)
+        found = Meter(experiment, 50, shape)
         line = found.memory(setup(batch_size=12)).parts
-        other = Meter(model, count(model, shape), shape, 50)
+        other = Meter(experiment, 50, shape)
         other._prime = 12  # then every size that 12 divides is taken for the batch's: the peak is right at 12 alone
         assert sum(other.memory(setup(batch_size=12)).parts.values()) == sum(line.values())
 

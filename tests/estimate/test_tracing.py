@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ablate.estimate import tracing
-from ablate.estimate.skeleton import blocks, skeleton
+from ablate.estimate.skeleton import skeleton
 from ablate.estimate.tracing import LABELS, Step, trace
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
@@ -45,7 +45,7 @@ def update(model, inputs, targets, precision, checkpointing):
     """A step without an optimizer, with torch's own autocast and checkpoints."""
     with contextlib.ExitStack() as stack:
         if checkpointing:
-            stack.enter_context(tracing.checkpointed(list(blocks(model)), gpu=False))
+            stack.enter_context(tracing.checkpointed(list(model.blocks()), gpu=False))
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
             value = torch.nn.functional.cross_entropy(model(inputs).float().flatten(0, -2), targets.flatten())
         value.backward()
@@ -131,7 +131,8 @@ def test_the_model_is_left_as_it_was():
 
 def test_the_step_is_that_of_a_task():
     from ablate.data import Corpus
-    from ablate.tasks import tasks
+    from ablate.tasks.losses import LOSSES
+    from ablate.tasks.registry import tasks
 
     model, inputs, targets = real("llama", "pre")
     shape, classes = SHAPES["llama"]
@@ -139,7 +140,7 @@ def test_the_step_is_that_of_a_task():
     task = tasks["language_modeling"](experiment_of("llama", "pre"), corpus)
     task.model = model
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as ours:
-        tracing.loss(model, inputs, targets).backward()
+        LOSSES["language_modeling"](model, inputs, targets).backward()
     model.zero_grad()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as theirs:
         task.loss(inputs, targets).backward()

@@ -10,7 +10,7 @@ from ablate.data.images.augment import Timm
 from ablate.data.images.config import MemoryImages
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.tasks import ImageClassification
+from ablate.tasks.image_classification import ImageClassification
 
 SETTINGS = {"model": {"kind": "vit", "hidden": 8, "layers": 1, "heads": 2}}
 

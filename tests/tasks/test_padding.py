@@ -13,8 +13,8 @@ from ablate.data import IGNORED
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.tasks import tasks
 from ablate.tasks.metrics import list_metrics
+from ablate.tasks.registry import tasks
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 

@@ -9,7 +9,7 @@ from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.tasks import tasks
+from ablate.tasks.registry import tasks
 from ablate.training.averaging import WeightAverage
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train

@@ -18,7 +18,6 @@ from ablate.distributed import ranks, slurm
 from ablate.estimate.advice import advice
 from ablate.estimate.memory import RESERVE, Meter, usable
 from ablate.estimate.setup import setup_of
-from ablate.estimate.skeleton import count, skeleton
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tasks.base import Task
@@ -129,12 +128,8 @@ def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings,
 
 def peak(run):
     """What the plan of `run` says, in the arithmetic of a CPU."""
-    model = skeleton(run, 256, (32,))
-    return (
-        Meter(model, count(model, (32,)), (32,), 256, gpu=False)
-        .memory(replace(setup_of(run), precision="32-true"))
-        .peak
-    )
+    meter = Meter(run, 256, (32,), gpu=False)
+    return meter.memory(replace(setup_of(run), precision="32-true")).peak
 
 
 def test_what_fits_otherwise_is_told_where_another_process_has_the_memory(store, tiny_settings, full):

@@ -78,6 +78,10 @@ class EncodedImagesConfig(Pixels, DataConfig):
     """Whether every image is decoded once, before the first training, to find the broken ones early. false: the images
     are only read once, for the fingerprint; training ends at a broken one with its name."""
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return (3, self.image_size, self.image_size)
+
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
         return [problem.within("augment") for problem in self.augment.validate(batch)]
 

@@ -16,7 +16,7 @@ from ablate.diagnostics.opening.data import load_data
 from ablate.models import Model
 from ablate.sweeps.donors import resolve_run
 from ablate.sweeps.spec.references import PREFIX
-from ablate.tasks import tasks
+from ablate.tasks.registry import tasks
 from ablate.training.trained import TrainedModel, open_trained
 
 

@@ -14,7 +14,6 @@ import torch
 from ablate.config.errors import AblateError
 from ablate.config.extras import library
 from ablate.data.conversations.pairs import Pair
-from ablate.estimate.formulas import items_per_update
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment import measures
@@ -205,7 +204,7 @@ class Follower:
 
     def _record(self, step: int, values: Mapping[str, float]) -> None:
         finite = {name: value for name, value in values.items() if math.isfinite(value)}
-        self.tracker.log_metrics({STEP_METRIC: step, **finite}, step * items_per_update(self.experiment))
+        self.tracker.log_metrics({STEP_METRIC: step, **finite}, step * self.experiment.items_per_update)
 
 
 _NAMES = {"learning_rate": "lr"}

@@ -9,7 +9,6 @@ from typing import Any
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import format_count
 from ablate.config.merging import Tree, leaves, merge
-from ablate.estimate.work import items_of
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.parts import Arm, Scale
 from ablate.sweeps.spec.references import list_references, rename_reference
@@ -65,7 +64,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         factor=factor,
         model=model,
         max_steps=first.trainer.max_steps,
-        items=items_of(first),
+        items=first.items,
         parameters=first.model.layer_parameters(),
     )
     tree = {**made, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
@@ -104,7 +103,7 @@ def describe_scale(spec: Sweep) -> str:
     given += _mention_settings(base, full)
     text = (
         f"Not the full setting ({given}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
-        f"{format_count(items_of(base))} of {format_count(full.items)} {base.unit}"
+        f"{format_count(base.items)} of {format_count(full.items)} {base.unit}"
     )
     if (parameters := base.model.layer_parameters()) != full.parameters:
         text += f", the layers have {format_count(parameters)} of {format_count(full.parameters)} parameters"
@@ -115,7 +114,7 @@ def _mention_settings(base: Experiment, full: Scale) -> str:
     """That the length is not that of the scale alone."""
     alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
     items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
-    return "" if alone and round(items) == items_of(base) else " and further settings"
+    return "" if alone and round(items) == base.items else " and further settings"
 
 
 def resize(spec: Sweep, changes: Changes) -> Tree:

@@ -3,9 +3,9 @@
 import pytest
 
 from ablate.config.errors import ConfigError
+from ablate.estimate.flops import estimate_work
 from ablate.estimate.gpus import gpu_of
 from ablate.estimate.plan import Assumed, plan
-from ablate.estimate.work import work
 from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.sweeps.spec.scale import describe_scale, scale_sweep
@@ -126,13 +126,13 @@ def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
     llama = Experiment.from_mapping(SETTINGS, {"model.vocab_size": 32_000})
     weights = llama.model.layer_parameters() + 32_000 * 512
     tokens = 10_000 * 512 * 256
-    found = work(llama)
+    found = estimate_work(llama)
     assert found.items == tokens
     assert found.flops == tokens * (6 * weights + 6 * 12 * 512 * 256)  # causal attention is half of it
     vit = Experiment.from_mapping({"model": "vit-tiny", "data": {"kind": "image_folder", "root": "x"}})
     images, patches = vit.trainer.max_steps * vit.trainer.batch_size, 1 + 14 * 14
     flops = images * patches * (6 * 12 * 12 * 192**2 + 12 * 12 * 192 * patches)
-    assert (work(vit).items, work(vit).flops) == (images, flops)
+    assert (estimate_work(vit).items, estimate_work(vit).flops) == (images, flops)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +152,6 @@ def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
 def test_a_dry_run_and_a_plan_tell_the_same_hours(model, more):
     run = Experiment.from_mapping({"model": model}, more)
     planned = plan(run, Assumed(gpu_of("h100-80gb")))
-    assert work(run).utilisation == planned.mfu
+    assert estimate_work(run).utilisation == planned.mfu
     images = 0.03 if "vit" in model else 1e-9  # whose patch embedding and head a dry run leaves out
-    assert work(run).gpu_hours == pytest.approx(planned.gpu_hours, rel=images)
+    assert estimate_work(run).gpu_hours == pytest.approx(planned.gpu_hours, rel=images)

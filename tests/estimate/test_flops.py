@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.estimate.skeleton import count, skeleton
+from ablate.estimate.flops import count
+from ablate.estimate.skeleton import skeleton
 from ablate.experiment.tree import Experiment
 
 SIZES = {  # by hand: V d for each of embedding and head, L (4 d^2 + 3 d i + 2 d) + d

@@ -1,0 +1,186 @@
+"""FLOPs and parameters of a model, by three conventions that share one walk over the weights an item uses.
+
+`count` is exact: what is really computed, as `ablate plan` shows it.
+
+`count_by_formula` is that of two-stage pre-training (Lee et al.), which runs are compared by. FLOPs are
+`(6 N_trained + 2 N_frozen) T`: N counts the weights that a token is multiplied with, which leaves the look-up in a
+token embedding out, and T the tokens. Bytes are `16 P_trained + 2 P_frozen`, for all parameters P: weight, gradient and
+two moments in float32 where something is learned, a weight in 16 bits where nothing is. That the gradient has to pass a
+frozen head on its way to the layers, or frozen matrices on its way to the adapters beside them (2 N more), is not in
+it, nor are attention's products of activations.
+
+`estimate_work` knows the configuration alone: a dry run of a sweep builds no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ablate.data.text.tokenizers import KNOWN_SIZES
+from ablate.estimate.gpus import GPUS, utilisation
+from ablate.estimate.skeleton import skeleton
+from ablate.experiment.tree import Experiment
+from ablate.models import Model
+from ablate.models.base import is_inside, tensors_of
+
+H100_FLOPS = GPUS["h100-80gb"].bf16
+_PAPERS_VOCABULARY = KNOWN_SIZES["t5-base"]  # and LLaMA's
+_DIGITS = (1, 8, 8)  # the shape of images where the data does not say it
+
+
+def _walk(model: Model) -> Iterator[tuple[int, set[str]]]:
+    """Yield for each part of `model` how often an item uses its weights, and their names in the state dict."""
+    for part in model.parts():
+        yield model.count_uses(part), tensors_of(model, part)
+
+
+# ---------------------------------------------------------------------------------------------------- exact
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of parameters and of FLOPs."""
+
+    total: int
+    embedding: int
+    """Of the token embedding; of a ViT the patch embedding, class token and position embedding."""
+    head: int
+    """Of the output projection; 0 where it is tied to the embedding."""
+    block: int
+    """Of the largest layer."""
+    forward_flops: float
+    """Of one token, or one image, in the forward pass."""
+    frozen: int = 0
+    """Parameters that are not trained."""
+    frozen_flops: float = 0.0
+    """Of one token, or one image, in the forward pass, with matrices that are frozen."""
+
+    @property
+    def rest(self) -> int:
+        """Of the layers and norms: all but embedding and head."""
+        return self.total - self.embedding - self.head
+
+    @property
+    def training_flops(self) -> float:
+        """Of one token, or one image, forward and backward: the backward pass costs two forward passes, one for what a
+        matrix was given and one for the matrix itself, if it is trained."""
+        return 3 * self.forward_flops - self.frozen_flops
+
+
+def count(model: Model, shape: tuple[int, ...]) -> Counts:
+    """Count `model` on inputs of `shape`: 2 FLOPs for each weight of a matrix and each use of it, and the products of
+    attention. A token of LLaMA takes 2 [L (4 d^2 + 3 d i) + V d] + 2 L d T; an image is all of its tokens."""
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    matrices = {f"{n}.weight": m.weight for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
+    used = [(uses, matrices[name]) for uses, names in _walk(model) for name in names & matrices.keys()]
+    head = tensors_of(model, "head")
+    return Counts(
+        total=sum(sizes.values()),
+        embedding=sum(n for name, n in sizes.items() if is_inside(name, model.embeddings())),
+        head=sum(n for name, n in sizes.items() if name in head),
+        block=max((sum(p.numel() for p in block.parameters()) for block in model.blocks()), default=0),
+        forward_flops=2 * sum(uses * weight.numel() for uses, weight in used) + model.config.attention_flops(shape),
+        frozen=sum(p.numel() for p in model.parameters() if not p.requires_grad),
+        frozen_flops=2 * sum(uses * weight.numel() for uses, weight in used if not weight.requires_grad),
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- by formula
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a model, some parts of which may be frozen."""
+
+    flops: float
+    """Of one token of text, or of one image."""
+    bytes: int
+    """Of weights, gradients and moments."""
+    trained: int
+    """Parameters that are trained."""
+    frozen: int
+    """Parameters that are not."""
+
+
+def count_by_formula(model: Model) -> Cost:
+    """Return the cost of `model` by which of its parameters want a gradient; it may be on the meta device."""
+    state = model.state_dict(keep_vars=True)
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    flops = 0.0
+    for uses, names in _walk(model):
+        tensors = {id(state[name]): state[name] for name in names if state[name].is_floating_point()}.values()
+        flops += uses * sum((6 if tensor.requires_grad else 2) * tensor.numel() for tensor in tensors)
+    return Cost(flops, 16 * trained + 2 * frozen, trained, frozen)
+
+
+def count_spent_flops(experiment: Experiment, inputs: tuple[int, tuple[int, ...]], updates: int) -> float:
+    """Return the FLOPs that a trained model has taken: its own `updates`, and those of the models that it started
+    from. `inputs` are (classes, shape of one input)."""
+    start = experiment.warm_start
+    before = start.flops or 0.0 if start else 0.0
+    return before + count_by_formula(skeleton(experiment, *inputs)).flops * experiment.items_per_update * updates
+
+
+def facts_of(model: Model, experiment: Experiment) -> dict[str, Any]:
+    """Return what is written down of the cost of a run: tags of its MLflow run."""
+    cost, start = count_by_formula(model), experiment.warm_start
+    facts: dict[str, Any] = {
+        "ablate.flops_per_update": cost.flops * experiment.items_per_update,
+        "ablate.flops_before": start.flops or 0.0 if start else 0.0,
+        "ablate.state_bytes": cost.bytes,
+    }
+    return facts | ({"ablate.parameters.frozen": cost.frozen} if cost.frozen else {})
+
+
+# ---------------------------------------------------------------------------------------------------- without a model
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one trial takes."""
+
+    items: int
+    """Tokens or images."""
+    flops: float
+    """Floating-point operations, forwards and backwards."""
+    utilisation: float
+    """The share of its peak that an H100 is taken to reach."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours of one H100."""
+        return self.flops / (H100_FLOPS * self.utilisation) / 3600
+
+
+def estimate_work(experiment: Experiment) -> Work | None:
+    """Return the work of one trial; None of an alignment: how long that takes is bound by memory while answers are
+    generated, and by how long they come out, and no FLOPs tell that.
+
+    As `count` counts, with 6 operations for each weight of the layers and of the head (a frozen head, and a matrix that
+    is adapted instead, has no gradient of its own, and hands one on: 4), and at the utilisation that a plan assumes.
+    Left out are validation, other frozen parts, and of images the patch embedding and the head.
+    """
+    if experiment.procedure != "training":
+        return None
+    model = experiment.model
+    shape = experiment.data.input_shape or _DIGITS
+    weights = float(model.layer_parameters())
+    if experiment.lora is not None:
+        weights = 4 / 6 * weights + skeleton(experiment, _guess_vocabulary(experiment), shape).parameter_count()
+    if model.per_token:
+        start = experiment.warm_start
+        frozen = experiment.lora is not None or (start is not None and "head" in start.freeze)
+        weights += (4 if frozen else 6) / 6 * _guess_vocabulary(experiment) * model.hidden
+    per_item = 6 * weights * model.tokens_per_item(shape) + 3 * model.attention_flops(shape)
+    return Work(experiment.items, float(experiment.items * per_item), utilisation(model.layer_parameters()))
+
+
+def _guess_vocabulary(experiment: Experiment) -> int:
+    """Return the vocabulary, as far as it is known without loading the tokenizer; else 32,000, that of the papers."""
+    tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
+    return experiment.model.vocabulary(KNOWN_SIZES.get(tokenizer, _PAPERS_VOCABULARY))
