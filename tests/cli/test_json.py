@@ -1,0 +1,151 @@
+"""With --json stdout is one JSON document, whatever else there is to say."""
+
+import fcntl
+import json
+import threading
+
+import pytest
+import yaml
+from cli.conftest import TINY
+
+from ablate.cli import VERBS, build_parser, main
+from ablate.experiment.tree import Experiment
+from ablate.sweeps.simulation import simulate
+from ablate.sweeps.storage import open_storage, storage_url
+from ablate.training.procedures import Hooks
+from ablate.training.train import train
+
+SAID = "a remark of a library"
+QUESTION = {"goal": "Boil an egg", "sol1": "# pot of water", "sol2": "@ dry pan", "label": 0}
+LADDER = {
+    "name": "toy",
+    "experiment": {"data": {"kind": "topics", "seq_len": 32}, "schedule": {"warmup_steps": 2}},
+    "sizes": {
+        size: {"model": {"hidden": width, "layers": 2, "heads": 2, "mlp": 2 * width}}
+        for size, width in (("s", 16), ("m", 32))
+    },
+    "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+    "search": {"optimizer.lr": [1e-3, 3e-3]},
+    "sampler": "grid",
+    "confirm": {"seeds": 3},
+}
+
+
+@pytest.fixture
+def document(capsys):
+    """document(*words) -> what a command prints on stdout, from JSON; `document.err` is what it says besides."""
+
+    def command(*words):
+        status = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        command.err = captured.err
+        assert status == 0, captured.err
+        return json.loads(captured.out)
+
+    return command
+
+
+def test_train(swept, document):
+    assert document("train", *TINY, "--json")["status"] == "completed"
+    assert "In MLflow" in document.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["status"],
+        ["report", "demo"],
+        ["plan", *TINY],
+        ["plan", "demo.yaml"],
+        ["list", "placements"],
+        ["list", "sweeps"],
+        ["diagnose", "sweep:demo/pre", "sweep:demo/mix", "--what", "angular", "--tokens", "100"],
+    ],
+    ids=" ".join,
+)
+def test_what_only_reads(swept, document, words):
+    assert document(*words, "--json")
+
+
+def test_schema(document):
+    assert document("schema")["properties"]
+
+
+def test_wordsim(swept, document, tmp_path, monkeypatch):
+    (tmp_path / "pairs.txt").write_text("a\tb\t7\nb\tc\t3\na\tc\t2\n")
+    words = ["wordsim", "sweep:demo/pre", "sweep:demo/mix", "--pairs", tmp_path / "pairs.txt", "--neighbours", 5]
+    monkeypatch.setattr("ablate.diagnostics.wordsim.token_of", lambda word, _: ord(word))
+    assert len(document(*words, "--json")["similarities"]) == 4
+
+
+def test_evaluate(swept, document, tmp_path):
+    pytest.importorskip("lm_eval")
+    (tmp_path / "piqa").mkdir()
+    (tmp_path / "piqa" / "validation.jsonl").write_text(f"{json.dumps(QUESTION)}\n" * 2)
+    words = ["evaluate", "sweep:demo", "--tasks", "piqa", "--task-data", tmp_path]
+    assert {one["model"].partition("/")[2] for one in document(*words, "--json")} == {"pre", "post", "mix"}
+
+
+def test_align(swept, document, pairs):
+    pytest.importorskip("trl")
+    words = ["--method", "dpo", "--pairs", pairs, "--template", "plain", "--steps", 1, "--batch-size", 2]
+    assert document("align", "sweep:demo/pre", *words, "--json")["status"] == "completed"
+
+
+def test_ladder(store, document, tmp_path, monkeypatch):
+    file = tmp_path / "toy.yaml"
+    file.write_text(yaml.safe_dump(LADDER))
+
+    def sweep(spec, *, console, **_):
+        console.print("a line of progress")
+        print(SAID)
+        return simulate(spec, lambda arm, params, seed: 3 + len(arm) + seed / 7, open_storage(storage_url()))
+
+    monkeypatch.setattr("ablate.sweeps.run.sweep", sweep)
+    assert set(document("ladder", file, "--json")["losses"]) == {"pre", "post"}
+    assert SAID in document.err
+    assert "a line of progress" in document.err
+
+
+def test_every_verb_with_json_is_run_here():
+    verbs = next(action for action in build_parser()._actions if action.dest == "verb").choices
+    assert len(verbs) == len(VERBS)
+    with_json = {name for name, parser in verbs.items() if "--json" in parser._option_string_actions}
+    here = {"train", "status", "report", "plan", "list", "diagnose", "wordsim", "evaluate", "align", "ladder"}
+    assert with_json == here
+
+
+# ------------------------------------------------------------------ a run that goes on
+
+
+@pytest.fixture
+def interrupted(store, tiny_settings):
+    """(the id, the folder) of a run that was stopped after some updates."""
+    counter = iter(range(1, 100))
+    result = train(Experiment.from_mapping(tiny_settings), hooks=Hooks(asked_to_stop=lambda: next(counter) == 6))
+    assert result.status == "interrupted"
+    return result.run_id, store / "runs" / result.run_id
+
+
+def test_a_run_goes_on_from_a_damaged_checkpoint(interrupted, document):
+    run_id, folder = interrupted
+    file = folder / "last.ckpt"
+    file.write_bytes(file.read_bytes()[:1000])
+    assert document("train", "--resume", run_id, "--json")["status"] == "completed"
+    assert f"The checkpoint {file} is damaged" in document.err
+
+
+def test_a_run_goes_on_when_another_process_lets_it(interrupted, document):
+    run_id, folder = interrupted
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        threading.Timer(1, fcntl.flock, (lock, fcntl.LOCK_UN)).start()
+        assert document("train", "--resume", run_id, "--json")["status"] == "completed"
+    assert f"Another process is at the run {run_id}; waiting for it to end." in document.err
+
+
+def test_a_mistake_leaves_stdout_empty(swept, capsys):
+    assert main(["report", "nosuch", "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "No sweep is called 'nosuch'" in captured.err
