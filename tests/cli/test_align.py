@@ -3,10 +3,12 @@
 import importlib
 import json
 import re
+import shutil
 from typing import get_args
 
 import pytest
 import torch
+from conftest import TINY
 
 from ablate import tracking
 from ablate.cli import build_parser, main
@@ -30,11 +32,32 @@ PATHS = {
 """Option -> the setting that it is."""
 
 
-@pytest.fixture
-def run(store, tiny_settings):
-    """run(placement) -> the run of a model that was trained for a moment, with a context of 48 bytes."""
+@pytest.fixture(scope="session")
+def _starts(tmp_path_factory, _empty_database):
+    """A store with a run of each of two placements, trained for a moment, with a context of 48 bytes; placement ->
+    run."""
+    store = tmp_path_factory.mktemp("starts") / "mlruns"
+    store.mkdir()
+    shutil.copy(_empty_database, store / "mlflow.db")
     data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}
-    return lambda norm="pre": train(Experiment.from_mapping(tiny_settings, {**data, "norm": norm})).run_id
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABLATE_STORE", str(store))
+        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
+        tracking.client.cache_clear()
+        runs = {norm: train(Experiment.from_mapping(TINY, {**data, "norm": norm})).run_id for norm in ("pre", "mix")}
+        tracking.client.cache_clear()
+    return store, runs
+
+
+@pytest.fixture
+def run(_starts, monkeypatch):
+    """run(placement) -> a run of that store, which alignments are added to."""
+    store, runs = _starts
+    monkeypatch.setenv("ABLATE_STORE", str(store))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    tracking.client.cache_clear()
+    yield lambda norm="pre": runs[norm]
+    tracking.client.cache_clear()
 
 
 def align(start, method, pairs, reward=None, **options):

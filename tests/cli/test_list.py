@@ -6,7 +6,6 @@ import re
 import pytest
 
 from ablate.cli import main
-from ablate.cli.list import list_choices
 
 
 @pytest.fixture
@@ -22,13 +21,20 @@ def listed(store, tmp_path, monkeypatch, capsys):
     return command
 
 
-@pytest.mark.parametrize("what", ["placements", "norms", "models", "data"])
-def test_at_80_columns_every_word_is_whole(listed, what):
+@pytest.mark.parametrize(
+    ("what", "some"),
+    [("placements", "deepnorm"), ("norms", "rmsnorm"), ("models", "llama-7b"), ("data", "image_folder")],
+)
+def test_at_80_columns_every_word_is_whole(listed, choices, monkeypatch, what, some):
+    monkeypatch.setattr("ablate.cli.list.list_choices", lambda what, files: choices[what])
     text = listed(what)
     assert all(len(line) <= 80 for line in text.splitlines())
-    for row in list_choices(what):
+    for row in choices[what]:
         for word in " ".join(f"{v:,}" if isinstance(v, int) else v for v in row.values()).split():
             assert word in text.split()
+    rows = json.loads(listed(what, "--json"))
+    assert rows == choices[what]
+    assert some in [next(iter(row.values())) for row in rows]
 
 
 def test_a_sweep_file_is_listed_with_its_question(listed, tmp_path):

@@ -8,15 +8,11 @@ import time
 
 import pytest
 import yaml
+from cli.conftest import TINY
 from PIL import Image
 
 from ablate.cli import main
 from ablate.experiment.tree import Experiment
-
-TINY = [
-    "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data=topics", "data.seq_len=32",
-    "data.val_fraction=0.01", "trainer.max_steps=4", "trainer.batch_size=4", "trainer.val_check_interval=2",
-]  # fmt: skip
 
 
 @pytest.fixture
@@ -142,45 +138,25 @@ def test_config_given_back_is_the_identical_experiment(ablate, tmp_path):
     assert Experiment.load(tmp_path / "again.yaml").norm.alpha == 0.5
 
 
-def test_a_sweep_from_the_file_to_the_report(ablate, tmp_path):
-    settings = dict(word.split("=") for word in TINY)
-    tree = {
-        "name": "quick",
-        "experiment": {key: yaml.safe_load(value) for key, value in settings.items()},
-        "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
-        "search": {"optimizer.lr": [1.0e-3, 1.0e-2]},
-        "sampler": "grid",
-    }
-    (tmp_path / "quick.yaml").write_text(yaml.safe_dump(tree))
-    status, plan, _ = ablate("sweep", "quick.yaml", "--dry-run")
-    assert status == 0
-    assert "arm post: 2 trials of 4 updates = 512 tokens each" in plan
-    assert "4 trials, 2,048 tokens" in plan
-    status, out, err = ablate("sweep", "quick.yaml", "--workers", "2")
-    assert status == 0, err
-    assert "[4/4]" in out
-    assert "learning_rate.png" in out
-    assert "not evidence" in " ".join(out.split())
-    _, told, _ = ablate("status")
-    assert "quick" in told
-    assert "post" in told
-    _, text, _ = ablate("report", "quick", "--json")
-    report = json.loads(text)
-    best = {arm: report["arms"][arm]["best"]["value"] for arm in ("pre", "post")}
+def test_a_sweep_from_the_file_to_the_report(swept, capsys):
+    def told(*words):
+        assert main(list(words)) == 0
+        return capsys.readouterr().out
+
+    assert "arm post: 2 trials of 4 updates = 512 tokens each" in swept.printed["plan"]
+    assert "6 trials, 3,072 tokens" in swept.printed["plan"]
+    assert "[6/6]" in swept.printed["run"]
+    assert "learning_rate.png" in swept.printed["run"]
+    assert "not evidence" in " ".join(swept.printed["run"].split())
+    status = told("status")
+    assert "demo" in status
+    assert "post" in status
+    report = json.loads(told("report", "demo", "--json"))
+    best = {arm: report["arms"][arm]["best"]["value"] for arm in ("pre", "post", "mix")}
     values = {arm: [t["value"] for t in report["trials"] if t["arm"] == arm] for arm in best}
-    assert best == {arm: min(found) for arm, found in values.items()}
+    assert best == {arm: min(losses) for arm, losses in values.items()}
     assert all(os.path.exists(file) for file in report["figures"])
-    _, listed, _ = ablate("list", "sweeps")
-    assert "quick" in listed
-
-
-@pytest.mark.parametrize(
-    ("what", "some"),
-    [("placements", "deepnorm"), ("norms", "rmsnorm"), ("models", "llama-7b"), ("data", "image_folder")],
-)
-def test_list_prints_tables_and_json(ablate, what, some):
-    assert some in ablate("list", what)[1]
-    assert some in [next(iter(row.values())) for row in json.loads(ablate("list", what, "--json")[1])]
+    assert "demo" in told("list", "sweeps")
 
 
 def test_schema_describes_experiments_and_sweeps(ablate):

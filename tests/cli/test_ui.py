@@ -12,13 +12,11 @@ from urllib.parse import quote
 import optuna
 import pytest
 from mlflow.exceptions import MlflowException
-from rich.console import Console
 
 from ablate import tracking
 from ablate.cli import ui
-from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, storage_url
+from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 
 BROWSER = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
@@ -41,20 +39,9 @@ def free_port():
 
 
 @pytest.fixture
-def finished(store, tiny_settings):
-    """A sweep with the demo's arms and search space, at a tiny size."""
-    tree = {
-        "name": "demo",
-        "experiment": tiny_settings,
-        "arms": {
-            "pre": {"norm": "pre"},
-            "post": {"norm": "post"},
-            "mix": {"norm": "mix", "search": {"norm.alpha": [0.5, 1.0]}},
-        },
-        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
-        "budget": {"trials": 2},
-    }
-    return run.sweep(Sweep.from_tree(tree), workers=2, console=Console(quiet=True))
+def finished(swept):
+    """The record of the sweep `demo`."""
+    return read_sweep("demo")
 
 
 @pytest.fixture
