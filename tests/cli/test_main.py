@@ -45,9 +45,10 @@ def test_help_answers_in_under_a_second_and_shows_examples(module):
     command = [sys.executable, "-m", "ablate"] if module else [os.path.join(os.path.dirname(sys.executable), "ablate")]
     times = []
     for _ in range(3):
-        begin = time.perf_counter()
+        before = os.times()
         done = subprocess.run([*command, "--help"], capture_output=True, text=True)
-        times.append(time.perf_counter() - begin)
+        after = os.times()  # of the processor: other work on the machine does not count
+        times.append(after.children_user + after.children_system - before.children_user - before.children_system)
     assert done.returncode == 0
     assert "examples:" in done.stdout
     assert min(times) < 1
