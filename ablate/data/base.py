@@ -1,4 +1,4 @@
-"""What every kind of data has in common: its configuration, the corpus it loads, and the datasets that give batches."""
+"""The base of all kinds of data: its configuration, the corpus it loads, and the datasets that give batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IGNORED = -100
 
 
 class TrainSet(Protocol):
-    """What can be trained on: a dataset in a seeded order, or a stream in its own."""
+    """Data to train on: a dataset in a seeded order, or a stream in its own."""
 
     def batches(
         self,
@@ -36,7 +36,7 @@ class TrainSet(Protocol):
         world_size: int = 1,
         workers: int = 0,
     ) -> DataLoader[Any]:
-        """Batches without end, from `start_batch` on: of each, of `batch_size` items, the part of `rank`.
+        """Return batches without end, from `start_batch` on: of each, of `batch_size` items, the part of `rank`.
 
         What batch k holds depends on the batch size and the seed alone, and not on the ranks, the `workers` that read
         it, or where it was begun.
@@ -102,9 +102,9 @@ class Corpus:
     """Data that is ready to train on."""
 
     train: TrainSet
-    """What is trained on."""
+    """The training set."""
     val: BatchDataset
-    """What is validated on; shares no item with `train`."""
+    """The validation set; shares no item with `train`."""
     fingerprint: str
     """SHA-256 of the raw corpus, hexadecimal. Where the files lie does not enter it. A dataset on the hub is known by
     its name, commit, subset and split."""
@@ -123,7 +123,7 @@ class Corpus:
 
     @property
     def items_per_sample(self) -> int:
-        """What one input counts in budgets and curves: its tokens, or 1 for an image."""
+        """The count of one input in budgets and curves: its tokens, or 1 for an image."""
         return self.shape[0] if len(self.shape) == 1 else 1
 
 

@@ -18,7 +18,7 @@ TIMEOUT = 10.0
 """Seconds until the hub is said to be out of reach."""
 
 RETRIES = 5
-"""How often, five seconds apart, a download that breaks off is taken up again."""
+"""Times, five seconds apart, that a download is taken up again when it breaks off."""
 
 INSTEAD = "A downloaded copy would do: its folder as data.dataset, or its files as data.files."
 

@@ -1,4 +1,4 @@
-"""How far a long preparation is: a bar on a terminal, elsewhere a line now and then, nothing where it is short."""
+"""The progress of a long preparation: a bar on a terminal, elsewhere a line now and then, nothing where it is short."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AFTER, EVERY = 2.0, 15.0
 
 @contextlib.contextmanager
 def show_progress(what: str, total: int | None, unit: str = "tokens") -> Iterator[Callable[[int], None]]:
-    """Gives a function that is told how many have been done, of `total` where that is known. Writes to stderr."""
+    """Yield a function that is called with how many are done, of `total` where that is known. Writes to stderr."""
     begin = time.monotonic()
     shown = begin + AFTER - EVERY
     of = f" of {total:,}" if total is not None else ""

@@ -37,12 +37,12 @@ class Pairs:
         return len(self.items)
 
     def select(self, numbers: NDArray[np.int64]) -> Pairs:
-        """Those of `numbers`, in that order."""
+        """Return those of `numbers`, in that order."""
         return Pairs([self.items[i] for i in numbers], self.prompts[numbers], self.longest[numbers])
 
     def select_fitting(self, context: int, answer: int | None = None) -> list[Pair]:
-        """Those of at most `context` tokens, with an answer of `answer` tokens in the place of their own where that is
-        given."""
+        """Return those of at most `context` tokens, with an answer of `answer` tokens in the place of their own where
+        that is given."""
         tokens = self.longest if answer is None else self.prompts + answer
         return [pair for pair, fits in zip(self.items, tokens <= context, strict=True) if fits]
 
@@ -52,9 +52,9 @@ class PairCorpus(Corpus):
     """A corpus of preference pairs: its rows are those of the chosen answers."""
 
     train_pairs: Pairs = field(kw_only=True)
-    """What is learnt from."""
+    """The pairs to learn from."""
     val_pairs: Pairs = field(kw_only=True)
-    """What is measured on; shares no pair with `train_pairs`."""
+    """The pairs to measure on; none is among `train_pairs`."""
 
 
 @data_kinds.register
@@ -141,7 +141,7 @@ class Preferences(DataConfig):
 
 
 def _count_answers(examples: Examples) -> NDArray[np.int64]:
-    """The tokens of the answers of each example, with their ends of text [examples]."""
+    """Return the number of tokens of the answers of each example, with their ends of text [examples]."""
     before = np.append(0, np.cumsum(examples.answers))
     ends = np.cumsum(examples.lengths)
     counts: NDArray[np.int64] = before[ends] - before[ends - examples.lengths]

@@ -32,10 +32,11 @@ class RowSource:
 def open_rows(
     files: Sequence[str], dataset: str | None, subset: str | None, split: str, revision: str | None, cache: Path
 ) -> RowSource:
-    """The rows of `files` or, where a dataset is named, of its split. Raises DataError where they are missing."""
+    """Return the rows of `files` or, where a dataset is named, of its split. Raises DataError where they are
+    missing."""
     if dataset is not None:
         source: DatasetSource = open_dataset(dataset, subset, split, revision, "", cache)
-        return RowSource(source.name, source.fingerprint, source.rows)
+        return RowSource(source.name, source.fingerprint, source.read_rows)
     paths = find_files(fetch_all(files, cache), lambda path: path.suffix.lower() in READERS, ACCEPTED)
     name = ", ".join(map(str, paths[:3])) + (f" and {len(paths) - 3} more" if paths[3:] else "")
     return RowSource(name, fingerprint_files(paths, cache), lambda: (row for path in paths for row in _read_file(path)))
@@ -95,7 +96,7 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     ".parquet": _read_parquet,
     ".arrow": _read_arrow,
 }
-"""What reads a file, by its suffix."""
+"""The reader of a file, by its suffix."""
 
 ACCEPTED = ", ".join(READERS)
 """The suffixes that are accepted, for messages."""

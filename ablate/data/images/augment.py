@@ -1,4 +1,4 @@
-"""How training images are changed at random: timm's transforms and mixing, as functions of (seed, epoch, image) alone.
+"""Random changes of training images: timm's transforms and mixing, as functions of (seed, epoch, image) alone.
 
 timm draws from the global generators of Python, numpy and PyTorch. They are seeded anew for each image and put back
 afterwards: what an image becomes depends neither on the worker or rank that reads it nor on where a run was resumed.

@@ -42,7 +42,7 @@ class FolderImages(ImageSource):
 
 
 def find_layout(root: Path) -> tuple[Path, Path | None]:
-    """(training folder, validation folder or None) of `root`, each of which holds one folder for each class.
+    """Return (training folder, validation folder or None) of `root`, each of which holds one folder for each class.
 
     Raises DataError for a missing root.
     """
@@ -56,7 +56,7 @@ def find_layout(root: Path) -> tuple[Path, Path | None]:
 
 
 def find_images(folder: Path, root: Path) -> FolderImages:
-    """The images folder/CLASS/**, with the classes sorted by name; hidden files and folders are left out. Their
+    """Return the images folder/CLASS/**, with the classes sorted by name; hidden files and folders are left out. Their
     identities are the paths below `root`.
 
     Raises DataError for fewer than two classes and for a class without images.

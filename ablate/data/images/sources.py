@@ -1,4 +1,4 @@
-"""What every source of images has in common: encoded images with labels by row, checked and hashed once."""
+"""The base of all sources of images: encoded images with labels by row, checked and hashed once."""
 
 from __future__ import annotations
 

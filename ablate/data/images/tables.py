@@ -23,8 +23,8 @@ SUFFIXES = (".parquet", ".arrow")
 
 
 def load_splits(dataset: str, subset: str | None, cache: Path) -> dict[str, Dataset]:
-    """All splits of a dataset, by name. `dataset` is a folder, as `datasets` saves one or the hub holds one, or a name
-    on the hub; what is downloaded or unpacked stays in the cache of `datasets`, or in `cache` for a folder.
+    """Return all splits of a dataset, by name. `dataset` is a folder, as `datasets` saves one or the hub holds one, or
+    a name on the hub; what is downloaded or unpacked stays in the cache of `datasets`, or in `cache` for a folder.
 
     Raises DataError for one that is missing or gated, without a network, and for a full disk.
     """
@@ -46,8 +46,8 @@ def load_splits(dataset: str, subset: str | None, cache: Path) -> dict[str, Data
 
 
 def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Dataset]:
-    """The files of each split, by its name, as one table. Parquet is unpacked into `cache` once; arrow is read in
-    place.
+    """Return the files of each split, by its name, as one table. Parquet is unpacked into `cache` once; arrow is read
+    in place.
 
     Raises DataError for what cannot be read, and for a full disk.
     """
@@ -75,14 +75,14 @@ def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Da
 
 
 def get_split(splits: Mapping[str, Dataset], name: str, what: str) -> Dataset:
-    """One split. Raises DataError that lists what there is."""
+    """Return one split. Raises DataError that lists what there is."""
     if name not in splits:
         raise DataError(f"{what} has no split {name!r}, only {', '.join(splits)}.{did_you_mean(name, splits)}")
     return splits[name]
 
 
 def check_column(data: Dataset, name: str, what: str, field: str) -> str:
-    """`name`, if there is a column of that name. Raises DataError that lists the columns; `field` chooses
+    """Return `name`, if there is a column of that name. Raises DataError that lists the columns; `field` chooses
     one."""
     if name not in data.column_names:
         columns, hint = ", ".join(data.column_names), did_you_mean(name, data.column_names)
@@ -91,7 +91,7 @@ def check_column(data: Dataset, name: str, what: str, field: str) -> str:
 
 
 def _explain_unreadable(name: str, error: Exception) -> DataError:
-    """What to tell of an error that reading local files as tables raised."""
+    """Return the error in words of ours that reading local files as tables raised."""
     if full := hub.explain_full_disk(error):
         return DataError(
             f"There is no room to unpack {name}: {full}. Make room, or let ABLATE_STORE name another disk."
@@ -153,7 +153,7 @@ class TableImages(ImageSource):
 
 
 def _find_image_column(data: Dataset, name: str | None, what: str) -> str:
-    """The column of images: the one that is named, the only one of that type, or the one called image."""
+    """Return the column of images: the one that is named, the only one of that type, or the one called image."""
     import datasets
 
     images = [column for column, feature in data.features.items() if isinstance(feature, datasets.Image)]
@@ -172,7 +172,7 @@ def _find_image_column(data: Dataset, name: str | None, what: str) -> str:
 
 
 def _find_label_column(data: Dataset, name: str | None, what: str) -> str:
-    """The column of labels: the one that is named, the only one of class labels, or the one called label."""
+    """Return the column of labels: the one that is named, the only one of class labels, or the one called label."""
     import datasets
 
     if name is not None:
@@ -184,7 +184,7 @@ def _find_label_column(data: Dataset, name: str | None, what: str) -> str:
 def _read_labels(
     data: Dataset, column: str, what: str, known: tuple[str, ...] | None
 ) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """(index of each row's class, the names of the classes)."""
+    """Return (index of each row's class, the names of the classes)."""
     import datasets
     import pyarrow as pa
 

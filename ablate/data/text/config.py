@@ -25,7 +25,7 @@ from ablate.data.text.stream import Stream
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 
 VAL_TOKENS = 10_000_000
-"""How many tokens of a dataset are validated on where nothing is said: what the papers evaluate on at least."""
+"""Tokens of a dataset that are validated on by default: as many as the papers evaluate on at least."""
 
 
 @data_kinds.register
@@ -85,7 +85,7 @@ class ExtraText(Config):
         return self
 
     def source(self, column: str, cache: Path) -> Source:
-        """Its documents; `column` is where they are unless it has its own. Raises DataError."""
+        """Open its documents; `column` is where they are unless it has its own. Raises DataError."""
         column = self.column or column
         return open_source(self.files, self.dataset, self.subset, self.split, self.revision, column, cache)
 
@@ -215,11 +215,11 @@ class Text(DataConfig):
         )
 
     def _open_whole(self, cache: Path) -> Source:
-        """What is trained on, and where nothing else is named, validated on."""
+        """Open what is trained on and, where nothing else is named, validated on."""
         return open_source(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
 
     def _open_sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
-        """What is trained on and what is validated on; None where a part of the windows or rows is held out."""
+        """Open what is trained on and what is validated on; None where a part of the windows or rows is held out."""
         if self.val_files:
             val: Source = open_source(self.val_files, None, None, "", None, self.column, cache)
             self._check_apart(whole, val, "val_files")
@@ -233,7 +233,7 @@ class Text(DataConfig):
         return whole, None
 
     def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
-        """The tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""
+        """Return the tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""
         size = parse_bpe_size(self.tokenizer)
         if size is None:
             return load_tokenizer(self.tokenizer)
@@ -242,7 +242,7 @@ class Text(DataConfig):
         return train_bpe(size, train, cache)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:
-        """Raises DataError where `val`, from the field `where`, is also trained on."""
+        """Raise DataError where `val`, from the field `where`, is also trained on."""
         if isinstance(train, FileSource) and isinstance(val, FileSource):
             both = {os.path.realpath(path) for path in train.paths} & {os.path.realpath(path) for path in val.paths}
             if both:

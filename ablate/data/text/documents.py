@@ -135,7 +135,7 @@ READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
     ".parquet": _read_parquet,
     ".arrow": _read_arrow,
 }
-"""What reads a file, by its suffix."""
+"""The reader of a file, by its suffix."""
 
 LINES = (".txt", ".md", ".jsonl", ".ndjson", ".json-lines")
 ACCEPTED = f"{', '.join(READERS)}; all but the last two also compressed ({', '.join(COMPRESSED)})"

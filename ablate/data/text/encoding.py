@@ -13,7 +13,7 @@ from ablate.data.text.tokenizers import Tokenizer
 
 
 def encode_pieces(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> Iterator[list[tuple[Piece, Any]]]:
-    """(piece, its ids, as an array [tokens]) in batches of about so many bytes."""
+    """Yield (piece, its ids, an array [tokens]) in batches of about `batch` bytes."""
     group: list[Piece] = []
     size = 0
     for piece in pieces:
@@ -27,7 +27,8 @@ def encode_pieces(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> 
 
 
 def keep_first_pieces(pieces: Iterator[Piece], inside: bool = False) -> Iterator[Piece]:
-    """The first piece of each document, which holds more tokens than a row; `inside`: the first one has been given."""
+    """Yield the first piece of each document, which holds more tokens than a row; `inside`: the first one came
+    before."""
     for piece in pieces:
         if not inside:
             yield piece
@@ -35,8 +36,8 @@ def keep_first_pieces(pieces: Iterator[Piece], inside: bool = False) -> Iterator
 
 
 def cut_row(piece: Piece, ids: NDArray[Any], end: int | None, row: int) -> tuple[NDArray[Any], int] | None:
-    """At most `row` tokens of a document, its end of text among them where it is not cut, and the bytes that they stand
-    for, in proportion where it is; None for a document without a token to predict."""
+    """Return at most `row` tokens of a document, its end of text among them where it is not cut, and the bytes that
+    they stand for, in proportion where it is; None for a document without a token to predict."""
     kept, size = ids[:row], piece.size
     if len(kept) < len(ids):
         size = round(size * len(kept) / len(ids))

@@ -7,7 +7,7 @@ from typing import Any
 from ablate.data.base import data_kinds
 
 PAPER_TOKENS = 1_100_000_000
-"""What the smallest model of the papers, 71M, is trained on. Larger ones need more: data.train_tokens=8_900_000_000."""
+"""Training tokens of the smallest model of the papers, 71M. Larger ones need more: data.train_tokens=8_900_000_000."""
 
 VALIDATED = 10_000_000
 """The tokens that the papers evaluate on at least."""

@@ -42,7 +42,7 @@ class Source(ABC):
 
     @abstractmethod
     def open(self, position: Any = None) -> Reader:
-        """The documents from the start, or from the `position` of an earlier reader. Reading raises DataError."""
+        """Open the documents from the start, or from the `position` of an earlier reader. Reading raises DataError."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class DatasetSource(Source):
 
         def start() -> None:
             nonlocal rows, number
-            rows = self._opened()
+            rows = self._open_rows()
             if position:
                 number = position["row"]
                 rows.load_state_dict(position["state"])
@@ -113,7 +113,7 @@ class DatasetSource(Source):
         def pieces() -> Iterator[Piece]:
             nonlocal number
             start()
-            for row in self._read(rows):
+            for row in self._iterate(rows):
                 number += 1
                 where = f"{self.name}, row {number}"
                 if self.column not in row:
@@ -124,17 +124,17 @@ class DatasetSource(Source):
 
         return Reader(pieces(), lambda: {"row": number, "state": rows.state_dict()} if rows is not None else position)
 
-    def rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """(where it is, row) of each row with all its columns. Raises DataError."""
-        for number, row in enumerate(self._read(self._opened()), 1):
+    def read_rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield (where it is, row) of each row with all its columns. Raises DataError."""
+        for number, row in enumerate(self._iterate(self._open_rows()), 1):
             yield f"{self.name}, row {number}", row
 
-    def _opened(self) -> Any:
+    def _open_rows(self) -> Any:
         if self.commit is None:
             return hub.open_folder(Path(self.dataset), self.subset, self.split)
         return hub.open_hub(self.dataset, self.commit, self.subset, self.split)
 
-    def _read(self, rows: Any) -> Iterator[dict[str, Any]]:
+    def _iterate(self, rows: Any) -> Iterator[dict[str, Any]]:
         try:
             yield from rows
         except Exception as error:  # of the network, the format and the library
@@ -176,27 +176,27 @@ class HashSplit(Source):
         def pieces() -> Iterator[Piece]:
             nonlocal mine
             for piece in reader:
-                this = self._mine(piece.text) if mine is None else mine
+                this = self._is_mine(piece.text) if mine is None else mine
                 mine = None if piece.last else this
                 if this:
                     yield piece
 
         return Reader(pieces(), lambda: [reader.position(), mine])
 
-    def _mine(self, text: str) -> bool:
+    def _is_mine(self, text: str) -> bool:
         digest = hashlib.sha256(f"{self.seed} {text}".encode()).digest()
         return (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
 
 
 def open_files(paths: Sequence[Path], column: str, cache: Path) -> FileSource:
-    """Local files as a source. Raises DataError for one that cannot be read."""
+    """Return local files as a source. Raises DataError for one that cannot be read."""
     return FileSource(tuple(paths), column, fingerprint_files(paths, cache))
 
 
 def open_dataset(
     name: str, subset: str | None, split: str, revision: str | None, column: str, cache: Path
 ) -> DatasetSource:
-    """A split of a dataset on the hub, or in a folder, as a source.
+    """Return a split of a dataset on the hub, or in a folder, as a source.
 
     Raises DataError where there is no such dataset, or the hub does not say at which commit it stands.
     """
@@ -225,7 +225,8 @@ def open_source(
     column: str,
     cache: Path,
 ) -> Source:
-    """The documents of `files` or, where a dataset is named, of its split. Raises DataError where they are missing."""
+    """Open the documents of `files` or, where a dataset is named, of its split. Raises DataError where they are
+    missing."""
     if dataset is not None:
         return open_dataset(dataset, subset, split, revision, column, cache)
     return open_files(find_files(fetch_all(files, cache), find_format, ACCEPTED), column, cache)

@@ -33,24 +33,25 @@ class Tokens:
     """A .npy file, int64 [pieces, 2]: the tokens and UTF-8 bytes up to the end of each piece, or of each row."""
 
     def read_ends(self) -> NDArray[np.int64]:
-        """What `ends_path` holds, memory-mapped."""
+        """Return the content of `ends_path`, memory-mapped."""
         return _map_array(self.ends_path, self.count)
 
     def count_bytes(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """UTF-8 bytes in front of the tokens at `positions`, linear within a document; an end of text counts as one."""
+        """Return the UTF-8 bytes in front of the tokens at `positions`, linear within a document; an end of text counts
+        as one."""
         ends = self.read_ends()
         return np.interp(positions, np.append(0, ends[:, 0]), np.append(0, ends[:, 1]))
 
 
 def choose_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The narrowest unsigned integer that holds every id, in little-endian order."""
+    """Return the narrowest unsigned integer that holds every id, in little-endian order."""
     return np.dtype("u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def load_tokens(
     cache: Path, source: Source, tokenizer: Tokenizer, row: int | None = None, limit: int | None = None
 ) -> Tokens:
-    """The tokens of a source, read only where `cache` does not hold them already.
+    """Return the tokens of a source, read only where `cache` does not hold them already.
 
     Several processes may ask at once: one builds, the others wait. What a process that was killed had written is kept,
     and the next one goes on from there.
@@ -77,7 +78,7 @@ def load_tokens(
 
 
 def _write_note(path: Path, counts: Counts) -> None:
-    """Writes the note of what has just been tokenised, without which nobody uses it."""
+    """Write the note of what has just been tokenised, without which nobody uses it."""
     files = {
         file.suffix: {"sha256": hash_file(file), "mtime_ns": file.stat().st_mtime_ns}
         for file in (path, path.with_suffix(".ends"))
@@ -87,7 +88,7 @@ def _write_note(path: Path, counts: Counts) -> None:
 
 
 def _open_tokens(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> Tokens | None:
-    """The tokens at `path`, or None for missing or damaged files.
+    """Return the tokens at `path`, or None for missing or damaged files.
 
     The content is compared only where a file was touched since it was last compared, and then only if `thorough`.
     """

@@ -27,12 +27,12 @@ BATCH = 1 << 22
 """UTF-8 bytes that are encoded at a time, by all threads together."""
 
 COMMIT_SECONDS = 5.0
-"""How much work a killed process may lose."""
+"""Seconds of work that a killed process may lose."""
 
 
 @dataclass
 class Counts:
-    """How far a tokenisation has come."""
+    """The progress of a tokenisation."""
 
     tokens: int = 0
     documents: int = 0
@@ -47,7 +47,7 @@ class Counts:
 def tokenize(
     path: Path, dtype: np.dtype[Any], source: Source, tokenizer: Tokenizer, row: int | None, limit: int | None
 ) -> Counts:
-    """Writes `path` and its `.ends`, both .npy, whole or not at all; `token_cache` says what they hold.
+    """Write `path` and its `.ends`, both .npy, whole or not at all; `token_cache` says what they hold.
 
     To be called under the lock of `path`. What is written meanwhile stays beside it, with a journal of how much of it
     is safe on the disk; an earlier, undisturbed or not, process gives the same bytes.
@@ -93,7 +93,7 @@ def tokenize(
 
 
 def _read_journal(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any]) -> tuple[Counts, Any]:
-    """How far an earlier process came, and from which position of the source to go on."""
+    """Return the progress of an earlier process, and the position of the source from which to go on."""
     try:
         note = json.loads(journal.read_bytes())
         counts = Counts(**note["counts"])
@@ -107,7 +107,7 @@ def _read_journal(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any])
 
 
 def _find_offset(dtype: np.dtype[Any], number: int) -> int:
-    """Where in a .npy file the item of that number begins."""
+    """Return where in a .npy file the item of that number begins."""
     return HEADER + number * dtype.itemsize
 
 
@@ -131,41 +131,41 @@ class _Writer:
         self.end = end_of_text
         tokens.truncate(_find_offset(dtype, counts.tokens))
         ends.truncate(_find_offset(np.dtype("<i8"), 2 * counts.ends))
-        self._headers()
+        self._write_headers()
         tokens.seek(0, os.SEEK_END)
         ends.seek(0, os.SEEK_END)
 
     def write(self, piece: Piece, ids: NDArray[Any]) -> None:
         if self.row is None:
-            self._stream(piece, ids)
+            self._write_piece(piece, ids)
         elif kept := cut_row(piece, ids, self.end, self.row):
-            self._add(*kept)
+            self._append(*kept)
             self.counts.documents += 1
         self.counts.inside = not piece.last
 
-    def _stream(self, piece: Piece, ids: NDArray[Any]) -> None:
+    def _write_piece(self, piece: Piece, ids: NDArray[Any]) -> None:
         size = piece.size
         if piece.last:
             self.counts.documents += 1
             if self.end is not None:
                 ids, size = np.append(ids, self.end), size + 1
-        self._add(ids, size)
+        self._append(ids, size)
 
-    def _add(self, ids: NDArray[Any], size: int) -> None:
+    def _append(self, ids: NDArray[Any], size: int) -> None:
         counts = self.counts
         self.tokens.write(ids.astype(self.dtype).tobytes())
         counts.tokens, counts.bytes, counts.ends = counts.tokens + len(ids), counts.bytes + size, counts.ends + 1
         self.ends.write(np.array([counts.tokens, counts.bytes], "<i8").tobytes())
 
     def sync(self) -> None:
-        """Returns when everything is on the disk."""
-        self._headers()
+        """Write everything to the disk before returning."""
+        self._write_headers()
         for file in (self.tokens, self.ends):
             file.seek(0, os.SEEK_END)
             file.flush()
             os.fsync(file.fileno())
 
-    def _headers(self) -> None:
+    def _write_headers(self) -> None:
         counts = self.counts
         for file, dtype, shape in (
             (self.tokens, self.dtype, (counts.tokens,)),

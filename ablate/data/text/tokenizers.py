@@ -106,7 +106,7 @@ class HuggingFace:
 
     @property
     def json(self) -> str:
-        """What a tokenizer.json of it holds."""
+        """The content of a tokenizer.json of it."""
         return str(self._tokenizer.to_str())
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
@@ -156,7 +156,7 @@ class SentencePiece:
 
     @property
     def model(self) -> bytes:
-        """What a *.model file of it holds."""
+        """The content of a *.model file of it."""
         return bytes(self._processor.serialized_model_proto())
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
