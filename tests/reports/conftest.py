@@ -15,7 +15,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from ablate import tracking
-from ablate.reports.report import Report, report
+from ablate.reports.report import Report, assemble, report
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Confirm, Published
 from ablate.sweeps.spec.search_space import to_distributions
@@ -132,11 +132,11 @@ def at(store: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("ABLATE_STORE", str(store))
 
 
-def copy(store: Path, to: Path) -> None:
-    """Copies the Optuna database of one store into another: making its tables takes longer than most tests."""
+def copy(database: Path, to: Path) -> None:
+    """Copies a database into another store: making its tables takes longer than most tests."""
     to.mkdir(exist_ok=True)
-    with closing(sqlite3.connect(store / "optuna.db")) as old, closing(sqlite3.connect(to / "optuna.db")) as new:
-        old.backup(new)
+    with closing(sqlite3.connect(database)) as old, closing(sqlite3.connect(to / database.name)) as new:
+        old.backup(new)  # also what is still in the write-ahead log
 
 
 @pytest.fixture(scope="session")
@@ -150,9 +150,10 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def demo_store(tmp_path_factory: pytest.TempPathFactory, _empty_database: Path) -> Path:
     """A store with the sweep `demo`."""
     store = tmp_path_factory.mktemp("demo")
+    copy(_empty_database, store)
     with pytest.MonkeyPatch.context() as patch:
         at(store, patch)
         fill(SPEC)
@@ -167,17 +168,34 @@ def record(demo_store: Path) -> SweepRecord:
 
 @pytest.fixture(scope="session")
 def made(demo_store: Path) -> Report:
-    """The report of `demo`, to look at; made without MLflow."""
+    """The report of `demo`, to look at; it is not logged to MLflow."""
     with pytest.MonkeyPatch.context() as patch:
         at(demo_store, patch)
         return report("demo", log=False)
 
 
+@pytest.fixture(scope="session")
+def made_of_full(full: SweepRecord, demo_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """The report of `full`, to look at."""
+    with pytest.MonkeyPatch.context() as patch:
+        at(demo_store, patch)
+        return assemble(full, tmp_path_factory.mktemp("full"))
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports draw no figures, of records like which others are drawn: drawing takes most of the time of a report."""
+    monkeypatch.setattr("ablate.reports.report.draw_figures", lambda record, folder: {})
+
+
 @pytest.fixture(autouse=True)
-def own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path) -> Iterator[Path]:
+def own_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, empty_store: Path, _empty_database: Path
+) -> Iterator[Path]:
     """Every test has a store of its own."""
     at(tmp_path / "store", monkeypatch)
-    copy(empty_store, tmp_path / "store")
+    copy(empty_store / "optuna.db", tmp_path / "store")
+    copy(_empty_database, tmp_path / "store")
     tracking.client.cache_clear()
     yield tmp_path / "store"
     tracking.client.cache_clear()
@@ -245,4 +263,4 @@ def expected_loss() -> Callable[..., float]:
 @pytest.fixture
 def demo(demo_store: Path, own_store: Path) -> None:
     """`demo` in the test's own store, to change."""
-    copy(demo_store, own_store)
+    copy(demo_store / "optuna.db", own_store)

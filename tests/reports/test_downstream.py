@@ -15,7 +15,7 @@ def score(values, shots=0):
     return Score("piqa", {"acc": sum(values) / len(values)}, {"acc": 0.1}, questions, shots).to_dict()
 
 
-def test_runs_of_the_arms_are_paired_by_question(confirmed, tmp_path, monkeypatch):
+def test_runs_of_the_arms_are_paired_by_question(confirmed, tmp_path, monkeypatch, without_figures):
     record = confirmed
     fresh = [t.run_id for t in record.confirmed["mix"] if t.run_id]
     right = [1.0] * 30 + [0.0] * 10

@@ -23,7 +23,7 @@ def test_arms_that_differ_in_the_factor_alone_differ_in_nothing_else(made):
     assert made.to_dict()["confounds"] == {"factor": ["norm"], "found": [], "problem": ""}
 
 
-def test_confounds_are_told_with_their_values(spec, writer, tmp_path):
+def test_confounds_are_told_with_their_values(spec, writer, tmp_path, without_figures):
     spec["arms"]["post"] = {"norm.kind": "post", "optimizer.weight_decay": 0.3}
     writer({**spec, "confounds": ["optimizer.weight_decay"]}).add("pre", {"optimizer.lr": 1e-3}, 1.9)
     made = assemble(read_sweep("demo"), tmp_path)

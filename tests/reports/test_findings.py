@@ -189,7 +189,7 @@ def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report
     assert pre[:8] == ["3", "2", "4", "1", "5", "0", "6", "7"]
 
 
-def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any) -> None:
+def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any, without_figures: None) -> None:
     writer(spec).add("pre", {"optimizer.lr": 1e-3}, 1.9)
     text = report("demo", log=False).table()
     assert "\nNo importance yet: it takes 4 finished trials of an arm that differ.\n" in text
@@ -197,7 +197,7 @@ def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writ
     assert "n trials" not in text
 
 
-def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: Any) -> None:
+def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: Any, without_figures: None) -> None:
     sweep = writer(spec)
     for i in range(4):
         sweep.add("pre", {"optimizer.lr": 1e-3 + i * 1e-4}, 1.9 + i / 10)

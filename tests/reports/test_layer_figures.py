@@ -2,11 +2,13 @@
 
 import html
 import json
+from dataclasses import replace
 
 import pytest
 
 from ablate import tracking
 from ablate.diagnostics.run import diagnose
+from ablate.reports.layer_figures import draw_layers
 from ablate.reports.report import report
 from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.sweep import Sweep
@@ -44,7 +46,7 @@ def test_they_are_on_the_page_and_after_ablate_diagnose_more_of_them(swept):
     ].column("loss_increase")
 
 
-def test_without_measurements_there_are_none(store, tiny_settings):
-    tree = {"name": "bare", "experiment": tiny_settings, "search": {"optimizer.lr": [1e-3]}, "budget": {"trials": 1}}
-    sweep(Sweep.from_tree(tree))
-    assert not [path for path in report("bare").figures if path.name.startswith("layers")]
+def test_without_measurements_there_are_none(record, tmp_path):
+    run = tracking.Tracker.start("demo", "trial", {}).run_id
+    trials = {arm: [replace(trial, run_id=run) for trial in trials] for arm, trials in record.trials.items()}
+    assert draw_layers(replace(record, trials=trials), tmp_path) == {}

@@ -35,7 +35,7 @@ def test_without_confirmation_it_is_the_best_of_the_search(full):
     assert found[1].difference.half_width is None
 
 
-def test_unlike_figures_have_no_difference_and_missing_ones_are_told_so(full, tmp_path):
+def test_unlike_figures_have_no_difference_and_missing_ones_are_told_so(full, tmp_path, without_figures):
     alone = replace(full, confirmed={"mix": full.confirmed["mix"]})
     assert literature.compare_published(alone)[0].rows[1].difference is None
     quoted = Published(source="elsewhere", metric="val/accuracy", values={"mix": 0.5})
@@ -53,7 +53,7 @@ def test_they_are_not_in_the_verdict(full, confirmed):
     assert verdicts[0] == verdicts[1]
 
 
-def test_perplexities_by_another_tokenizer_are_told_apart(full, tmp_path):
+def test_perplexities_by_another_tokenizer_are_told_apart(full, tmp_path, without_figures):
     quoted = [Published(source=name, metric="val/perplexity", tokenizer=name, values={"mix": 20.0})
               for name in ("t5-base", "topics")]  # fmt: skip
     record = replace(full, spec=full.spec.model_copy(update={"published": quoted}))

@@ -54,8 +54,8 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def made(full, tmp_path_factory):
-    return assemble(full, tmp_path_factory.mktemp("page"))
+def made(made_of_full):
+    return made_of_full
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_tokens_are_those_of_all_trials(made):
     assert made.to_dict()["items"] == "tokens"
 
 
-def test_what_the_sweep_says_is_no_markup(full, tmp_path):
+def test_what_the_sweep_says_is_no_markup(full, tmp_path, without_figures):
     spec = full.spec.model_copy(
         update={
             "arms": {"<b>": full.spec.all_arms["pre"], "post": full.spec.all_arms["post"]},

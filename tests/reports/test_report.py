@@ -88,7 +88,7 @@ def test_two_reports_are_one_run_in_mlflow(demo: Any) -> None:
     assert second.mlflow["parents"] == {arm: f"parent-of-{arm}" for arm in ("pre", "post", "mix")}
 
 
-def test_a_later_generation_has_a_report_of_its_own(demo: Any, spec: Any, writer: Any) -> None:
+def test_a_later_generation_has_a_report_of_its_own(demo: Any, spec: Any, writer: Any, without_figures: None) -> None:
     writer(spec, generation=2).add("pre", {"optimizer.lr": 1e-3}, 1.9)
     assert report("demo", log=False).folder.name == "demo@2"
     assert report("demo@1", log=False).to_dict()["arms"]["pre"]["best"]["value"] == 1.735
@@ -133,10 +133,12 @@ def test_a_folder_that_cannot_be_written_is_explained(demo: Any, tmp_path: Path)
         report("demo", log=False, folder=tmp_path / "file" / "below")
 
 
-def test_a_report_of_less_than_the_full_setting_says_so_everywhere(full: SweepRecord, tmp_path: Path) -> None:
+def test_a_report_of_less_than_the_full_setting_says_so_everywhere(
+    full: SweepRecord, made_of_full: Report, tmp_path: Path, without_figures: None
+) -> None:
     scale = Scale(factor=0.1, model=True, max_steps=3000, items=6_144_000, parameters=10**7)
     small = replace(full, spec=full.spec.model_copy(update={"scale": scale}))
-    made, whole = assemble(small, tmp_path), assemble(full, tmp_path)
+    made, whole = assemble(small, tmp_path), made_of_full
     told = "Not the full setting (--scale 0.1 --scale-model): a trial has 300 of 3,000 updates"
     assert told in " ".join(made.table().split())
     assert told in made.page()

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import yaml
+from optuna.storages import InMemoryStorage
 
 from ablate.cli import main
 from ablate.cli.ladder import to_text
@@ -13,7 +14,6 @@ from ablate.models import models
 from ablate.scaling.ladder import build_rungs, count_parameters, fit_ladder
 from ablate.scaling.report import describe_trends, report_ladder
 from ablate.sweeps.simulation import simulate
-from ablate.sweeps.storage import open_storage, storage_url
 
 FILE = {
     "name": "toy",
@@ -100,7 +100,7 @@ def run(known, gap):
             worse = 0.2 * abs(math.log10(params["optimizer.lr"] / 1e-3))
             return 3 * (n / 1e4) ** -0.1 + worse + noise + (gap(n) if arm == "post" else 0)
 
-        records.append(simulate(rung.spec, loss, open_storage(storage_url())))
+        records.append(simulate(rung.spec, loss, InMemoryStorage()))
     return records
 
 
@@ -128,7 +128,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     assert stored == {"ladder.png", "ladder-differences.png", "ladder.json", "ladder.txt"}
 
 
-def test_without_a_common_seed_at_two_sizes_there_is_no_ladder(file, store):
+def test_without_a_common_seed_at_two_sizes_there_is_no_ladder(file):
     known = build_rungs(file())
     records = run(known, lambda n: math.nan)
     with pytest.raises(SweepError, match="needs pre and another arm trained to the end"):
