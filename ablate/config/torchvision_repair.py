@@ -1,4 +1,4 @@
-"""Lets a torchvision without its compiled operators be imported.
+"""A hook that lets a torchvision without its compiled operators be imported.
 
 A CPU build of torch beside a CUDA build of torchvision (what `pip install` gives on many machines) makes
 `import torchvision` fail with "operator torchvision::nms does not exist", and with it lightning, torchmetrics and timm.
@@ -26,7 +26,7 @@ _libraries: list[Any] = []  # a torch.library.Library undoes its definitions whe
 
 
 def define_missing_operators() -> bool:
-    """Defines the operator schemas that torchvision's Python code expects, if its binary did not. True if it did."""
+    """Define the operator schemas that torchvision's Python code expects and its binary lacks; return whether any."""
     from torchvision.extension import _has_ops
 
     if _has_ops():
@@ -62,6 +62,6 @@ class _Hook(MetaPathFinder):
 
 
 def install() -> None:
-    """Puts the hook in place, once, unless torchvision is imported already."""
+    """Put the hook in place, once, unless torchvision is imported already."""
     if _TARGET not in sys.modules and not any(isinstance(finder, _Hook) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Hook())

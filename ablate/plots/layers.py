@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.plots import style
-from ablate.plots.panels import create_panels, fold_label, tick_layers, ticker
+from ablate.plots.panels import create_panels, fold_label, load_ticker, tick_layers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -139,8 +139,8 @@ def draw_course(panel: Axes, course: Course, scale: Any, unit: str) -> Any:
     panel.set_xlabel(f"{unit} seen")
     panel.set_ylabel("layer l")
     panel.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    panel.xaxis.set_major_locator(ticker().MaxNLocator(4))
-    panel.yaxis.set_major_locator(ticker().MaxNLocator(integer=True))
+    panel.xaxis.set_major_locator(load_ticker().MaxNLocator(4))
+    panel.yaxis.set_major_locator(load_ticker().MaxNLocator(integer=True))
     return mesh
 
 

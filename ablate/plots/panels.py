@@ -37,11 +37,11 @@ def create_panels(
 def tick_layers(panel: Axes, both: bool = False) -> None:
     """Place the ticks of the x axis, or of both axes, at whole numbers: layers."""
     for axis in (panel.xaxis, panel.yaxis) if both else (panel.xaxis,):
-        axis.set_major_locator(ticker().MaxNLocator(8, integer=True, min_n_ticks=1))
+        axis.set_major_locator(load_ticker().MaxNLocator(8, integer=True, min_n_ticks=1))
 
 
-def ticker() -> Any:
-    """Return matplotlib's module of that name."""
+def load_ticker() -> Any:
+    """Return matplotlib.ticker, imported on first use."""
     from matplotlib import ticker
 
     return ticker

@@ -1,4 +1,4 @@
-"""What the figures show, as numbers."""
+"""The numbers behind the figures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ablate.plots import style
 from ablate.reports.confirmation import compare_arms
 from ablate.reports.figure_data import (
     Panel,
@@ -147,12 +146,6 @@ def test_the_hull_is_under_every_point_or_over_it() -> None:
     assert [x for x, _ in compute_hull([(10.0**i, (i - 1) ** 2) for i in range(3)], 1, log=True)] == pytest.approx(
         [1, 10, 100]
     )
-
-
-def test_arms_look_different_and_keep_their_looks() -> None:
-    looks = style.choose_looks(f"arm {i}" for i in range(20))
-    assert len(set(looks.values())) == 20
-    assert len({colour for colour, _ in list(looks.values())[:7]}) == 7
 
 
 def test_a_single_trial_can_be_drawn(spec: Any, writer: Any, tmp_path: Path) -> None:
