@@ -24,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile
 from ablate import Experiment
 from ablate.estimate.memory import Meter
 from ablate.estimate.setup import Setup
-from ablate.estimate.tracing import checkpointed
+from ablate.estimate.tracing import checkpoint_layers
 from ablate.parallel.strategies import precision_policies
 
 SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688, "layers": 8, "heads": 4}
@@ -32,7 +32,7 @@ SHAPE, CLASSES, SIZE = (64,), 1000, {"kind": "llama", "hidden": 256, "mlp": 688,
 
 def update(model: Any, optimizer: torch.optim.Optimizer, setup: Setup) -> None:
     """One update of random tokens, in the order of Lightning."""
-    with checkpointed(list(model.blocks())) if setup.checkpointing else contextlib.nullcontext():
+    with checkpoint_layers(list(model.blocks())) if setup.checkpointing else contextlib.nullcontext():
         tokens, targets = (torch.randint(CLASSES, (setup.micro_batch, *SHAPE)) for _ in range(2))
         with torch.autocast("cpu", torch.bfloat16, enabled=setup.precision == "bf16-mixed"):
             value = model(tokens, targets)

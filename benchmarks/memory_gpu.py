@@ -24,7 +24,7 @@ from ablate import Experiment
 from ablate.estimate.gpus import GIB
 from ablate.estimate.memory import Memory, Meter
 from ablate.estimate.setup import Setup
-from ablate.estimate.tracing import checkpointed
+from ablate.estimate.tracing import checkpoint_layers
 from ablate.models import Model
 
 VOCABULARY, UPDATES = 32000, 3
@@ -61,7 +61,7 @@ def measured(case: Case) -> int:
         model: Model = experiment.model.build(experiment.norm, experiment.init, VOCABULARY, (case.seq,))
         tokens, targets = torch.randint(VOCABULARY, (2, case.batch, case.seq)).unbind()
     optimizer = experiment.optimizer.build(model)
-    again = checkpointed(list(model.blocks())) if case.checkpointing else contextlib.nullcontext()
+    again = checkpoint_layers(list(model.blocks())) if case.checkpointing else contextlib.nullcontext()
     with again:
         for update in range(UPDATES):
             with torch.autocast("cuda", torch.bfloat16):

@@ -23,8 +23,8 @@ from torch.optim import Optimizer
 from ablate import Experiment
 from ablate.data import BatchDataset, Corpus
 from ablate.estimate.flops import count
-from ablate.estimate.gpus import GIB, present
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.gpus import GIB, detect_gpu
+from ablate.estimate.skeleton import build_skeleton
 from ablate.tasks.base import Task
 from ablate.tasks.registry import tasks
 
@@ -68,7 +68,7 @@ class Case:
     def flops(self) -> float:
         """Of one update, forwards and backwards, as `ablate plan` counts them."""
         shape = (3, peers.PIXELS, peers.PIXELS) if self.images else (self.seq,)
-        model = skeleton(self.experiment(), peers.CLASSES if self.images else VOCABULARY, shape)
+        model = build_skeleton(self.experiment(), peers.CLASSES if self.images else VOCABULARY, shape)
         return count(model, shape).training_flops * self.items
 
 
@@ -211,7 +211,7 @@ def fitting(case: Case, device: Device, run: Callable[[Case], Any]) -> tuple[Cas
 
 def tabulate(given: Any) -> None:
     """Measures and prints one table, and with `given.placements` another."""
-    device, gpu = Device(given.device), present() if given.device == "cuda" else None
+    device, gpu = Device(given.device), detect_gpu() if given.device == "cuda" else None
     name = torch.cuda.get_device_name() if given.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     print(f"{name}, torch {torch.__version__}, {given.precision}; {given.pairs} rounds of {given.segment} updates")
     print("ratio = the peer's time / ours, median (quartiles)\n")

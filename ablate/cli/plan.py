@@ -11,7 +11,7 @@ from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import table
 from ablate.config.formatting import count_noun, format_count, format_duration
 from ablate.config.yaml import file_and_overrides
-from ablate.estimate.gpus import GIB, GPU, gpu_of
+from ablate.estimate.gpus import GIB, GPU, find_gpu
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,7 +51,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the plan of an experiment, or of every arm of a sweep."""
-    gpu = gpu_of(options.gpu, options.gpu_memory, options.gpu_flops)
+    gpu = find_gpu(options.gpu, options.gpu_memory, options.gpu_flops)
     file, overrides = file_and_overrides(options.words)
     assumed = plans.Assumed(gpu, options.devices, options.nodes, options.mfu)
     plan = gpu_plan.plan_file(file, overrides, assumed, options.size)
@@ -115,7 +115,7 @@ def _print_memory(plan: plans.Plan, gpu: GPU, console: Console) -> None:
     rows = [[f"  {name}", f"{plan.memory.parts[name] / GIB:.2f}"] for name in memory.PARTS]
     rows += [
         ["  peak", f"{plan.memory.peak / GIB:.2f}"],
-        [f"  usable on {gpu.name}", f"{memory.usable(gpu.memory) / GIB:.2f}"],
+        [f"  usable on {gpu.name}", f"{memory.subtract_reserve(gpu.memory) / GIB:.2f}"],
     ]
     console.print()
     console.print(table(("memory of each device", "GiB"), rows, right=("GiB",)))

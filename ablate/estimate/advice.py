@@ -1,4 +1,4 @@
-"""What is said where a device is out of memory: what the plan says that the run needs, and what would fit."""
+"""Advice where a device is out of memory: what the run needs by the plan, and what would fit."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ablate.estimate.gpus import GIB
-from ablate.estimate.memory import PARTS, Memory, Meter, usable
+from ablate.estimate.memory import PARTS, Memory, Meter, subtract_reserve
 from ablate.estimate.plan import Fitting, find_fitting
-from ablate.estimate.setup import setup_of
+from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 
 SECONDS = 30.0  # that advice may take
 _SHOWN = 2  # settings that fit
 
 
-def advice(
+def advise(
     experiment: Experiment, precision: str, classes: int, shape: tuple[int, ...], devices: int, seconds: float = SECONDS
 ) -> str:
-    """One line: the parts of the memory of each of `devices` by the plan, what can be used of it, and the nearest
-    settings that fit. "" where the plan does not know the setting, fails, or is not made in so many seconds: it may
-    never stand in the way of the error that it explains."""
+    """Return one line: the parts of the memory of each of `devices` by the plan, what can be used of it, and the
+    nearest settings that fit. "" where the plan does not know the setting, fails, or is not made in so many seconds: it
+    may never stand in the way of the error that it explains."""
 
     def plan() -> str:
-        setup = replace(setup_of(experiment, devices, 1), precision=precision)
-        gpu, capacity = capacity_here()
+        setup = replace(resolve_setup(experiment, devices, 1), precision=precision)
+        gpu, capacity = detect_capacity()
         meter = Meter(experiment, classes, shape, gpu=gpu)
         memory = meter.memory(setup)
-        return told(memory, capacity, () if memory.fits(capacity) else find_fitting(setup, meter, capacity))
+        return describe_memory(memory, capacity, () if memory.fits(capacity) else find_fitting(setup, meter, capacity))
 
-    return _within(seconds, plan)
+    return _limit_time(seconds, plan)
 
 
-def capacity_here() -> tuple[bool, float]:
-    """Whether models are on a GPU here, and the bytes that it has, or the machine."""
+def detect_capacity() -> tuple[bool, float]:
+    """Return whether models are on a GPU here, and the bytes that it has, or the machine."""
     import torch
 
     if torch.cuda.is_available():
@@ -45,25 +45,27 @@ def capacity_here() -> tuple[bool, float]:
     return False, float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if known else 16 * GIB
 
 
-def told(memory: Memory, capacity: float, found: tuple[Fitting, ...]) -> str:
-    """The plan on one line."""
+def describe_memory(memory: Memory, capacity: float, fitting: tuple[Fitting, ...]) -> str:
+    """Return the plan on one line."""
     parts = ", ".join(f"{name} {memory.parts[name] / GIB:.2f}" for name in PARTS)
-    start = f"By the plan a device needs {memory.peak / GIB:.2f} GiB ({parts}) of {usable(capacity) / GIB:.2f}"
+    start = (
+        f"By the plan a device needs {memory.peak / GIB:.2f} GiB ({parts}) of {subtract_reserve(capacity) / GIB:.2f}"
+    )
     if memory.fits(capacity):
         return f"{start}: it fits, so something else holds memory of the device."
-    if not found:
+    if not fitting:
         return f"{start}, and no setting makes that fit."
-    ways = " or ".join(f"{' '.join(f.words)} ({f.memory.peak / GIB:.2f} GiB)" for f in found[:_SHOWN])
+    ways = " or ".join(f"{' '.join(f.words)} ({f.memory.peak / GIB:.2f} GiB)" for f in fitting[:_SHOWN])
     return f"{start}. What fits: {ways}."
 
 
-def _within(seconds: float, make: Callable[[], str]) -> str:
-    """What `make` returns; "" where it fails or takes longer."""
-    made: list[str] = []
+def _limit_time(seconds: float, make: Callable[[], str]) -> str:
+    """Return what `make` returns; "" where it fails or takes longer."""
+    results: list[str] = []
 
     def run() -> None:
         with contextlib.suppress(BaseException):  # whatever it is, the error that is being told matters more
-            made.append(make())
+            results.append(make())
 
     thread = threading.Thread(target=run, name="advice", daemon=True)
     try:
@@ -71,4 +73,4 @@ def _within(seconds: float, make: Callable[[], str]) -> str:
     except RuntimeError:  # no memory for a thread
         return ""
     thread.join(seconds)
-    return made[0] if made else ""
+    return results[0] if results else ""

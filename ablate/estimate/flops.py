@@ -21,11 +21,11 @@ from typing import Any
 from torch import nn
 
 from ablate.data.text.tokenizers import KNOWN_SIZES
-from ablate.estimate.gpus import GPUS, utilisation
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.gpus import GPUS, assume_utilisation
+from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.models.base import is_inside, tensors_of
+from ablate.models.base import is_inside, list_tensors
 
 H100_FLOPS = GPUS["h100-80gb"].bf16
 _PAPERS_VOCABULARY = KNOWN_SIZES["t5-base"]  # and LLaMA's
@@ -35,7 +35,7 @@ _DIGITS = (1, 8, 8)  # the shape of images where the data does not say it
 def _walk(model: Model) -> Iterator[tuple[int, set[str]]]:
     """Yield for each part of `model` how often an item uses its weights, and their names in the state dict."""
     for part in model.parts():
-        yield model.count_uses(part), tensors_of(model, part)
+        yield model.count_uses(part), list_tensors(model, part)
 
 
 # ---------------------------------------------------------------------------------------------------- exact
@@ -77,7 +77,7 @@ def count(model: Model, shape: tuple[int, ...]) -> Counts:
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     matrices = {f"{n}.weight": m.weight for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
     used = [(uses, matrices[name]) for uses, names in _walk(model) for name in names & matrices.keys()]
-    head = tensors_of(model, "head")
+    head = list_tensors(model, "head")
     return Counts(
         total=sum(sizes.values()),
         embedding=sum(n for name, n in sizes.items() if is_inside(name, model.embeddings())),
@@ -123,10 +123,10 @@ def count_spent_flops(experiment: Experiment, inputs: tuple[int, tuple[int, ...]
     from. `inputs` are (classes, shape of one input)."""
     start = experiment.warm_start
     before = start.flops or 0.0 if start else 0.0
-    return before + count_by_formula(skeleton(experiment, *inputs)).flops * experiment.items_per_update * updates
+    return before + count_by_formula(build_skeleton(experiment, *inputs)).flops * experiment.items_per_update * updates
 
 
-def facts_of(model: Model, experiment: Experiment) -> dict[str, Any]:
+def collect_facts(model: Model, experiment: Experiment) -> dict[str, Any]:
     """Return what is written down of the cost of a run: tags of its MLflow run."""
     cost, start = count_by_formula(model), experiment.warm_start
     facts: dict[str, Any] = {
@@ -171,13 +171,13 @@ def estimate_work(experiment: Experiment) -> Work | None:
     shape = experiment.data.input_shape or _DIGITS
     weights = float(model.layer_parameters())
     if experiment.lora is not None:
-        weights = 4 / 6 * weights + skeleton(experiment, _guess_vocabulary(experiment), shape).parameter_count()
+        weights = 4 / 6 * weights + build_skeleton(experiment, _guess_vocabulary(experiment), shape).parameter_count()
     if model.per_token:
         start = experiment.warm_start
         frozen = experiment.lora is not None or (start is not None and "head" in start.freeze)
         weights += (4 if frozen else 6) / 6 * _guess_vocabulary(experiment) * model.hidden
     per_item = 6 * weights * model.tokens_per_item(shape) + 3 * model.attention_flops(shape)
-    return Work(experiment.items, float(experiment.items * per_item), utilisation(model.layer_parameters()))
+    return Work(experiment.items, float(experiment.items * per_item), assume_utilisation(model.layer_parameters()))
 
 
 def _guess_vocabulary(experiment: Experiment) -> int:

@@ -43,16 +43,16 @@ MOST_GIB, MOST_TFLOPS = 100_000, 1_000_000
 GPUS = {name: GPU(name, gib * GIB, bf16 * 1e12, fp32 * 1e12) for name, (gib, bf16, fp32) in _TABLE.items()}
 
 
-def gpu_of(name: str, memory: float | None = None, tflops: float | None = None) -> GPU:
-    """The GPU called `name`, with other `memory` (GiB) or peak (TFLOPs of any precision) where they are given; with
+def find_gpu(name: str, memory: float | None = None, tflops: float | None = None) -> GPU:
+    """Return the GPU called `name`, with other `memory` (GiB) or peak (TFLOPs of any precision) where set; with
     both, a name of one's own will do. Raises ConfigError."""
     known = GPUS.get(name.lower().replace(" ", "-").replace("_", "-"))
     problems = []
-    for flag, given, most in (("--gpu-memory", memory, MOST_GIB), ("--gpu-flops", tflops, MOST_TFLOPS)):
-        if given is not None and given > most:
-            problems.append(Problem(flag, f"must be at most {most:,}, which no device comes near", given))
+    for flag, value, most in (("--gpu-memory", memory, MOST_GIB), ("--gpu-flops", tflops, MOST_TFLOPS)):
+        if value is not None and value > most:
+            problems.append(Problem(flag, f"must be at most {most:,}, which no device comes near", value))
     missing = {"--gpu-memory GIB": memory, "--gpu-flops TFLOPS": tflops}
-    if known is None and (flags := " and ".join(flag for flag, given in missing.items() if given is None)):
+    if known is None and (flags := " and ".join(flag for flag, value in missing.items() if value is None)):
         text = f"unknown GPU. Accepted: {', '.join(GPUS)}; any other needs {flags}."
         problems.append(Problem("--gpu", text + did_you_mean(name.lower(), GPUS), name))
     if problems:
@@ -62,19 +62,19 @@ def gpu_of(name: str, memory: float | None = None, tflops: float | None = None) 
     return GPU(base.name, base.memory if memory is None else memory * GIB, *peaks)
 
 
-def present(device: int = 0) -> GPU | None:
-    """The GPU that torch finds, with the memory that it finds on it; None for one that is not in the table."""
+def detect_gpu(device: int = 0) -> GPU | None:
+    """Return the GPU that torch finds, with the memory that it finds on it; None for one that is not in the table."""
     import torch
 
     called = torch.cuda.get_device_name(device)
     memory = torch.cuda.get_device_properties(device).total_memory
-    known = named(called, memory)
+    known = match_gpu(called, memory)
     return known and GPU(known.name, memory, known.bf16, known.float32)
 
 
-def named(called: str, memory: float) -> GPU | None:
-    """The GPU that its driver calls so, as "NVIDIA H100 80GB HBM3", with about so many bytes; None for an unknown
-    one."""
+def match_gpu(called: str, memory: float) -> GPU | None:
+    """Return the GPU that its driver calls so, as "NVIDIA H100 80GB HBM3", with about so many bytes; None for an
+    unknown one."""
     words = set(called.lower().replace("-", " ").split())
     fitting = [g for g in GPUS.values() if {w for w in g.name.split("-") if not w.endswith("gb")} <= words]
     # of those with the same words the most of them, and then the nearest memory
@@ -86,6 +86,6 @@ UTILISATION = ((20e6, 0.10), (100e6, 0.30), (500e6, 0.40), (float("inf"), 0.45))
 A100 of 124M to 8B parameters, 33 to 48 %; below 100M small products leave a GPU waiting."""
 
 
-def utilisation(parameters: int) -> float:
+def assume_utilisation(parameters: int) -> float:
     """Return the model FLOPs utilisation that is assumed for layers of so many parameters."""
     return next(share for below, share in UTILISATION if parameters < below)

@@ -9,29 +9,29 @@ from ablate.experiment.tree import Experiment
 CLASSES = 1000  # of ImageNet
 
 
-def inputs_of(experiment: Experiment) -> tuple[int, tuple[int, ...], str]:
-    """(classes, shape, what had to be assumed) of an experiment's corpus. Raises DataError where there is neither a
-    corpus nor a setting that says it, such as model.vocab_size."""
+def find_inputs(experiment: Experiment) -> tuple[int, tuple[int, ...], str]:
+    """Return (classes, shape, what had to be assumed) of an experiment's corpus. Raises DataError where there is
+    neither a corpus nor a setting that says it, such as model.vocab_size."""
     model, shape = experiment.model, experiment.data.input_shape
     if model.per_token and shape:
         if vocabulary := model.vocabulary(0):
             return vocabulary, shape, ""
         name: str | None = getattr(experiment.data, "tokenizer", None)
         if name is not None:
-            vocabulary = _vocabulary(name)
-            return vocabulary, shape, _told(experiment, vocabulary) if name == "bytes" else ""
+            vocabulary = _find_vocabulary(name)
+            return vocabulary, shape, _explain_vocabulary(experiment, vocabulary) if name == "bytes" else ""
     try:
         corpus = experiment.data.load(tracking.cache_folder())
     except DataError:
         if model.per_token or not shape:
             raise
         return CLASSES, shape, f"The images cannot be read here; {CLASSES:,} classes are assumed."
-    note = _told(experiment, corpus.classes) if model.per_token and shape else ""
+    note = _explain_vocabulary(experiment, corpus.classes) if model.per_token and shape else ""
     return model.vocabulary(corpus.classes), corpus.shape, note
 
 
-def _told(experiment: Experiment, vocabulary: int) -> str:
-    """Said where nobody chose the vocabulary: few models are trained on one so small."""
+def _explain_vocabulary(experiment: Experiment, vocabulary: int) -> str:
+    """Return a note on a vocabulary that nobody chose: few models are trained on one so small."""
     setting = "data.tokenizer=NAME or " if hasattr(experiment.data, "tokenizer") else ""
     return (
         f"The vocabulary is assumed to be that of data={experiment.data.kind}, {vocabulary:,} tokens. For another: "
@@ -39,8 +39,8 @@ def _told(experiment: Experiment, vocabulary: int) -> str:
     )
 
 
-def _vocabulary(name: str) -> int:
-    """The size of a tokenizer's vocabulary. Raises DataError that says how to do without."""
+def _find_vocabulary(name: str) -> int:
+    """Return the size of a tokenizer's vocabulary. Raises DataError that says how to do without."""
     from ablate.data.text.tokenizers import KNOWN_SIZES, load_tokenizer
 
     if name in KNOWN_SIZES:

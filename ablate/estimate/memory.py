@@ -1,4 +1,4 @@
-"""What one device holds at the moment when it holds most, from traced steps and a setup."""
+"""The memory of one device at its peak, from traced steps and a setup."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from torch.utils._pytree import tree_leaves
 
 from ablate.estimate.flops import count
 from ablate.estimate.setup import Setup
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.skeleton import build_skeleton
 from ablate.estimate.tracing import LABELS, Step, Timeline, trace
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.models.head import rows_at_once
+from ablate.models.head import count_rows_at_once
 from ablate.optim.optimizers import OptimizerConfig
 
 PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "temporary")
@@ -45,8 +45,8 @@ class Memory:
         return sum(self.parts.values())
 
     def fits(self, capacity: float) -> bool:
-        """Whether a device of `capacity` bytes has room for it, with what cannot be used."""
-        return self.peak <= usable(capacity)
+        """Return whether a device of `capacity` bytes has room for it, with what cannot be used."""
+        return self.peak <= subtract_reserve(capacity)
 
     @property
     def needs(self) -> float:
@@ -54,12 +54,12 @@ class Memory:
         return self.peak / (1 - FRAGMENTED) + RESERVE
 
     def sharing(self, capacity: float) -> int:
-        """How many processes that each need so much fit on a device together."""
+        """Return the number of processes that each need so much and fit on a device together."""
         return int(capacity // self.needs)
 
 
-def usable(capacity: float) -> float:
-    """What tensors can have of the memory of a device."""
+def subtract_reserve(capacity: float) -> float:
+    """Return what tensors can have of the memory of a device."""
     return (capacity - RESERVE) * (1 - FRAGMENTED)
 
 
@@ -78,7 +78,7 @@ class Meter:
     are traced when a setup first needs them."""
 
     def __init__(self, experiment: Experiment, classes: int, shape: tuple[int, ...], gpu: bool = True) -> None:
-        self.model, self.optimizer = skeleton(experiment, classes, shape), experiment.optimizer
+        self.model, self.optimizer = build_skeleton(experiment, classes, shape), experiment.optimizer
         self.shape, self.classes, self.gpu = shape, classes, gpu
         self.counts = count(self.model, shape)
         self.positions = shape[0] if self.model.config.per_token else 0
@@ -88,7 +88,7 @@ class Meter:
         self._courses: dict[tuple[str, bool, bool], _Course] = {}
 
     def memory(self, setup: Setup) -> Memory:
-        """The memory of one device, of the most loaded kind, in a steady state: after the first update."""
+        """Return the memory of the most loaded device in a steady state: after the first update."""
         sharded = setup.strategy == "fsdp"
         course = self._course(setup.precision, setup.checkpointing, self._in_parts(setup.micro_batch))
         change = course.fixed + course.each * setup.micro_batch
@@ -118,7 +118,7 @@ class Meter:
         return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
 
     def states(self, setup: Setup) -> float:
-        """Bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
+        """Return the bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
         own, still = self._own(setup), self._own(setup, frozen=True)
         copies = (3 if setup.strategy == "ddp" else 2) + self._states_per_weight(setup)
         return 0 if setup.offload else copies * own + still
@@ -131,7 +131,7 @@ class Meter:
         return self._moments[half]
 
     def _own(self, setup: Setup, frozen: bool = False) -> float:
-        """Bytes of the parameters of one device, as the optimizer has them; or of those that it has not."""
+        """Return the bytes of the parameters of one device that the optimizer has; or of those that it has not."""
         weight = 2 if setup.precision == "bf16-true" else 4
         count = self.counts.frozen if frozen else self.counts.total - self.counts.frozen
         return count * weight / (setup.devices if setup.strategy == "fsdp" else 1)
@@ -154,21 +154,21 @@ class Meter:
         return head / (self.counts.rest + head)
 
     def _gathered(self, precision: str) -> float:
-        """What FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the next one, which is
-        fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that are being reduced;
-        embedding and head, from the first to the last."""
+        """Return the bytes that FSDP2 has whole: the layer at work, as it was gathered and as its parameters, and the
+        next one, which is fetched ahead; its gradients, and the float32 copies of its own and of the last layer's that
+        are being reduced; embedding and head, from the first to the last."""
         width, rest = 4 if precision == "32-true" else 2, 2 if precision == "bf16-true" else 4
         return self.counts.block * (3 * width + width + 2 * 4) + (self.counts.embedding + self.counts.head) * rest
 
     def _in_parts(self, batch: int) -> bool:
-        """Whether the logits of so many sequences are made in parts."""
-        return batch * self.positions > rows_at_once(self.classes)
+        """Return whether the logits of so many sequences are made in parts."""
+        return batch * self.positions > count_rows_at_once(self.classes)
 
     def _course(self, precision: str, checkpointing: bool, in_parts: bool) -> _Course:
         key = (precision, checkpointing, in_parts)
         if key not in self._courses:
             step = Step(self.shape, self.classes, precision, checkpointing, in_parts, self.gpu)
-            self._courses[key] = _per_item(trace(self.model, step, self._prime), self._prime)
+            self._courses[key] = _fit_batches(trace(self.model, step, self._prime), self._prime)
         return self._courses[key]
 
 
@@ -195,15 +195,15 @@ def _find_prime(model: Model, shape: tuple[int, ...], classes: int, positions: i
     large as a product of the batch and sizes of the model; so a prime that divides no size of the model divides just
     what grows with the batch."""
     sizes = [*shape, *(p.numel() for p in model.parameters())]
-    least = 2 * rows_at_once(classes) // positions if positions else 0
+    least = 2 * count_rows_at_once(classes) // positions if positions else 0
     for number in itertools.count(max(101, least)):
         if all(number % other for other in range(2, math.isqrt(number) + 1)) and all(size % number for size in sizes):
             break
     return number
 
 
-def _per_item(timeline: Timeline, batch: int) -> _Course:
-    """The course for any batch of a step that was traced with `batch`."""
+def _fit_batches(timeline: Timeline, batch: int) -> _Course:
+    """Return the course for any batch of a step that was traced with `batch`."""
     grows = timeline.bytes % batch == 0
     each, fixed = np.where(grows, timeline.bytes / batch, 0), np.where(grows, 0, timeline.bytes)
     return _Course(fixed, each, timeline.label, timeline.backward)

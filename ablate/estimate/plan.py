@@ -1,4 +1,4 @@
-"""What an experiment will need of GPUs: parameters, FLOPs, memory, time. From the configuration alone."""
+"""The plan of an experiment: parameters, FLOPs, memory and time on GPUs, from the configuration alone."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.estimate.flops import Counts
-from ablate.estimate.gpus import GPU, utilisation
-from ablate.estimate.inputs import inputs_of
-from ablate.estimate.memory import Memory, Meter, usable
-from ablate.estimate.setup import Setup, setup_of
+from ablate.estimate.gpus import GPU, assume_utilisation
+from ablate.estimate.inputs import find_inputs
+from ablate.estimate.memory import Memory, Meter, subtract_reserve
+from ablate.estimate.setup import Setup, resolve_setup
 from ablate.experiment.tree import Experiment
 
 RECOMPUTED = 4 / 3
@@ -20,7 +20,7 @@ ALTERNATIVES = 3  # settings that fit and are shown
 
 @dataclass(frozen=True)
 class Assumed:
-    """What a plan takes for granted."""
+    """The assumptions of a plan."""
 
     gpu: GPU
     devices: int | None = None
@@ -28,7 +28,7 @@ class Assumed:
     nodes: int | None = None
     """None: trainer.nodes, or 1."""
     mfu: float | None = None
-    """Model FLOPs utilisation. None: by size, see `utilisation`."""
+    """Model FLOPs utilisation. None: by size, see `assume_utilisation`."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Fitting:
     """A setup that fits."""
 
     words: tuple[str, ...]
-    """`key=value` words that make it of what was given."""
+    """`key=value` words that make it of the setup planned for."""
     memory: Memory
     slower: float
     """How many times as long a step takes, by its FLOPs; transfers are not counted."""
@@ -44,7 +44,7 @@ class Fitting:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one training run needs."""
+    """The needs of one training run."""
 
     model: str
     counts: Counts
@@ -84,7 +84,7 @@ class Plan:
         return self.items / self.items_per_second / 86400
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON. Memory in bytes."""
+        """Return plain values, for JSON. Memory in bytes."""
         counts = self.counts
         return {
             "model": self.model,
@@ -93,7 +93,7 @@ class Plan:
                 "frozen": counts.frozen,
             },
             "flops": {"per": self.unit[:-1], "forward": counts.forward_flops, "training": counts.training_flops},
-            "gpu": asdict(self.assumed.gpu) | {"usable": usable(self.assumed.gpu.memory)},
+            "gpu": asdict(self.assumed.gpu) | {"usable": subtract_reserve(self.assumed.gpu.memory)},
             "setup": asdict(self.setup) | {"micro_batch": self.setup.micro_batch},
             "memory": {**self.memory.parts, "peak": self.memory.peak, "host": self.memory.host},
             "fits": self.fits,
@@ -110,13 +110,13 @@ class Plan:
 
 
 def plan(experiment: Experiment, assumed: Assumed) -> Plan:
-    """The plan of one run. Raises ConfigError for an alignment and where the batch cannot be shared by the devices,
-    DataError where the vocabulary is not known."""
+    """Return the plan of one run. Raises ConfigError for an alignment and where the batch cannot be shared by the
+    devices, DataError where the vocabulary is not known."""
     if experiment.procedure != "training":
         text = "is not planned: what is traced is a step of training, and an alignment generates answers as well"
         raise ConfigError([Problem("align", text)])
-    setup = setup_of(experiment, assumed.devices, assumed.nodes)
-    classes, shape, note = inputs_of(experiment)
+    setup = resolve_setup(experiment, assumed.devices, assumed.nodes)
+    classes, shape, note = find_inputs(experiment)
     meter = Meter(experiment, classes, shape)
     memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
@@ -126,7 +126,7 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         unit=experiment.unit,
         setup=setup,
         assumed=assumed,
-        mfu=assumed.mfu or utilisation(meter.counts.rest),
+        mfu=assumed.mfu or assume_utilisation(meter.counts.rest),
         memory=memory,
         fitting=fitting,
         items=experiment.items,
@@ -142,7 +142,7 @@ def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, 
         kind = (other.strategy, other.checkpointing, other.offload)
         if kind in fitting or (other.offload and any(not offloaded for _, _, offloaded in fitting)):
             continue
-        if meter.states(other) > usable(capacity):  # without a look at the activations, which takes time
+        if meter.states(other) > subtract_reserve(capacity):  # without a look at the activations, which takes time
             continue
         memory = meter.memory(other)
         if memory.fits(capacity):

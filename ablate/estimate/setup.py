@@ -1,4 +1,4 @@
-"""How a plan trains: devices, strategy and what saves memory, from the configuration and the command line."""
+"""Setups of a training: devices, strategy and what saves memory, from the configuration and the command line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Setup:
         return self.batch_size // (self.devices * self.accumulate)
 
     def words(self, other: Setup) -> list[str]:
-        """The `key=value` words that make `other` of this."""
+        """Return the `key=value` words that make `other` of this."""
         words = []
         if other.strategy != self.strategy:
             words.append(f"trainer.strategy={other.strategy}")
@@ -48,7 +48,8 @@ class Setup:
         return words
 
     def alternatives(self) -> list[Setup]:
-        """Setups that need less memory, by what they cost: smaller micro-batches, shards, recomputation, offloading."""
+        """Return setups that need less memory, ordered by what they cost: smaller micro-batches, shards, recomputation,
+        offloading."""
         share = self.batch_size // self.devices
         parts = [n for n in range(self.accumulate, share + 1) if share % n == 0]
         strategies = list(dict.fromkeys([self.strategy, "fsdp"]))
@@ -62,9 +63,9 @@ class Setup:
         ]
 
 
-def setup_of(experiment: Experiment, devices: int | None = None, nodes: int | None = None) -> Setup:
-    """How `experiment` trains on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the batch cannot
-    be shared equally, or a setting makes no sense or is not planned for."""
+def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int | None = None) -> Setup:
+    """Return the setup of `experiment` on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the
+    batch cannot be shared equally, or a setting makes no sense or is not planned for."""
     trainer = experiment.trainer
     own = 1 if trainer.devices == "auto" else trainer.devices
     world = (devices or own) * (nodes or trainer.nodes or 1)

@@ -30,7 +30,7 @@ def build_blank(experiment: Experiment, classes: int, shape: tuple[int, ...]) ->
         return experiment.model.build(experiment.norm, experiment.init, classes, shape)
 
 
-def skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
+def build_skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
     """Build the model on the meta device, uninitialised, with what is frozen and adapted. Raises ConfigError for
     unknown parts."""
     model = build_blank(experiment, classes, shape)

@@ -37,7 +37,7 @@ KEPT = 4  # equal neighbouring layers that are traced; the second of them stands
 
 @dataclass(frozen=True)
 class Timeline:
-    """What a step makes and frees, in order."""
+    """The tensors that a step makes and frees, in order."""
 
     bytes: NDArray[np.float64]
     """By how much each event changes what is allocated."""
@@ -49,7 +49,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Step:
-    """What is to be traced."""
+    """The step to trace."""
 
     shape: tuple[int, ...]
     """Of one input."""
@@ -76,11 +76,11 @@ class _Tracker(TorchDispatchMode):
         self.parameters = {p.untyped_storage()._cdata for p in model.parameters()}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self.see(tensor, func, args)
-        return made
+        return result
 
     def see(self, tensor: Tensor, func: Any = None, args: Any = ()) -> None:
         """Notes the storage of a tensor that `func` made of `args`, if it is new."""
@@ -144,13 +144,14 @@ class _Kernels(TorchFunctionMode):
 
 
 def trace(model: Model, step: Step, batch: int) -> Timeline:
-    """The timeline of one forward and backward pass of `model`, on any device, over `batch` inputs."""
-    with _no_memory(step.precision), _shortened(model, step.precision) as runs:
-        return _traced(model, step, batch, runs)
+    """Return the timeline of one forward and backward pass of `model`, on any device, over `batch` inputs."""
+    with _enter_no_memory(step.precision), _shorten(model, step.precision) as runs:
+        return _trace_batch(model, step, batch, runs)
 
 
-def _no_memory(precision: str) -> contextlib.AbstractContextManager[Any]:
-    """Where tensors take no memory. Fake tensors take a second to import and are several times slower."""
+def _enter_no_memory(precision: str) -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which tensors take no memory. Fake tensors take a second to import and are several times
+    slower."""
     if precision != "bf16-mixed":
         return torch.device("meta")
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -158,7 +159,7 @@ def _no_memory(precision: str) -> contextlib.AbstractContextManager[Any]:
     return FakeTensorMode()
 
 
-def _traced(model: Model, step: Step, batch: int, runs: list[tuple[int, int]]) -> Timeline:
+def _trace_batch(model: Model, step: Step, batch: int, runs: list[tuple[int, int]]) -> Timeline:
     inputs, targets = build_batch(model.config.task, batch, step.shape)
     if step.precision == "bf16-true" and inputs.is_floating_point():
         inputs = inputs.bfloat16()
@@ -166,8 +167,8 @@ def _traced(model: Model, step: Step, batch: int, runs: list[tuple[int, int]]) -
 
 
 @contextlib.contextmanager
-def _logits(most: int) -> Iterator[None]:
-    """At most so many logits are made at a time."""
+def _limit_logits(most: int) -> Iterator[None]:
+    """Have at most so many logits made at a time."""
     before, head.LOGITS = head.LOGITS, most
     try:
         yield
@@ -199,9 +200,9 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
         handles += [layer.register_forward_hook(leave) for layer in layers[-1:]]
         for handle in handles:
             stack.callback(handle.remove)
-        stack.enter_context(_logits(head.LOGITS if step.in_parts else sys.maxsize))
+        stack.enter_context(_limit_logits(head.LOGITS if step.in_parts else sys.maxsize))
         if step.checkpointing:
-            stack.enter_context(checkpointed(layers, step.gpu))
+            stack.enter_context(checkpoint_layers(layers, step.gpu))
         stack.enter_context(tracker)
         tracker.see(inputs)
         tracker.see(targets)
@@ -220,14 +221,14 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
     sizes = np.array([size for _, size in events], dtype=np.float64)
     number = np.array([number for number, _ in events])
     labels = np.array([LABELS.index(label) for label in tracker.labels])
-    return _repeated(Timeline(sizes, labels[number], turn), number, forward, backward, runs)
+    return _repeat_layers(Timeline(sizes, labels[number], turn), number, forward, backward, runs)
 
 
-def _repeated(
+def _repeat_layers(
     timeline: Timeline, number: NDArray[np.int64], forward: list[int], backward: list[int], runs: list[tuple[int, int]]
 ) -> Timeline:
-    """The timeline with the layers that were left out: `runs` has (layer that stands for them, how many). `number` is
-    the storage of each event; `forward` and `backward` are the events between the layers."""
+    """Return the timeline with the layers that were left out: `runs` has (layer that stands for them, how many).
+    `number` is the storage of each event; `forward` and `backward` are the events between the layers."""
     sizes = timeline.bytes.copy()
     pieces: list[tuple[int, int, int]] = []  # (from, to, how often more)
     for layer, more in runs:
@@ -250,14 +251,14 @@ def _repeated(
 
 
 @contextlib.contextmanager
-def _shortened(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
-    """`model` without memory, with `KEPT` of each run of equal layers; gives the layers that stand for others, by
-    their new index, and for how many."""
+def _shorten(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
+    """Take memory from `model` and leave `KEPT` of each run of equal layers; yields the layers that stand for others,
+    by their new index, and for how many."""
     container = model.blocks()
     layers = list(container)
     kept: list[nn.Module] = []
     runs: list[tuple[int, int]] = []
-    for _, group in groupby(layers, key=_signature):
+    for _, group in groupby(layers, key=_describe_module):
         run = list(group)
         if len(run) > KEPT:
             runs.append((len(kept) + 1, len(run) - KEPT))
@@ -265,12 +266,12 @@ def _shortened(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
     before = [(module, dict(module._parameters), dict(module._buffers)) for module in model.modules()]
     container._modules = {str(i): layer for i, layer in enumerate(kept)}
     dtype = torch.bfloat16 if precision == "bf16-true" else None
-    made: dict[int, nn.Parameter] = {}  # a parameter may have two places
+    copies: dict[int, nn.Parameter] = {}  # a parameter may have two places
     try:
         for module in model.modules():
             for name, p in module._parameters.items():
                 if p is not None:
-                    fresh = made.setdefault(
+                    fresh = copies.setdefault(
                         id(p), nn.Parameter(torch.empty(p.shape, dtype=dtype or p.dtype), requires_grad=p.requires_grad)
                     )
                     module._parameters[name] = fresh
@@ -283,20 +284,21 @@ def _shortened(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
             module._parameters, module._buffers = parameters, buffers
 
 
-def _signature(module: nn.Module) -> Any:
-    """Equal for two modules that make and keep the same. Of a factor only matters whether it is 0, 1 or another."""
+def _describe_module(module: nn.Module) -> Any:
+    """Return what is equal for two modules that make and keep the same. Of a factor only matters whether it is 0, 1 or
+    another."""
     plain = {
         name: (value if value in (0.0, 1.0) else "factor") if isinstance(value, float) else value
         for name, value in vars(module).items()
         if isinstance(value, (bool, int, float, str)) and not name.startswith("_")
     }
     shapes = {name: (tuple(p.shape), p.requires_grad) for name, p in module.named_parameters(recurse=False)}
-    return type(module), plain, shapes, [(name, _signature(child)) for name, child in module.named_children()]
+    return type(module), plain, shapes, [(name, _describe_module(child)) for name, child in module.named_children()]
 
 
 @contextlib.contextmanager
-def checkpointed(layers: list[nn.Module], gpu: bool = False) -> Iterator[None]:
-    """Lets each layer keep its inputs alone and compute the rest again in the backward pass, in which torch leaves
+def checkpoint_layers(layers: list[nn.Module], gpu: bool = False) -> Iterator[None]:
+    """Let each layer keep its inputs alone and compute the rest again in the backward pass, in which torch leaves
     function modes out."""
 
     def again(forward: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What the model families have in common: their configuration's fields and what a task asks of a model."""
+"""The contract of model families: their configuration's fields, and what is asked of a configuration and a model."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from ablate.norms import Initialization, Placement, Projection, Site, Stack
 _WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of parameters of a checkpointed block
 
 
-def own_name(name: str) -> str:
-    """The name of a parameter as the model has it, whatever torch has wrapped."""
+def strip_wrapper(name: str) -> str:
+    """Return the name of a parameter as the model has it, whatever torch has wrapped."""
     return name.replace(_WRAPPED, "")
 
 
@@ -166,20 +166,20 @@ ALL = "all"
 """The name that stands for all parts."""
 
 
-def matching(parts: Iterable[str], wanted: str) -> list[str]:
-    """Those of `parts` that a name stands for."""
+def match_parts(parts: Iterable[str], wanted: str) -> list[str]:
+    """Return those of `parts` that a name stands for."""
     return [part for part in parts if wanted in (part, ALL) or part.startswith(f"{wanted}.")]
 
 
-def tensors_of(model: Model, wanted: str) -> set[str]:
-    """The names, in the state dict of `model`, of the tensors of a part."""
+def list_tensors(model: Model, wanted: str) -> set[str]:
+    """Return the names, in the state dict of `model`, of the tensors of a part."""
     parts = model.parts()
-    prefixes = [prefix for part in matching(parts, wanted) for prefix in parts[part]]
+    prefixes = [prefix for part in match_parts(parts, wanted) for prefix in parts[part]]
     return {name for name in model.state_dict() if is_inside(name, prefixes)}
 
 
-def filled(model: Model) -> list[str]:
-    """The parts of `model` that have tensors."""
+def list_filled_parts(model: Model) -> list[str]:
+    """Return the parts of `model` that have tensors."""
     names = list(model.state_dict())
     return [part for part, prefixes in model.parts().items() if any(is_inside(name, prefixes) for name in names)]
 
@@ -189,8 +189,9 @@ def is_inside(name: str, prefixes: Sequence[str]) -> bool:
     return any(name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("", ".") for prefix in prefixes)
 
 
-def sublayer_parts(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[str, ...]]:
-    """`Model.parts` of layers that are called `prefix`.INDEX in the model: layers.INDEX.attn and layers.INDEX.mlp."""
+def name_sublayers(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[str, ...]]:
+    """Return `Model.parts` of layers that are called `prefix`.INDEX in the model: layers.INDEX.attn and
+    layers.INDEX.mlp."""
     return {
         f"layers.{i}.{name}": (f"{prefix}.{i}.{name}", f"{prefix}.{i}.{name}_residual")
         for i, layer in enumerate(layers)
@@ -199,13 +200,13 @@ def sublayer_parts(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[
     }
 
 
-def site_of(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:
-    """The site of one layer, whose norms are `norm.layer` on the hidden state."""
-    return Site(index, stack.depth, stack.hidden, norm_factory(norm, stack.hidden), drop)
+def build_site(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:
+    """Return the site of one layer, whose norms are `norm.layer` on the hidden state."""
+    return Site(index, stack.depth, stack.hidden, make_norm_factory(norm, stack.hidden), drop)
 
 
-def norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:
-    """A function that builds one norm layer on `dim` features."""
+def make_norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:
+    """Return a function that builds one norm layer on `dim` features."""
     return lambda: norm.layer.build(dim)
 
 
@@ -224,12 +225,12 @@ class QKVNorm(nn.Module):
 
 def freeze(model: Model, parts: Iterable[str]) -> None:
     """Take the gradient from the parameters of `parts`."""
-    frozen = tensors_in(model, parts)
+    frozen = list_tensors_in(model, parts)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if name in frozen:
             parameter.requires_grad_(False)
 
 
-def tensors_in(model: Model, parts: Iterable[str]) -> set[str]:
-    """The names of the tensors of `parts`."""
-    return {name for part in parts for name in tensors_of(model, part)}
+def list_tensors_in(model: Model, parts: Iterable[str]) -> set[str]:
+    """Return the names of the tensors of `parts`."""
+    return {name for part in parts for name in list_tensors(model, part)}

@@ -25,7 +25,7 @@ def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         targets: int64 [...].
     """
     x, targets = x.flatten(0, -2), targets.flatten()
-    if len(x) <= (rows := rows_at_once(len(weight))):
+    if len(x) <= (rows := count_rows_at_once(len(weight))):
         total = F.cross_entropy(F.linear(x, weight).float(), targets, reduction="sum")
     else:
         dtype = F.linear(x[:1], weight[:1]).dtype  # autocast's, if there is one
@@ -40,7 +40,7 @@ class CrossEntropy(nn.Module):
         return cross_entropy(x, weight, targets)
 
 
-def rows_at_once(vocabulary: int) -> int:
+def count_rows_at_once(vocabulary: int) -> int:
     """The positions whose logits may be there together."""
     return max(1, LOGITS // vocabulary)
 

@@ -15,7 +15,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.errors import Problem
-from ablate.models.base import Model, ModelConfig, QKVNorm, TensorPlan, models, norm_factory, site_of, sublayer_parts
+from ablate.models.base import (
+    Model,
+    ModelConfig,
+    QKVNorm,
+    TensorPlan,
+    build_site,
+    make_norm_factory,
+    models,
+    name_sublayers,
+)
 from ablate.models.head import CrossEntropy
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
@@ -172,7 +181,7 @@ class AttentionBlock(nn.Module):
 
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
-        self.attn_residual = norm.wire_attn(site_of(norm, index, config.stack()))
+        self.attn_residual = norm.wire_attn(build_site(norm, index, config.stack()))
         self.attn = Attention(config, norm, norm.at(index, config.layers))
 
     def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
@@ -189,7 +198,7 @@ class Block(nn.Module):
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
         placed = norm.at(index, config.layers)
-        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, index, config.stack()))
+        self.attn_residual, self.mlp_residual = norm.wire(build_site(norm, index, config.stack()))
         self.attn = Attention(config, norm, placed)
         self.mlp = MLP(config, norm, placed)
 
@@ -225,7 +234,7 @@ class LlamaModel(Model):
 
     def __init__(self, config: Llama, norm: Placement, init: Initialization, vocab_size: int) -> None:
         super().__init__()
-        new_norm = norm_factory(norm, config.hidden)
+        new_norm = make_norm_factory(norm, config.hidden)
         self.config = config
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden)
         scales = norm.layer.scales_embedding
@@ -261,7 +270,7 @@ class LlamaModel(Model):
 
     def parts(self) -> dict[str, tuple[str, ...]]:
         stem = {"embedding": ("embed_tokens", "embed_scale", "embed_norm"), "final_norm": ("norm",)}
-        return {**stem, **sublayer_parts("layers", self.layers), "head": ("lm_head",)}
+        return {**stem, **name_sublayers("layers", self.layers), "head": ("lm_head",)}
 
     def embeddings(self) -> tuple[str, ...]:
         return ("embed_tokens",)

@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.models.base import Model, ModelConfig, QKVNorm, models, site_of, sublayer_parts
+from ablate.models.base import Model, ModelConfig, QKVNorm, build_site, models, name_sublayers
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 
@@ -96,7 +96,7 @@ class AttentionBlock(nn.Module):
         from timm.layers import DropPath
 
         super().__init__()
-        self.attn_residual = norm.wire_attn(site_of(norm, depth, stack, partial(DropPath, drop_path)))
+        self.attn_residual = norm.wire_attn(build_site(norm, depth, stack, partial(DropPath, drop_path)))
         _check_drop(norm.at(depth, stack.depth), drop_path, self.attn_residual)
         self.attn = _attention(dim, num_heads, norm, norm.at(depth, stack.depth), timm)
 
@@ -127,7 +127,7 @@ class Block(nn.Module):
         super().__init__()
         placed = norm.at(depth, stack.depth)
         drop = partial(DropPath, drop_path)
-        self.attn_residual, self.mlp_residual = norm.wire(site_of(norm, depth, stack, drop))
+        self.attn_residual, self.mlp_residual = norm.wire(build_site(norm, depth, stack, drop))
         _check_drop(placed, drop_path, self.attn_residual, self.mlp_residual)
         self.attn = _attention(dim, num_heads, norm, placed, timm)
         self.mlp = Mlp(
@@ -213,7 +213,7 @@ class ViTModel(Model):
             "embedding.norm": ("vit.norm_pre",),
             "final_norm": ("vit.norm",),
         }
-        return {**stem, **sublayer_parts("vit.blocks", self.vit.blocks), "head": ("vit.head",)}
+        return {**stem, **name_sublayers("vit.blocks", self.vit.blocks), "head": ("vit.head",)}
 
     def embeddings(self) -> tuple[str, ...]:
         return ("vit.patch_embed", "vit.pos_embed", "vit.cls_token")

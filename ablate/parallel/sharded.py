@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ablate.distributed import ranks
-from ablate.models.base import own_name
+from ablate.models.base import strip_wrapper
 
 META = "meta.pt"
 _SUMS = re.compile(r"sums-(\d+)-of-(\d+)\.json")
@@ -131,7 +131,7 @@ Change = Callable[[str, Tensor], Tensor]  # of a weight, or of what the optimize
 
 def name_parameters(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> list[list[str]]:
     """Return the names of the parameters of each of an optimizer's `groups`."""
-    known = {parameter: own_name(name) for name, parameter in module.named_parameters()}
+    known = {parameter: strip_wrapper(name) for name, parameter in module.named_parameters()}
     return [[known[parameter] for parameter in group["params"]] for group in groups]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config.errors import Problem
 from ablate.distributed import ranks
-from ablate.parallel.tensor import families_with_plan, validate_plan
+from ablate.parallel.tensor import list_shareable_families, validate_plan
 
 if TYPE_CHECKING:
     from ablate.experiment.trainer import TrainerConfig
@@ -25,7 +25,7 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
     size = experiment.trainer.tensor_parallel
     problems = []
     if size > 1 and (plan := experiment.model.tensor_plan()) is None:
-        text = f"there is no plan for model {experiment.model.kind}. Accepted: {', '.join(families_with_plan())}"
+        text = f"there is no plan for model {experiment.model.kind}. Accepted: {', '.join(list_shareable_families())}"
         problems.append(Problem("trainer.tensor_parallel", text, size))
     elif size > 1:
         assert plan is not None

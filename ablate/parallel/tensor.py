@@ -13,14 +13,14 @@ from ablate.models import ModelConfig, TensorPlan, models
 from ablate.parallel import sharded
 
 
-def plan_of(config: ModelConfig) -> TensorPlan:
+def get_plan(config: ModelConfig) -> TensorPlan:
     """Return the plan of a family that has one."""
     plan = config.tensor_plan()
     assert plan is not None, config.kind
     return plan
 
 
-def families_with_plan() -> list[str]:
+def list_shareable_families() -> list[str]:
     """Return the kinds of model whose matrices ranks can share."""
     return [kind for kind in models if models[kind].tensor_plan is not ModelConfig.tensor_plan]
 
@@ -36,7 +36,7 @@ def share_matrices(block: Any, config: ModelConfig, mesh: Any) -> None:
     each need one sum over the ranks."""
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
-    plan, size = plan_of(config), mesh.size()
+    plan, size = get_plan(config), mesh.size()
     with torch.no_grad():
         for name, weight in block.named_parameters():
             for end, sizes in plan.fused.items():
@@ -65,7 +65,7 @@ def change_fused_rows(
     config: ModelConfig, parts: int, how: Callable[[Tensor, list[int], int], Tensor]
 ) -> sharded.Change:
     """Return a function that does `how` to the weights that are fused."""
-    fused = plan_of(config).fused if parts > 1 else {}
+    fused = get_plan(config).fused if parts > 1 else {}
 
     def change(name: str, weight: Tensor) -> Tensor:
         sizes = next((sizes for end, sizes in fused.items() if name.endswith(end)), None)

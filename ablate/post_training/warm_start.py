@@ -19,11 +19,11 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.estimate.flops import count_spent_flops
-from ablate.estimate.skeleton import build_blank, skeleton
+from ablate.estimate.skeleton import build_blank, build_skeleton
 from ablate.experiment.extensions import Extension
 from ablate.experiment.tree import Experiment
 from ablate.experiment.warm_start import WarmStart
-from ablate.models.base import ALL, Model, filled, freeze, matching, tensors_in, tensors_of
+from ablate.models.base import ALL, Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
 from ablate.parallel.deferred import Recipes
 from ablate.training.trained import TrainedModel, open_trained
 
@@ -64,7 +64,7 @@ def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> 
     Raises ConfigError where it does not fit."""
     if (start := experiment.warm_start) is None:
         return None
-    skeleton(experiment, classes, shape)  # which checks the names of what is frozen and adapted
+    build_skeleton(experiment, classes, shape)  # which checks the names of what is frozen and adapted
     return _find_donor(build_blank(experiment, classes, shape), start, experiment) if start.donor is not None else None
 
 
@@ -73,7 +73,7 @@ def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set
     if start is None or start.donor is None:
         return set()
     state, tensors = _find_donor(model, start).state, model.state_dict(keep_vars=True)
-    values = {name: state[name].clone() for name in tensors_in(model, start.copied)}
+    values = {name: state[name].clone() for name in list_tensors_in(model, start.copied)}
     if recipes is None:
         model.load_state_dict(values, strict=False)
     else:
@@ -122,7 +122,7 @@ def hash_weights(state: Mapping[str, Tensor]) -> str:
 def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
     """Return what is wrong with the names under `freeze`."""
     problems = [*_validate_names(model, start.freeze, "warm_start.freeze", "the model")]
-    frozen = tensors_in(model, start.freeze)
+    frozen = list_tensors_in(model, start.freeze)
     if not problems and not {name for name, _ in model.named_parameters()} - frozen:
         problems.append(Problem("warm_start.freeze", "nothing is left to train", list(start.freeze)))
     return problems + _validate_tied(model, start.freeze, "warm_start.freeze")
@@ -158,7 +158,7 @@ def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[P
     """Yield, where embedding or head are copied, that the donor's text was cut otherwise: its rows mean other tokens.
     A tokenizer that is not there any more cannot be compared."""
     start, theirs = experiment.warm_start, source.experiment.data
-    rows = {part for copied in (start.copied if start else ()) for part in matching(("embedding", "head"), copied)}
+    rows = {part for copied in (start.copied if start else ()) for part in match_parts(("embedding", "head"), copied)}
     if not rows or start is None or experiment.model.task != "language_modeling":
         return
     cache = tracking.cache_folder()
@@ -195,13 +195,13 @@ def _validate_copied(model: Model, start: WarmStart, source: TrainedModel) -> It
         return
     ours, theirs = model.state_dict(), source.state
     for part in start.copied:
-        mine, donors = tensors_of(model, part), tensors_of(donor, part)
+        mine, donors = list_tensors(model, part), list_tensors(donor, part)
         for name in sorted(mine | donors):
             there = list(theirs[name].shape) if name in donors else "missing"
             here = list(ours[name].shape) if name in mine else "missing"
             if here != there:
                 yield Problem("warm_start.copy", f"{part} does not fit: {name} is {here} here, {there} in {who}")
-    tied = [names for names in _find_shared(model) if names <= tensors_in(model, start.copied)]
+    tied = [names for names in _find_shared(model) if names <= list_tensors_in(model, start.copied)]
     for first, *others in map(sorted, tied):
         if any(not torch.equal(theirs[first], theirs[other]) for other in others):
             text = f"{first} and {', '.join(others)} are one matrix in the model and two in {who}"
@@ -211,9 +211,9 @@ def _validate_copied(model: Model, start: WarmStart, source: TrainedModel) -> It
 def _validate_names(model: Model, wanted: Sequence[str], path: str, who: str) -> Iterable[Problem]:
     if not wanted:
         return
-    known = filled(model)
+    known = list_filled_parts(model)
     for part in wanted:
-        if not matching(known, part):
+        if not match_parts(known, part):
             text = f"{who} has no such part. Accepted: {', '.join(_shorten(known))}.{did_you_mean(part, known)}"
             yield Problem(path, text, part)
 
@@ -226,7 +226,7 @@ def _shorten(parts: list[str]) -> list[str]:
 
 def _validate_tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
     """Return each matrix that two parts share of which one alone is named."""
-    names = tensors_in(model, wanted)
+    names = list_tensors_in(model, wanted)
     text = "model.tie_embeddings makes one matrix of embedding and head: name both, or neither"
     return [
         Problem(path, text, list(wanted)) for shared in _find_shared(model) if names & shared and not shared <= names

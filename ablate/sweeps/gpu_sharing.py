@@ -10,9 +10,9 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import count_noun
 from ablate.distributed import ranks
 from ablate.estimate.gpus import GIB
-from ablate.estimate.inputs import inputs_of
+from ablate.estimate.inputs import find_inputs
 from ablate.estimate.memory import Memory, Meter
-from ablate.estimate.setup import setup_of
+from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.worker import count_cores
@@ -68,8 +68,8 @@ def _find_most(spec: Sweep, arm: str) -> Memory:
 
 def estimate_memory(experiment: Experiment) -> Memory:
     """What one trial needs of one GPU."""
-    classes, shape, _ = inputs_of(experiment)
-    return Meter(experiment, classes, shape).memory(setup_of(experiment, 1, 1))
+    classes, shape, _ = find_inputs(experiment)
+    return Meter(experiment, classes, shape).memory(resolve_setup(experiment, 1, 1))
 
 
 def read_free_memory() -> list[int]:

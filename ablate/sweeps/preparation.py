@@ -12,7 +12,7 @@ from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import leaves
 from ablate.distributed import ranks
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.skeleton import build_skeleton
 from ablate.sweeps.arms import ArmTrials, Confirmation
 from ablate.sweeps.donors import inherit_donors, pin_donors
 from ablate.sweeps.records import format_title
@@ -62,7 +62,7 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
-        skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
+        build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
     return corpora
 
 

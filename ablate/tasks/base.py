@@ -12,7 +12,7 @@ from ablate.data import IGNORED, Corpus, ValSet
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.models.base import own_name
+from ablate.models.base import strip_wrapper
 
 Compiled = Literal["reduce-overhead"] | bool
 """Whether the loss is compiled, and with CUDA graphs."""
@@ -115,7 +115,7 @@ class Task(LightningModule):
         """Set what the placement takes from the first batch; a resumed run has it in its checkpoint."""
         if self.global_step == 0:
             named = self.model.named_parameters()
-            copies = [(p, p.detach().clone()) for name, p in named if own_name(name) in self.copied]
+            copies = [(p, p.detach().clone()) for name, p in named if strip_wrapper(name) in self.copied]
             self.experiment.norm.prepare(self.model, self._first_inputs)
             with torch.no_grad():
                 for parameter, value in copies:

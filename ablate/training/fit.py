@@ -16,8 +16,8 @@ from ablate.config.errors import DataError, OutOfMemory
 from ablate.config.merging import Tree
 from ablate.data import Corpus
 from ablate.distributed import groups, ranks
-from ablate.estimate.flops import facts_of
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.flops import collect_facts
+from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.extensions import load_extensions, restrict
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
@@ -43,7 +43,7 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     threads = torch.get_num_threads()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    costs = facts_of(skeleton(experiment, corpus.classes, corpus.shape), experiment)
+    costs = collect_facts(build_skeleton(experiment, corpus.classes, corpus.shape), experiment)
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with groups.prepare_together():
             prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)

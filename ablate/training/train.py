@@ -14,7 +14,7 @@ from ablate.config import plugins
 from ablate.config.errors import ConfigError, OutOfMemory
 from ablate.data import Corpus
 from ablate.distributed import ranks
-from ablate.estimate.advice import advice
+from ablate.estimate.advice import advise
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
@@ -104,7 +104,7 @@ LIGHTNING = Procedure(pin_sources, choose_speed, _fit, lambda experiment, corpus
 def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
     """Return the plan's advice on memory or, where there is no plan, the settings that need less."""
     classes = experiment.model.vocabulary(corpus.classes)
-    text = advice(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
+    text = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
     return text or advise_less_memory(experiment.trainer)
 
 

@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.estimate.flops import count
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
 
 SIZES = {  # by hand: V d for each of embedding and head, L (4 d^2 + 3 d i + 2 d) + d
@@ -17,7 +17,7 @@ SIZES = {  # by hand: V d for each of embedding and head, L (4 d^2 + 3 d i + 2 d
 
 def counted(settings, classes, shape):
     experiment = Experiment.from_mapping(settings)
-    model = skeleton(experiment, classes, shape)
+    model = build_skeleton(experiment, classes, shape)
     return experiment, model, count(model, shape)
 
 

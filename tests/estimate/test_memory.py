@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from ablate.estimate.memory import Meter
 from ablate.estimate.setup import Setup
-from ablate.estimate.tracing import checkpointed
+from ablate.estimate.tracing import checkpoint_layers
 from ablate.experiment.extensions import restrict
 from ablate.experiment.tree import Experiment
 from ablate.optim.optimizers import OptimizerConfig
@@ -28,7 +28,7 @@ def train(experiment, setup):
     model = experiment.model.build(experiment.norm, experiment.init, CLASSES, SHAPE)
     restrict(model, experiment)
     optimizer = experiment.optimizer.build(model)
-    with checkpointed(list(model.blocks())) if setup.checkpointing else contextlib.nullcontext():
+    with checkpoint_layers(list(model.blocks())) if setup.checkpointing else contextlib.nullcontext():
         for _ in range(2):
             for part in range(setup.accumulate):
                 inputs, targets = (torch.randint(CLASSES, (setup.micro_batch, *SHAPE)) for _ in range(2))

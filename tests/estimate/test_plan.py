@@ -11,8 +11,8 @@ import pytest
 
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
-from ablate.estimate.gpus import GIB, GPUS, gpu_of, utilisation
-from ablate.estimate.memory import PARTS, Meter, usable
+from ablate.estimate.gpus import GIB, GPUS, assume_utilisation, find_gpu
+from ablate.estimate.memory import PARTS, Meter, subtract_reserve
 from ablate.estimate.plan import Assumed, plan
 from ablate.estimate.setup import Setup
 from ablate.experiment.tree import Experiment
@@ -85,7 +85,7 @@ def test_a_batch_that_was_not_traced_is_as_if_it_were(monkeypatch):
 
 
 def test_what_is_proposed_fits_and_can_be_pasted():
-    assumed = Assumed(gpu_of("small", 12, 100), devices=8)
+    assumed = Assumed(find_gpu("small", 12, 100), devices=8)
     found = made(BIG, assumed)
     assert not found.fits
     assert found.fitting
@@ -102,7 +102,7 @@ def test_what_is_proposed_fits_and_can_be_pasted():
 
 
 def test_the_nearest_setting_is_the_largest_micro_batch_that_fits():
-    assumed = Assumed(gpu_of("small", 6, 100))
+    assumed = Assumed(find_gpu("small", 6, 100))
     settings = {"model": "llama-71m", "model.vocab_size": 32000, "data.seq_len": 256, "trainer.batch_size": 64}
     found = made(settings, assumed)
     assert not found.fits
@@ -171,7 +171,7 @@ def test_time_is_flops_over_the_share_of_the_peak():
     assert found.days == pytest.approx(found.items / rate / 86400)
     assert found.gpu_hours == pytest.approx(8 * 24 * found.days)
     again = made({**BIG, "trainer.max_steps": 1000, "trainer.activation_checkpointing": True})
-    assert again.mfu == utilisation(again.counts.rest) == 0.45
+    assert again.mfu == assume_utilisation(again.counts.rest) == 0.45
     assert again.items_per_second == pytest.approx(rate / 0.5 * 0.45 * 3 / 4)
     plain = made({**BIG, "trainer.precision": "32-true"})
     assert plain.items_per_second < again.items_per_second / 5
@@ -181,13 +181,13 @@ def test_mistakes_are_told():
     with pytest.raises(ConfigError, match=r"devices \(8\) x trainer.accumulate \(3\); 240 or 264 is"):
         made({**BIG, "trainer.batch_size": 256, "trainer.accumulate": 3} | {"trainer.batch_size": 255})
     with pytest.raises(ConfigError, match=r"--gpu: unknown GPU.*Did you mean h100-80gb\?"):
-        gpu_of("h100-80g")
+        find_gpu("h100-80g")
     with pytest.raises(ConfigError, match=r"any other needs --gpu-memory GIB and --gpu-flops TFLOPS\."):
-        gpu_of("mine")
+        find_gpu("mine")
     with pytest.raises(ConfigError, match=r"any other needs --gpu-memory GIB\."):
-        gpu_of("mine", tflops=200)
+        find_gpu("mine", tflops=200)
     with pytest.raises(ConfigError, match=r"(?s)--gpu-memory: must be at most 100,000,.*--gpu-flops: must be at most"):
-        gpu_of("mine", 1e300, 1e12)
+        find_gpu("mine", 1e300, 1e12)
     with pytest.raises(ConfigError, match=r"trainer.strategy: .*'ddp'"):
         made({**BIG, "trainer.strategy": "zero"})
     with pytest.raises(ConfigError, match=r"trainer.cpu_offload: needs trainer.strategy=fsdp"):
@@ -233,7 +233,7 @@ def test_the_command_prints_a_table_and_json(capsys):
     assert found["parameters"]["total"] == 5717416
     assert found["memory"]["peak"] == pytest.approx(sum(found["memory"][part] for part in PARTS))
     assert found["fits"] is True
-    assert found["gpu"]["usable"] == usable(23.5 * GIB)
+    assert found["gpu"]["usable"] == subtract_reserve(23.5 * GIB)
     assert main(words) == 0
     text = capsys.readouterr().out
     assert "It fits." in text

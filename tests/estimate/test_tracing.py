@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from ablate.estimate import tracing
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.skeleton import build_skeleton
 from ablate.estimate.tracing import LABELS, Step, trace
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
@@ -37,7 +37,7 @@ def real(family, kind, **more):
 
 def traced(family, kind, precision="32-true", checkpointing=False, gpu=False, batch=BATCH, **more):
     shape, classes = SHAPES[family]
-    model = skeleton(experiment_of(family, kind, **more), classes, shape)
+    model = build_skeleton(experiment_of(family, kind, **more), classes, shape)
     return trace(model, Step(shape, classes, precision, checkpointing, gpu), batch)
 
 
@@ -45,7 +45,7 @@ def update(model, inputs, targets, precision, checkpointing):
     """A step without an optimizer, with torch's own autocast and checkpoints."""
     with contextlib.ExitStack() as stack:
         if checkpointing:
-            stack.enter_context(tracing.checkpointed(list(model.blocks()), gpu=False))
+            stack.enter_context(tracing.checkpoint_layers(list(model.blocks()), gpu=False))
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16-mixed"):
             value = torch.nn.functional.cross_entropy(model(inputs).float().flatten(0, -2), targets.flatten())
         value.backward()
@@ -121,7 +121,7 @@ def test_only_gradients_and_the_batch_are_left_in_the_end(family):
 
 def test_the_model_is_left_as_it_was():
     shape, classes = SHAPES["llama"]
-    model = skeleton(experiment_of("llama", "pre", layers=9), classes, shape)
+    model = build_skeleton(experiment_of("llama", "pre", layers=9), classes, shape)
     before = {name: (id(p), p.shape) for name, p in model.named_parameters()}
     trace(model, Step(shape, classes, "bf16-true", True), 2)
     assert {name: (id(p), p.shape) for name, p in model.named_parameters()} == before

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ablate.estimate.flops import count_by_formula
-from ablate.estimate.skeleton import skeleton
+from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
 from ablate.reports import sections
 from ablate.reports.savings import compute_savings, find_update_at_goal
@@ -106,7 +106,7 @@ def test_the_report_shows_it(record):
 
 def cost(settings, classes=11, shape=(12,)):
     experiment = Experiment.from_mapping(settings)
-    return count_by_formula(skeleton(experiment, classes, shape))
+    return count_by_formula(build_skeleton(experiment, classes, shape))
 
 
 TINY = {"model": {"kind": "llama", "hidden": 4, "layers": 1, "heads": 2, "mlp": 6}}

@@ -15,9 +15,9 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, OutOfMemory
 from ablate.config.yaml import parse_overrides
 from ablate.distributed import ranks, slurm
-from ablate.estimate.advice import advice
-from ablate.estimate.memory import RESERVE, Meter, usable
-from ablate.estimate.setup import setup_of
+from ablate.estimate.advice import advise
+from ablate.estimate.memory import RESERVE, Meter, subtract_reserve
+from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tasks.base import Task
@@ -111,7 +111,7 @@ def full(monkeypatch):
 def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings, full, monkeypatch):
     run = Experiment.from_mapping(tiny_settings, {"trainer.batch_size": 512})
     room = RESERVE + 10e6  # of which the plan says that it needs more
-    monkeypatch.setattr("ablate.estimate.advice.capacity_here", lambda: (False, room))
+    monkeypatch.setattr("ablate.estimate.advice.detect_capacity", lambda: (False, room))
     with pytest.raises(OutOfMemory) as caught:
         train(run)
     text = str(caught.value)
@@ -123,13 +123,13 @@ def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings,
 
     words = text.partition("What fits: ")[2].partition(" (")[0].split()  # and it does fit
     fits = Experiment.from_mapping(run.to_tree(), parse_overrides(words))
-    assert peak(fits) <= usable(room) < peak(run)
+    assert peak(fits) <= subtract_reserve(room) < peak(run)
 
 
 def peak(run):
     """What the plan of `run` says, in the arithmetic of a CPU."""
     meter = Meter(run, 256, (32,), gpu=False)
-    return meter.memory(replace(setup_of(run), precision="32-true")).peak
+    return meter.memory(replace(resolve_setup(run), precision="32-true")).peak
 
 
 def test_what_fits_otherwise_is_told_where_another_process_has_the_memory(store, tiny_settings, full):
@@ -158,13 +158,13 @@ def test_one_process_is_not_told_to_offload(monkeypatch):
 
 def test_a_setting_that_the_plan_does_not_know_is_no_advice(tiny_settings):
     shared = Experiment.from_mapping(tiny_settings, {"trainer.strategy": "fsdp", "trainer.tensor_parallel": 2})
-    assert advice(shared, "32-true", 256, (32,), 2) == ""
+    assert advise(shared, "32-true", 256, (32,), 2) == ""
 
 
 def test_advice_takes_no_longer_than_it_may(tiny_settings, monkeypatch):
     run, gate = Experiment.from_mapping(tiny_settings), threading.Event()
     monkeypatch.setattr("ablate.estimate.advice.skeleton", lambda *given: gate.wait(60))
-    assert advice(run, "32-true", 256, (32,), 1, seconds=0.05) == ""
+    assert advise(run, "32-true", 256, (32,), 1, seconds=0.05) == ""
     gate.set()
 
 

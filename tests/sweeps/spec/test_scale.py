@@ -4,7 +4,7 @@ import pytest
 
 from ablate.config.errors import ConfigError
 from ablate.estimate.flops import estimate_work
-from ablate.estimate.gpus import gpu_of
+from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed, plan
 from ablate.experiment.tree import Experiment
 from ablate.models import models
@@ -151,7 +151,7 @@ def test_work_is_six_operations_for_each_weight_and_token_and_the_attention():
 )
 def test_a_dry_run_and_a_plan_tell_the_same_hours(model, more):
     run = Experiment.from_mapping({"model": model}, more)
-    planned = plan(run, Assumed(gpu_of("h100-80gb")))
+    planned = plan(run, Assumed(find_gpu("h100-80gb")))
     assert estimate_work(run).utilisation == planned.mfu
     images = 0.03 if "vit" in model else 1e-9  # whose patch embedding and head a dry run leaves out
     assert estimate_work(run).gpu_hours == pytest.approx(planned.gpu_hours, rel=images)
