@@ -163,7 +163,7 @@ def test_a_setting_that_the_plan_does_not_know_is_no_advice(tiny_settings):
 
 def test_advice_takes_no_longer_than_it_may(tiny_settings, monkeypatch):
     run, gate = Experiment.from_mapping(tiny_settings), threading.Event()
-    monkeypatch.setattr("ablate.estimate.advice.skeleton", lambda *given: gate.wait(60))
+    monkeypatch.setattr("ablate.estimate.advice.Meter", lambda *given, **more: gate.wait(60))
     assert advise(run, "32-true", 256, (32,), 1, seconds=0.05) == ""
     gate.set()
 
