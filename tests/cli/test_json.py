@@ -74,7 +74,7 @@ def test_schema(document):
 def test_wordsim(swept, document, tmp_path, monkeypatch):
     (tmp_path / "pairs.txt").write_text("a\tb\t7\nb\tc\t3\na\tc\t2\n")
     words = ["wordsim", "sweep:demo/pre", "sweep:demo/mix", "--pairs", tmp_path / "pairs.txt", "--neighbours", 5]
-    monkeypatch.setattr("ablate.diagnostics.wordsim.token_of", lambda word, _: ord(word))
+    monkeypatch.setattr("ablate.diagnostics.wordsim.find_token", lambda word, _: ord(word))
     assert len(document(*words, "--json")["similarities"]) == 4
 
 
