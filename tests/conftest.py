@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -175,17 +176,79 @@ def _empty_database(tmp_path_factory):
     return folder / "mlflow.db"
 
 
+def copy_database(source, target):
+    """Copies an SQLite database, also what is still in its write-ahead log."""
+    with closing(sqlite3.connect(source)) as before, closing(sqlite3.connect(target)) as copy:
+        before.backup(copy)
+        copy.execute("PRAGMA journal_mode=WAL")
+
+
 @pytest.fixture
 def store(tmp_path, monkeypatch, _empty_database):
     """An empty store of the test's own; its folder."""
     folder = tmp_path / "mlruns"
     folder.mkdir()
-    with closing(sqlite3.connect(_empty_database)) as source, closing(sqlite3.connect(folder / "mlflow.db")) as copy:
-        source.backup(copy)  # also what is still in the write-ahead log
-        copy.execute("PRAGMA journal_mode=WAL")
+    copy_database(_empty_database, folder / "mlflow.db")
     monkeypatch.setenv("ABLATE_STORE", str(folder))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.delenv("ABLATE_STORAGE", raising=False)
     tracking.client.cache_clear()
     yield folder
     tracking.client.cache_clear()
+
+
+SHARED = {
+    "llama": (TINY, {"norm": "pre"}),
+    "lns": (TINY, {"norm": "lns"}),
+    "vit": (TINY_VIT, {}),
+    "measured": (
+        TINY,
+        {
+            "norm": "pre",
+            "trainer.diagnose.what": "all",
+            "trainer.diagnose.interval": 4,
+            "trainer.diagnose.tokens": 64,
+        },
+    ),
+}  # of runs that several tests read, each trained once
+
+
+@pytest.fixture(scope="session")
+def _shared_runs(tmp_path_factory, _empty_database):
+    """(their store, name -> its result after training it there if it is not there yet)."""
+    from ablate.training.train import train
+
+    folder, results = tmp_path_factory.mktemp("shared"), {}
+    copy_database(_empty_database, folder / "mlflow.db")
+
+    def train_once(name):
+        if name not in results:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("ABLATE_STORE", str(folder))
+                tracking.client.cache_clear()
+                results[name] = train(Experiment.from_mapping(*SHARED[name]))
+                tracking.client.cache_clear()
+        return results[name]
+
+    return folder, train_once
+
+
+@pytest.fixture
+def trained(store, _shared_runs):
+    """trained(name, ...): the results of runs of `SHARED`, whose store is copied into the test's own. To be called
+    before anything else is written there."""
+    from mlflow.tracking._tracking_service.utils import _artifact_repos_cache
+
+    shared, train_once = _shared_runs
+
+    def copy(*names):
+        results = [train_once(name) for name in names]
+        shutil.copytree(shared, store, dirs_exist_ok=True, ignore=shutil.ignore_patterns("mlflow.db*"))
+        copy_database(shared / "mlflow.db", store / "mlflow.db")
+        with closing(sqlite3.connect(store / "mlflow.db")) as database, database:
+            for table, column in (("experiments", "artifact_location"), ("runs", "artifact_uri")):
+                database.execute(f"UPDATE {table} SET {column} = replace({column}, ?, ?)", (str(shared), str(store)))
+        _artifact_repos_cache.clear()  # in which MLflow keeps where a run's artifacts are, by its id alone
+        return results if len(results) > 1 else results[0]
+
+    return copy

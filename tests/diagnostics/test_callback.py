@@ -31,13 +31,15 @@ def numbers(run_id):
         return json.load(opened)
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"norm.layer": "batchnorm", "model.drop_path": 0.3}, {"trainer.accumulate": 2}]
-)
-def test_training_does_not_notice_them(store, family_settings, settings):
-    if "model.drop_path" in settings and family_settings["model"].get("kind") != "vit":
-        settings = {"norm": "admin"}  # which looks at the first batch
-    plain, measured = (train(Experiment.from_mapping(family_settings, settings, more)) for more in ({}, EVERY))
+def stop_after(updates):
+    """Hooks that interrupt a run after so many updates."""
+    steps = []
+    return Hooks(
+        progress=lambda step, _: steps.append(step), asked_to_stop=lambda: bool(steps) and steps[-1] >= updates
+    )
+
+
+def check_unnoticed(store, plain, measured):
     assert measured.metrics == plain.metrics
     a, b = weights(store, plain.run_id), weights(store, measured.run_id)
     assert all(torch.equal(a[key], b[key]) for key in a)
@@ -45,22 +47,36 @@ def test_training_does_not_notice_them(store, family_settings, settings):
     assert losses[0] == losses[1]
 
 
-@pytest.mark.parametrize("at", [1, 6, 8])
-def test_a_resumed_run_has_measured_what_the_uninterrupted_one_has(store, tiny_settings, at):
-    run = Experiment.from_mapping(tiny_settings, EVERY)
-    whole = train(run)
-    calls = []
-    part = train(run, hooks=Hooks(asked_to_stop=lambda: calls.append(0) or len(calls) == at))
-    assert (part.status, part.step) == ("interrupted", at)
-    rest = train(load_experiment(part.run_id, {}), Place(run_id=part.run_id))
+def test_training_does_not_notice_them(store, trained):
+    check_unnoticed(store, *trained("llama", "measured"))
+
+
+@pytest.mark.parametrize("settings", [{"norm": "admin"}, {"norm.layer": "batchnorm", "model.drop_path": 0.3}])
+def test_nor_do_random_numbers_averages_and_accumulated_batches(store, tiny_settings, vit_settings, settings):
+    """Admin looks at the first batch, BatchNorm keeps averages, drop path draws random numbers."""
+    tree = vit_settings if "model.drop_path" in settings else tiny_settings
+    if tree is vit_settings:
+        settings = {**settings, "trainer.accumulate": 2}
+    plain, measured = (train(Experiment.from_mapping(tree, settings, more)) for more in ({}, EVERY))
+    check_unnoticed(store, plain, measured)
+
+
+def test_a_run_that_is_resumed_thrice_has_measured_what_the_uninterrupted_one_has(store, trained, tiny_settings):
+    whole = trained("measured")
+    experiment, place = Experiment.from_mapping(tiny_settings, EVERY), Place()
+    for at in (1, 6, 8):  # before, between and at updates after which it is measured
+        part = train(experiment, place, hooks=stop_after(at))
+        assert (part.status, part.step) == ("interrupted", at)
+        experiment, place = load_experiment(part.run_id, {}), Place(run_id=part.run_id)
+    rest = train(experiment, place)
     assert rest.metrics == whole.metrics
     assert numbers(rest.run_id) == numbers(whole.run_id)
     for key in ("layers/variance/01", "layers/gradient_norm/02"):
         assert history(rest.run_id, key) == history(whole.run_id, key)
 
 
-def test_each_layer_has_its_metrics_against_tokens(store, tiny_settings):
-    result = train(Experiment.from_mapping(tiny_settings, EVERY))
+def test_each_layer_has_its_metrics_against_tokens(trained):
+    result = trained("measured")
     tokens = 4 * 32
     known = tracking.client().get_run(result.run_id).data.metrics
     columns = {key.split("/")[1] for key in known if key.startswith("layers/")}
@@ -74,9 +90,8 @@ def test_each_layer_has_its_metrics_against_tokens(store, tiny_settings):
     assert names == {f"layers/training.{suffix}" for suffix in ("json", "csv", "png")}
 
 
-def test_the_first_gradient_norms_are_those_of_the_first_backward_pass(store, tiny_settings):
-    run = Experiment.from_mapping(tiny_settings, EVERY)
-    result = train(run)
+def test_the_first_gradient_norms_are_those_of_the_first_backward_pass(trained, tiny_settings):
+    run, result = Experiment.from_mapping(tiny_settings, EVERY), trained("measured")
     corpus = run.data.load(tracking.cache_folder())
     torch.manual_seed(run.seed)
     model = run.model.build(run.norm, run.init, corpus.classes, corpus.shape)
@@ -87,8 +102,8 @@ def test_the_first_gradient_norms_are_those_of_the_first_backward_pass(store, ti
         assert history(result.run_id, f"layers/gradient_norm/{layer:02d}")[0][1] == pytest.approx(expected, rel=1e-5)
 
 
-def test_off_by_default(store, tiny_settings):
-    result = train(Experiment.from_mapping(tiny_settings))
+def test_off_by_default(trained):
+    result = trained("llama")
     assert not [key for key in tracking.client().get_run(result.run_id).data.metrics if key.startswith("layers/")]
 
 

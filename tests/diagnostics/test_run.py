@@ -25,11 +25,24 @@ CONFIGS = {
 }
 
 
-@pytest.fixture
-def text(tmp_path):
-    file = tmp_path / "text.txt"
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    file = tmp_path_factory.mktemp("data") / "text.txt"
     file.write_text(" ".join(WORDS[(i * i) % len(WORDS)] for i in range(400)))
     return file
+
+
+@pytest.fixture
+def _plain_figures(monkeypatch):
+    """Figures are drawn, and written as a word: laying one out twice takes a second."""
+
+    def save(figure, file):
+        paths = [file.with_suffix(suffix) for suffix in (".png", ".svg")]
+        for path in paths:
+            path.write_text("figure")
+        return paths
+
+    monkeypatch.setattr("ablate.diagnostics.run.save", save)
 
 
 def saved(kind, folder, tokenizer=True):
@@ -66,8 +79,19 @@ def rows(file):
         return list(csv.DictReader(opened))
 
 
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_models_of_transformers(store, tmp_path, text, kind, capsys):
+@pytest.mark.parametrize("kind", list(CONFIGS)[1:])
+@pytest.mark.usefixtures("_plain_figures")
+def test_others_of_transformers(store, tmp_path, text, kind, capsys):
+    check_transformers(tmp_path, text, kind, capsys)
+
+
+def test_models_of_transformers(store, tmp_path, text, capsys):
+    check_transformers(tmp_path, text, "LlamaForCausalLM", capsys)
+    svg = (tmp_path / "out" / "angular.svg").read_text()
+    assert svg.count("<svg") == 1
+
+
+def check_transformers(tmp_path, text, kind, capsys):
     model = saved(kind, tmp_path / "model")
     words = ["diagnose", f"mine=hf:{tmp_path / 'model'}", "--data", str(text), "seq_len=8", "--tokens", "160"]
     assert main([*words, "--output", str(tmp_path / "out"), "--json"]) == 0
@@ -117,8 +141,9 @@ def test_masked_models_are_asked_for_masked_tokens_alone():
     assert torch.equal(again.inputs, batch.inputs[4:6])
 
 
-def test_runs_by_id_by_checkpoint_and_at_initialisation(store, tiny_settings, capsys):
-    runs = [train(Experiment.from_mapping(tiny_settings, {"norm": kind})) for kind in ("pre", "lns")]
+@pytest.mark.usefixtures("_plain_figures")
+def test_runs_by_id_by_checkpoint_and_at_initialisation(store, trained, capsys):
+    runs = trained("llama", "lns")
     file = str(store / "runs" / runs[1].run_id / "last.ckpt")
     models = [f"Pre-LN={runs[0].run_id}", f"LNS={file}", f"init:{runs[0].run_id}"]
     assert main(["diagnose", *models, "--tokens", "200", "--what", "pruning,gradients"]) == 0
@@ -140,29 +165,31 @@ def test_runs_by_id_by_checkpoint_and_at_initialisation(store, tiny_settings, ca
     assert len(table) == 3 * 3  # two layers: the distances 1, 1 and 2
 
 
-def test_a_run_on_bytes_is_measured_on_any_text_under_any_label(store, tiny_settings, text):
-    run = train(Experiment.from_mapping(tiny_settings))
+def test_a_run_on_bytes_is_measured_on_any_text_under_any_label(trained, text):
+    run = trained("llama")
     found = diagnose([f"a $\\frac$={run.run_id}"], ["angular"], data=[str(text)])
     assert list(found.results["angular"]) == ["a $\\frac$"]
     assert (found.folder / "angular.png").is_file()
 
 
 def test_a_model_without_layers_has_nothing_to_measure(store, tiny_settings, capsys):
-    settings = {"model.layers": 0, "trainer.diagnose.what": "all"}
+    settings = {"model.layers": 0, "trainer.diagnose.what": "all", "trainer.max_steps": 4}
     run = train(Experiment.from_mapping(tiny_settings, settings))
     assert run.status == "completed"
     assert main(["diagnose", run.run_id]) == 2
     assert "has no layers" in capsys.readouterr().err
 
 
-def test_a_classifier_has_an_accuracy(store, vit_settings):
-    run = train(Experiment.from_mapping(vit_settings))
+@pytest.mark.usefixtures("_plain_figures")
+def test_a_classifier_has_an_accuracy(trained):
+    run = trained("vit")
     found = diagnose([run.run_id], ["pruning"]).results["pruning"]
     (result,) = found.values()
     assert result.facts["whole"]["accuracy"] == pytest.approx(run.metrics["val/accuracy"])
     assert result.has("accuracy_change")
 
 
+@pytest.mark.usefixtures("_plain_figures")
 def test_timm_from_a_folder(store, tmp_path):
     import timm
     from PIL import Image
@@ -181,6 +208,16 @@ def test_timm_from_a_folder(store, tmp_path):
     assert set(found.results) == set(measurements)
 
 
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, text):
+    """A folder with a model that lacks a tokenizer, one that has it, and the text."""
+    folder = tmp_path_factory.mktemp("models")
+    saved("LlamaForCausalLM", folder / "bare", tokenizer=False)
+    saved("LlamaForCausalLM", folder / "whole")
+    (folder / "text.txt").write_text(text.read_text())
+    return folder
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -197,8 +234,6 @@ def test_timm_from_a_folder(store, tmp_path):
         (["hf:{tmp}/whole", "--device", "nowhere", "--data", "{tmp}/text.txt"], "--device nowhere"),
     ],
 )
-def test_mistakes_are_told(store, tmp_path, text, capsys, words, message):
-    saved("LlamaForCausalLM", tmp_path / "bare", tokenizer=False)
-    saved("LlamaForCausalLM", tmp_path / "whole")
-    assert main(["diagnose", *(word.format(tmp=tmp_path) for word in words)]) == 2
+def test_mistakes_are_told(store, models, capsys, words, message):
+    assert main(["diagnose", *(word.format(tmp=models) for word in words)]) == 2
     assert message in capsys.readouterr().err

@@ -118,15 +118,15 @@ def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_pa
     assert "Spearman" in capsys.readouterr().out
 
 
-def test_bytes_have_no_words(store, tiny_settings, tmp_path, capsys):
-    run = train(Experiment.from_mapping(tiny_settings, {"trainer.max_steps": 1})).run_id
+def test_bytes_have_no_words(trained, tmp_path, capsys):
+    run = trained("llama").run_id
     (tmp_path / "pairs.txt").write_text("cat\tdog\t7\n")
     assert main(["wordsim", run, "--pairs", str(tmp_path / "pairs.txt")]) == 2
     assert "No pair of" in capsys.readouterr().err
 
 
-def test_a_vision_transformer_has_no_words(store, vit_settings, tmp_path, capsys):
-    run = train(Experiment.from_mapping(vit_settings, {"trainer.max_steps": 1})).run_id
+def test_a_vision_transformer_has_no_words(trained, tmp_path, capsys):
+    run = trained("vit").run_id
     (tmp_path / "pairs.txt").write_text("cat\tdog\t7\n")
     assert main(["wordsim", run, "--pairs", str(tmp_path / "pairs.txt")]) == 2
     assert "those of a language model" in capsys.readouterr().err

@@ -22,9 +22,9 @@ def scores(result):
     return {point.step // result.items_per_update: point.value for point in history}
 
 
-def test_training_is_the_same_and_resumes(store, tiny_settings, task_data):  # noqa: F811
+def test_training_is_the_same_and_resumes(trained, tiny_settings, task_data):  # noqa: F811
     asked = {"evaluation": {"tasks": "piqa", "task_data": str(task_data), "every_n_steps": 5, "shots": 1}}
-    plain = train(Experiment.from_mapping(tiny_settings))
+    plain = trained("llama")
     evaluated = train(Experiment.from_mapping(tiny_settings, asked))
     assert evaluated.metrics == plain.metrics
     mine, other = weights(evaluated), weights(plain)

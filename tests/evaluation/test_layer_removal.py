@@ -7,8 +7,6 @@ from ablate.cli import main
 from ablate.data.text.tokenizers import load_tokenizer
 from ablate.diagnostics.run import diagnose
 from ablate.evaluation.layer_removal import Benchmarks
-from ablate.experiment.tree import Experiment
-from ablate.training.train import train
 from ablate.training.trained import open_trained
 
 pytest.importorskip("lm_eval")
@@ -17,12 +15,8 @@ from evaluation.conftest import task_data  # noqa: F401 - a fixture
 from ablate.evaluation.scoring import score
 
 
-@pytest.fixture
-def run(store, tiny_settings):
-    return train(Experiment.from_mapping(tiny_settings, {"norm": "pre"})).run_id
-
-
-def test_a_task_without_each_layer_is_scored_as_a_shorter_model(run, task_data, capsys):  # noqa: F811
+def test_a_task_without_each_layer_is_scored_as_a_shorter_model(trained, task_data, capsys):  # noqa: F811
+    run = trained("llama").run_id
     found = diagnose([run], ["pruning"], benchmarks=Benchmarks(["piqa"], task_data))
     (result,) = found.results["pruning"].values()
     wanted = []
@@ -35,12 +29,12 @@ def test_a_task_without_each_layer_is_scored_as_a_shorter_model(run, task_data, 
     assert result.column("piqa/acc_norm_change") == [value - wanted[0] for value in wanted[1:]]
     words = ["diagnose", run, "--what", "pruning", "--task-data", str(task_data), "--limit", "2", "--tasks"]
     assert main([*words, "piqa"]) == 0
-    assert main([*words, "piqqa"]) == 2
-    assert "Did you mean piqa" in capsys.readouterr().err
+    assert main([*words, "sciq"]) == 2
+    assert "There are no questions of sciq" in capsys.readouterr().err
 
 
-def test_what_has_no_tasks(run, store, vit_settings, task_data, capsys):  # noqa: F811
-    vit = train(Experiment.from_mapping(vit_settings)).run_id
+def test_what_has_no_tasks(trained, task_data, capsys):  # noqa: F811
+    run, vit = (result.run_id for result in trained("llama", "vit"))
     words = ["--tasks", "piqa", "--task-data", str(task_data)]
     for model, what, message in ((run, "angular", "--what pruning"), (vit, "pruning", "causal language models")):
         assert main(["diagnose", model, "--what", what, *words]) == 2

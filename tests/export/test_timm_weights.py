@@ -60,7 +60,8 @@ def test_what_timm_does_not_have_is_refused(tmp_path, settings, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_average_of_the_weights_is_exported(store, vit_settings, tmp_path, capsys):
+def test_the_average_of_the_weights_is_exported(store, trained, vit_settings, tmp_path, capsys):
+    without = trained("vit")
     result = train(Experiment.from_mapping(vit_settings, {"trainer.ema_decay": 0.5}))
     for name, more in (("own", []), ("average", ["--ema"])):
         assert main(["export", result.run_id, "--to", "safetensors", "--output", str(tmp_path / name), *more]) == 0
@@ -71,6 +72,5 @@ def test_the_average_of_the_weights_is_exported(store, vit_settings, tmp_path, c
     assert own.keys() == exported.keys() == average.keys()
     assert all(torch.equal(exported[name], average[name]) for name in average)
     assert any(not torch.equal(exported[name], own[name]) for name in own)
-    without = train(Experiment.from_mapping(vit_settings, {"trainer.max_steps": 1}))
     with pytest.raises(AblateError, match=r"no average of the weights: its run had no trainer\.ema_decay"):
         open_trained(without.run_id, ema=True)
