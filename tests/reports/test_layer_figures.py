@@ -8,25 +8,30 @@ import pytest
 
 from ablate import tracking
 from ablate.diagnostics.run import diagnose
+from ablate.experiment.tree import Experiment
 from ablate.reports.layer_figures import draw_layers
 from ablate.reports.report import report
-from ablate.sweeps.run import sweep
-from ablate.sweeps.spec.sweep import Sweep
+from ablate.training.train import train
 
 DIAGNOSE = {"what": ["angular", "gradients", "variance"], "interval": 4, "tokens": 64}
 
 
+ARMS = {"pre": {"norm": "pre"}, "lns": {"norm": "lns"}}
+
+
 @pytest.fixture
-def swept(store, tiny_settings):
+def swept(writer, tiny_settings):
+    """The sweep `small`: a trial of each of two arms, trained with measurements."""
     settings = {**tiny_settings, "trainer": {**tiny_settings["trainer"], "diagnose": DIAGNOSE}}
-    arms = {"pre": {"norm": "pre"}, "lns": {"norm": "lns"}}
-    tree = {"name": "small", "experiment": settings, "arms": arms, "search": {"optimizer.lr": [1e-3, 1e-2]}}
-    sweep(Sweep.from_tree({**tree, "budget": {"trials": 1}}))
-    return store
+    tree = {"name": "small", "experiment": settings, "arms": ARMS, "search": {"optimizer.lr": [1e-3, 1e-2]}}
+    sweep = writer({**tree, "budget": {"trials": 1}})
+    for arm, own in ARMS.items():
+        run = train(Experiment.from_mapping(settings, {**own, "optimizer.lr": 1e-3}))
+        sweep.add(arm, {"optimizer.lr": 1e-3}, 3.0, run_id=run.run_id, step=12)
 
 
-def test_they_are_on_the_page_and_after_ablate_diagnose_more_of_them(swept):
-    made = report("small")
+def test_they_are_on_the_page_and_after_ablate_diagnose_more_of_them(swept, tmp_path, without_figures):
+    made = report("small", log=False)
     names = {path.name for path in made.figures}
     assert {"layers-angular.png", "layers-gradients-gradient_norm.png", "layers-variance-variance.png"} <= names
     assert "layers-pruning.png" not in names
@@ -35,15 +40,14 @@ def test_they_are_on_the_page_and_after_ablate_diagnose_more_of_them(swept):
     assert "Output variance of each layer: the best trial of each arm." in page
     assert "In training, of each layer: variance of the layer" in page
 
-    found = diagnose([f"sweep:small/{arm}" for arm in ("pre", "lns")], ["pruning", "variance"], tokens=200)
-    assert list(found.results["pruning"]) == ["pre", "lns"]
-    assert "layers-pruning.png" in {path.name for path in report("small").figures}
+    diagnosis = diagnose([f"sweep:small/{arm}" for arm in ARMS], ["pruning", "variance"], tokens=200)
+    assert list(diagnosis.results["pruning"]) == list(ARMS)
+    assert "layers-pruning.png" in {path.name for path in draw_layers(made.record, tmp_path)}
     run = made.record.best("lns").run_id
     with open(tracking.client().download_artifacts(run, "layers/measured.json")) as file:
         stored = json.load(file)
-    assert [row["loss_increase"] for row in stored["last"]["pruning"]["rows"]] == found.results["pruning"][
-        "lns"
-    ].column("loss_increase")
+    increases = [row["loss_increase"] for row in stored["last"]["pruning"]["rows"]]
+    assert increases == diagnosis.results["pruning"]["lns"].column("loss_increase")
 
 
 def test_without_measurements_there_are_none(record, tmp_path):
