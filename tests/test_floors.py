@@ -1,0 +1,125 @@
+"""The floors of the package: the core works without the rim, the rooms are few, and modules are imported at the top."""
+
+import ast
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import resolve_name
+from pathlib import Path
+
+import pytest
+import yaml
+
+import ablate
+
+PACKAGE = Path(ablate.__file__).parent
+RIM = ("post_training", "evaluation", "export", "scaling")
+MOST_ROOMS, MOST_FLAT, MOST_IN_FUNCTIONS = 22, 4, 30
+
+SCRIPT = """
+import contextlib, io, json, sys
+from pathlib import Path
+
+import ablate
+from ablate.cli import main
+from ablate.config.errors import ConfigError
+from ablate.experiment.extensions import load_extension
+
+
+def run(*words):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        status = main(list(words))
+    return {"status": status, "out": out.getvalue(), "err": err.getvalue()}
+
+
+def refuse(part):
+    try:
+        load_extension(part)
+    except ConfigError as error:
+        return str(error)
+
+
+if __name__ == "__main__":
+    Path("answers.json").write_text(json.dumps({
+        "package": ablate.__file__,
+        "train": run("train", "tiny.yaml"),
+        "sweep": run("sweep", "sweep.yaml"),
+        "report": run("report", "small", "--json"),
+        "start": run("train", "tiny.yaml", "warm_start.from=RUN", "warm_start.copy=all"),
+        "tasks": run("train", "tiny.yaml", "evaluation.tasks=piqa"),
+        "refused": {part: refuse(part) for part in ("warm_start", "lora", "align", "evaluation.tasks")},
+    }))
+"""
+
+
+@pytest.fixture
+def core(tmp_path, store, tiny_settings):
+    """A folder with the package but for the rim, and the answers of its commands."""
+    left_out = shutil.ignore_patterns("__pycache__", *RIM)
+    shutil.copytree(
+        PACKAGE, tmp_path / "ablate", ignore=lambda at, names: left_out(at, names) if Path(at) == PACKAGE else []
+    )
+    assert not [room for room in RIM if (tmp_path / "ablate" / room).exists()]
+    settings = {**tiny_settings, "trainer": {**tiny_settings["trainer"], "max_steps": 4, "val_check_interval": 2}}
+    spec = {
+        "name": "small", "experiment": settings, "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+        "search": {"optimizer.lr": [1e-3]}, "budget": {"trials": 1},
+    }  # fmt: skip
+    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(settings))
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(spec))
+    (tmp_path / "core.py").write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "core.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    return tmp_path, json.loads((tmp_path / "answers.json").read_text())
+
+
+def test_the_core_trains_sweeps_and_reports_without_the_rim_and_says_what_is_left_out(core):
+    folder, answers = core
+    assert Path(answers["package"]).parent == folder / "ablate"
+    for verb in ("train", "sweep", "report"):
+        assert answers[verb]["status"] == 0, answers[verb]
+    assert json.loads(answers["report"]["out"])["sweep"] == "small"
+    for part, words in (("start", "warm_start"), ("tasks", "evaluation.tasks")):
+        assert answers[part]["status"] == 2
+        assert "Traceback" not in answers[part]["err"]
+        assert words in answers[part]["err"]
+        assert "which is left out here" in answers[part]["err"]
+    for part, text in answers["refused"].items():
+        room = "ablate.evaluation" if part.startswith("evaluation") else "ablate.post_training"
+        assert f"{part}: needs the package {room}" in text
+        assert text.rstrip(".").endswith("which is left out here")
+
+
+def test_the_rooms_at_the_top_are_few():
+    entries = [path for path in PACKAGE.iterdir() if path.name not in ("__init__.py", "__main__.py")]
+    flat = [path.stem for path in entries if path.suffix == ".py"]
+    rooms = [path.name for path in entries if (path / "__init__.py").exists()]
+    assert len(flat) <= MOST_FLAT, flat
+    assert len(flat) + len(rooms) <= MOST_ROOMS, sorted(flat + rooms)
+
+
+def imports_in_functions(file):
+    """The lines of `file` that import a module of ours within a function."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    inside = {id(node): node for function in ast.walk(tree) if isinstance(function, functions)
+              for node in ast.walk(function) if isinstance(node, (ast.Import, ast.ImportFrom))}  # fmt: skip
+    package = ".".join(file.relative_to(PACKAGE.parent).parent.parts)
+    for node in inside.values():
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            modules = [resolve_name("." * node.level + (node.module or ""), package)]
+        if any(module.split(".")[0] == PACKAGE.name for module in modules):
+            yield f"{file.relative_to(PACKAGE)}:{node.lineno} {ast.unparse(node)}"
+
+
+def test_modules_are_imported_at_the_top_but_for_heavy_ones():
+    lines = [line for file in sorted(PACKAGE.rglob("*.py")) for line in imports_in_functions(file)]
+    assert len(lines) <= MOST_IN_FUNCTIONS, "\n".join(lines)
