@@ -1,4 +1,4 @@
-"""How much each searched parameter matters within one arm: fANOVA (Hutter et al. 2014), by Optuna.
+"""Importance of each searched parameter within one arm: fANOVA (Hutter et al. 2014), by Optuna.
 
 fANOVA and not Optuna's default, PED-ANOVA: that one looks at the best tenth of the trials, of a dozen one or two. On
 simulated arms of 8 to 12 trials with one parameter that matters and one that hardly does, PED-ANOVA put the right one

@@ -30,9 +30,9 @@ class Saving:
     seeds: int
     """Trainings that are compared with the baseline's on the same seed."""
     reached: int
-    """Those of them that come to where the baseline ends."""
+    """Of them, those that come to where the baseline ends."""
     at_first: int
-    """Those of them that are there at their first validation, and may have been before."""
+    """Of those, the ones that are there at their first validation, and may have been before."""
     updates: Estimate | None
     """After how many updates; None for the baseline, and where not all of them get there."""
     saved: Estimate | None

@@ -1,4 +1,4 @@
-"""How much the choice of the learning rate matters to an arm: the sensitivity of Wortsman et al. 2023
+"""Importance of the learning rate to an arm: the sensitivity of Wortsman et al. 2023
 (arXiv 2309.14322), the mean over log learning rates in the searched range of min(loss, initial loss) - lowest loss."""
 
 from __future__ import annotations

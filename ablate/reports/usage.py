@@ -15,7 +15,7 @@ class Usage:
     """The sum over some trials."""
 
     trials: int
-    """Those that were begun."""
+    """Begun trials."""
     items: int
     """Tokens or images that they were trained on, as `UsageUnit.noun` says."""
     seconds: float | None

@@ -33,7 +33,7 @@ class LadderReport:
 
     ladder: Ladder
     folder: Path
-    """Of ladder.png, ladder-differences.png, ladder.json and ladder.txt."""
+    """That of ladder.png, ladder-differences.png, ladder.json and ladder.txt."""
     mlflow: dict[str, str]
     """experiment_id and run_id; empty where the store did not take it."""
     notes: tuple[str, ...] = ()
