@@ -43,8 +43,8 @@ class ReportData:
 
     @property
     def verdict(self) -> str:
-        """The comparison on fresh seeds; without them, the best value of each arm and how little one seed proves. Then in
-        which other settings the arms differ."""
+        """The comparison on fresh seeds; without them, the best value of each arm and how little one seed proves. Then
+        in which other settings the arms differ."""
         text = confirmation.describe_confirmed(self.record, self.confirmed) or findings.describe_search(self.record)
         confounds = self.confounds.found if self.confounds else None
         if confounds:
