@@ -1,4 +1,8 @@
-"""Data: kinds, corpora, and the order in which they are read."""
+"""Data to train and validate on.
+
+`text`, `images` and `conversations` hold the kinds. What they share: `readers` read files, `splits` hold items out,
+`order` says in which order items come, `cache` keeps what was prepared, `hub` opens datasets of the Hugging Face hub.
+"""
 
 from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds
 from ablate.data.conversations.instructions import Instructions
