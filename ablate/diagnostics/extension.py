@@ -13,7 +13,7 @@ class DiagnoseExtension(Extension):
 
     precedes_validation = True
 
-    def callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
+    def build_callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
         from ablate.diagnostics.callback import LayerDiagnostics  # imports Lightning
 
         return [LayerDiagnostics(task, corpus, curves)] if task.experiment.model.layers else []

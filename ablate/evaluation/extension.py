@@ -11,7 +11,7 @@ from ablate.experiment.extensions import Extension
 class EvaluationExtension(Extension):
     """Scores downstream tasks in training."""
 
-    def callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
+    def build_callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
         from ablate.evaluation.callback import Downstream  # imports Lightning
 
         return [Downstream(task.experiment, curves)]

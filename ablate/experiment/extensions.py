@@ -62,15 +62,15 @@ class Extension:
         """Return `state`, the weights of a run, as those of the plain model that `build` makes on the meta device."""
         return dict(state)
 
-    def callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
+    def build_callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
         """Return Lightning callbacks (`ablate.training.callbacks.RunCallback`) for the training of `task`."""
         return []
 
-    def procedure(self) -> Any:
+    def build_procedure(self) -> Any:
         """Return the `Procedure` (of `ablate.training.procedures`) that takes the place of training, or None."""
         return None
 
-    def facts(self) -> dict[str, str]:
+    def gather_facts(self) -> dict[str, str]:
         """Return tags of the MLflow run, such as versions of libraries."""
         return {}
 

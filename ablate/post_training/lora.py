@@ -41,7 +41,7 @@ class LoraExtension(Extension):
             freeze(model, experiment.warm_start.freeze)
         return merge_adapters(model, experiment.lora, state)
 
-    def facts(self) -> dict[str, str]:
+    def gather_facts(self) -> dict[str, str]:
         return {"version.peft": library("peft", "hf").__version__}
 
 

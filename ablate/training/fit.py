@@ -117,7 +117,7 @@ def _prepare(
         callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
     extras: list[RunCallback] = []
     for extension in load_extensions(experiment):
-        added = extension.callbacks(task, corpus, curves)
+        added = extension.build_callbacks(task, corpus, curves)
         place = callbacks.index(validations) if extension.precedes_validation else len(callbacks)
         callbacks[place:place] = added
         extras += added

@@ -78,7 +78,7 @@ def train(
 def choose_procedure(experiment: Experiment) -> Procedure:
     """Return the procedure that `experiment` is run by: training by Lightning, unless one of its parts takes its
     place."""
-    procedures = (extension.procedure() for extension in load_extensions(experiment))
+    procedures = (extension.build_procedure() for extension in load_extensions(experiment))
     return next((procedure for procedure in procedures if procedure is not None), LIGHTNING)
 
 
@@ -114,7 +114,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
         **provenance.describe_environment(),
         **{f"version.{package}": version for package, version in plugins.installed().items()},
         **({"ablate.plugins": describe_plugins(experiment)} if experiment.plugins else {}),
-        **{tag: value for extension in load_extensions(experiment) for tag, value in extension.facts().items()},
+        **{tag: value for extension in load_extensions(experiment) for tag, value in extension.gather_facts().items()},
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,
         "ablate.epochs": count_epochs(experiment, corpus),

@@ -12,7 +12,7 @@ from ablate.config.errors import AblateError
 from ablate.data.text.tokenizers import HuggingFace, keep_tokenizer, load_data_tokenizer
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.measures import Reward
-from ablate.post_training.alignment.run import procedure
+from ablate.post_training.alignment.run import build_procedure
 from ablate.training.procedures import Place
 from ablate.training.train import train
 from ablate.training.trained import TrainedModel, open_trained
@@ -67,7 +67,7 @@ def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward
         raise AblateError(f"{name} is for {task.replace('_', ' ')}; align is for language models.")
     experiment = build_experiment(source, start, pairs, settings)
     place = Place("align", f"{settings['align.method']} {name}", tags={"ablate.aligned": name})
-    result = train(experiment, place, procedure=procedure(reward))
+    result = train(experiment, place, procedure=build_procedure(reward))
     assert result.run_id is not None
     facts = result.facts
     text = f"{pairs}: {facts['ablate.corpus_description']}"

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ablate.data import Corpus
 
 
-def procedure(reward: measures.Reward | None = None) -> Procedure:
+def build_procedure(reward: measures.Reward | None = None) -> Procedure:
     """Return the procedure of an experiment with `align`; `reward`: a reward model in Python, in the place of
     align.reward.
 

@@ -10,7 +10,7 @@ from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.reward import hash_reward
-from ablate.post_training.alignment.run import procedure
+from ablate.post_training.alignment.run import build_procedure
 from ablate.tasks.metrics import list_metrics
 from ablate.tracking.tracker import STEP_METRIC
 from ablate.training.procedures import Hooks, Place
@@ -61,7 +61,7 @@ def test_what_is_heard_and_tracked(aligned):
 @pytest.mark.parametrize("method", ["reward", "dpo", "rloo"])
 def test_one_that_was_stopped_begins_again_and_ends_as_if_it_had_not_been(aligned, method):
     experiment = aligned(method)
-    how = procedure(length) if method == "rloo" else procedure()
+    how = build_procedure(length) if method == "rloo" else build_procedure()
     whole = train(experiment, procedure=how)
     stopped = train(experiment, hooks=Hooks(asked_to_stop=lambda: True), procedure=how)
     assert (stopped.status, stopped.step) == ("interrupted", 1)
@@ -74,7 +74,9 @@ def test_one_that_was_stopped_begins_again_and_ends_as_if_it_had_not_been(aligne
 
 
 def test_batches_may_be_accumulated(aligned):
-    result = train(aligned("rloo", {"trainer.accumulate": 2, "trainer.max_steps": 2}), procedure=procedure(length))
+    result = train(
+        aligned("rloo", {"trainer.accumulate": 2, "trainer.max_steps": 2}), procedure=build_procedure(length)
+    )
     assert (result.status, result.step, result.items_per_update) == ("completed", 2, 4)
     assert [step for step, _ in history(result.run_id, "train/loss")] == [4, 8]
 
@@ -93,7 +95,8 @@ def test_the_command_line_runs_one_and_goes_on_with_one(aligned, tmp_path, capsy
 
 def test_measuring_in_between_changes_nothing(aligned):
     often, once = (
-        train(aligned("rloo", {"trainer.val_check_interval": every}), procedure=procedure(length)) for every in (1, 4)
+        train(aligned("rloo", {"trainer.val_check_interval": every}), procedure=build_procedure(length))
+        for every in (1, 4)
     )
     assert often.metrics == once.metrics
     assert history(often.run_id, "train/loss") == history(once.run_id, "train/loss")
