@@ -4,14 +4,23 @@
 `order` says in which order items come, `cache` keeps what was prepared, `hub` opens datasets of the Hugging Face hub.
 """
 
+# importing a module registers its kinds and presets, in the order in which they are listed
 from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds
+from ablate.data.text.presets import PRESETS
+
+# isort: split
+from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder
+
+# isort: split
 from ablate.data.conversations.instructions import Instructions
 from ablate.data.conversations.preferences import PairCorpus, Pairs, Preferences
-from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder
+
+# isort: split
+from ablate.data.text.config import Text, Topics
+
+# isort: split
 from ablate.data.order import PermutedBatches, SequentialBatches, build_loader, draw_permutation
 from ablate.data.splits import split
-from ablate.data.text.config import Text, Topics
-from ablate.data.text.presets import PRESETS
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 
 __all__ = [
