@@ -17,7 +17,9 @@ def test_every_place_in_the_tables_exists(path):
 
 
 def test_the_table_has_every_room_in_the_order_of_the_floors():
-    assert {path.split("/")[1] for path in ROOMS} == {file.parent.name for file in (ROOT / "ablate").glob("*/__init__.py")}
+    assert {path.split("/")[1] for path in ROOMS} == {
+        file.parent.name for file in (ROOT / "ablate").glob("*/__init__.py")
+    }
     tomllib = pytest.importorskip("tomllib")  # Python 3.11
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     floors = [set(floor.split(" | ")) for floor in next(c for c in contracts if c["type"] == "layers")["layers"]]
