@@ -1,7 +1,8 @@
 """The models that experiments start from or are judged by: `sweep:NAME/ARM` looked up in the storage.
 
 A donor is looked up when the arm's first trial begins, and noted in the arm's study with the SHA-256 of its weights:
-all trials of an arm start from the same, and are judged by the same."""
+all trials of an arm start from the same model, and are judged by the same.
+"""
 
 from __future__ import annotations
 
@@ -12,36 +13,63 @@ from ablate.experiment.extensions import load_extension
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.references import PREFIX, WEIGHTS, list_references, parse_reference
-from ablate.sweeps.storage import read_sweep
+from ablate.sweeps.storage import read_sweep, read_sweep_from
+from ablate.training.runs import keep_checkpoint
+from ablate.verdict.outcomes import FINISHED
 
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import BaseStorage
 
-    from ablate.experiment.tree import Experiment
+_NOTE = "donors"  # of a study: reference -> run and SHA-256, as fields of the part that names it
 
 
-_NOTE = "donors"  # of a study: what was named -> run and SHA-256, as fields of the part that names it
+def resolve_run(name: str, storage: str | None = None) -> str:
+    """Return the run that `sweep:NAME/ARM` names, that of the arm's best trial, which keeps its checkpoint.
+    NAME@GENERATION names an earlier generation. A `name` that does not begin with `sweep:` stays as it is.
+
+    Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
+    """
+    if (reference := parse_reference(name)) is None:
+        return name
+    return find_best_run(name, read_sweep(reference.sweep, storage), reference.arm)
+
+
+def find_best_run(name: str, sweep: SweepRecord, arm: str) -> str:
+    """Return the run of the best trial of an arm of `sweep`. Raises SweepError, which begins with `name`."""
+    if arm not in sweep.trials:
+        arms = list(sweep.trials)
+        raise SweepError(f"{name}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
+    best = sweep.best(arm)
+    if best is None or best.run_id is None:
+        raise SweepError(f"{name}: no trial of the arm is completed. Run the sweep, then use its best trial.")
+    return best.run_id
+
+
+def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
+    """Return `experiment` with the run in the place of each `sweep:NAME/ARM` that it starts from or is judged by, so
+    that what is written down of it says which weights those were. Raises SweepError."""
+    names = list_references(experiment)
+    runs = {path: run for path, name in names.items() if (run := resolve_run(name, storage)) != name}
+    return Experiment.from_mapping(experiment.to_tree(), runs) if runs else experiment
 
 
 def pin_donors(experiment: Experiment, study: Study) -> Experiment:
-    """`experiment` with the runs that it starts from and is judged by, in the place of `sweep:NAME/ARM`, and the hashes
-    of their weights: what is noted in the arm's `study`, or from now on is noted there. Their checkpoints are kept.
+    """Return `experiment` with the runs that it starts from and is judged by, in the place of `sweep:NAME/ARM`, and
+    the hashes of their weights, as noted in the arm's `study`, or from now on noted there. Their checkpoints are kept.
 
     Raises SweepError where nothing can be started from yet.
     """
-    from ablate.experiment.tree import Experiment
-
     changes: dict[str, Any] = {}
-    for path, given in list_references(experiment).items():
-        if (found := parse_reference(given)) is None:
+    for path, name in list_references(experiment).items():
+        if (reference := parse_reference(name)) is None:
             continue
         noted: dict[str, Any] = dict(study.user_attrs.get(_NOTE, {}))
-        key = given if path == WEIGHTS else f"{path} {given}"
+        key = name if path == WEIGHTS else f"{path} {name}"
         if key not in noted:
             title = study.study_name.partition("/")[0]  # the sweep with its generation
-            ours = found[0] in ("", title.rpartition("@")[0])
-            noted[key] = _look_up(path, title if ours else found[0], found[1], study._storage)
+            own = reference.sweep in ("", title.rpartition("@")[0])
+            noted[key] = _look_up(path, title if own else reference.sweep, reference.arm, study._storage)
             study.set_user_attr(_NOTE, noted)
         part = path.partition(".")[0]
         changes |= {f"{part}.{field}": value for field, value in noted[key].items()}
@@ -49,57 +77,23 @@ def pin_donors(experiment: Experiment, study: Study) -> Experiment:
 
 
 def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
-    """The best trial of an arm, as what is written at `path` and beside it."""
-    from ablate.sweeps.storage import read_sweep_from
-    from ablate.training.runs import keep_checkpoint
-    from ablate.verdict.outcomes import FINISHED
-
-    given = f"{PREFIX}{title}/{arm}"
+    """Return the best trial of an arm, as the fields that are written at `path` and beside it."""
+    name = f"{PREFIX}{title}/{arm}"
     try:
         sweep = read_sweep_from(storage, title)
-        run = find_best_run(given, sweep, arm)
+        run = find_best_run(name, sweep, arm)
     except SweepError as error:
-        raise SweepError(f"Trials start from {given}, which is not there yet. {error}") from None
+        raise SweepError(f"Trials start from {name}, which is not there yet. {error}") from None
     counts = sweep.counts(arm)
     missing = sweep.target(arm) - sum(counts[status] for status in (*FINISHED, "failed"))
     if missing > 0 or counts["running"]:
-        raise SweepError(f"Trials start from {given}, whose search is not done: run that sweep first.")
+        raise SweepError(f"Trials start from {name}, whose search is not done: run that sweep first.")
     keep_checkpoint(run)
-    return {path.partition(".")[2]: run, **load_extension(path.partition(".")[0]).describe_source(run)}
+    part, _, field = path.partition(".")
+    return {field: run, **load_extension(part).describe_source(run)}
 
 
 def inherit_donors(study: Study, arm: Study) -> None:
-    """The confirmation `study` of an arm starts from what the arm's trials started from, and has their judge."""
+    """Give the confirmation `study` of an arm the donors of the arm's trials."""
     if noted := arm.user_attrs.get(_NOTE):
         study.set_user_attr(_NOTE, noted)
-
-
-def resolve_run(given: str, storage: str | None = None) -> str:
-    """The run that `sweep:NAME/ARM` names: that of the arm's best trial, which keeps its checkpoint. NAME@GENERATION
-    names an earlier generation. What does not begin with `sweep:` stays as it is.
-
-    Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
-    """
-    if (named := parse_reference(given)) is None:
-        return given
-    title, arm = named
-    return find_best_run(given, read_sweep(title, storage), arm)
-
-
-def find_best_run(given: str, sweep: SweepRecord, arm: str) -> str:
-    """The run of the best trial of an arm of `sweep`, as `given` names it. Raises SweepError."""
-    if arm not in sweep.trials:
-        arms = list(sweep.trials)
-        raise SweepError(f"{given}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
-    best = sweep.best(arm)
-    if best is None or best.run_id is None:
-        raise SweepError(f"{given}: no trial of the arm is completed. Run the sweep, then use its best trial.")
-    return best.run_id
-
-
-def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
-    """`experiment` with the runs in the place of each `sweep:NAME/ARM` that it starts from or is judged by, so that
-    what is written down of it says which weights those were. Raises SweepError."""
-    given = list_references(experiment)
-    runs = {path: run for path, one in given.items() if (run := resolve_run(one, storage)) != one}
-    return Experiment.from_mapping(experiment.to_tree(), runs) if runs else experiment

@@ -24,6 +24,8 @@ from ablate.sweeps.spec.search_space import format_entry
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.worker import share_cores
+from ablate.tasks.registry import tasks
+from ablate.training.precision import choose_speed
 from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -178,9 +180,6 @@ def _read_record(spec: Sweep, storage: str | None) -> SweepRecord | None:
 
 def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
     """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
-    from ablate.tasks.registry import tasks
-    from ablate.training.precision import choose_speed
-
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34

@@ -31,6 +31,7 @@ from ablate.sweeps.storage import (
 from ablate.tasks.metrics import list_metrics
 from ablate.tracking import provenance, remote_files
 from ablate.training.train import choose_procedure
+from ablate.training.trainer import check_ranks
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -45,8 +46,6 @@ _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "fac
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
     """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
     objective. Raises ConfigError and DataError."""
-    from ablate.training.trainer import check_ranks
-
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)

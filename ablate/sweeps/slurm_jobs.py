@@ -169,49 +169,64 @@ def _submit_jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: d
 
 
 def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[str, Any]]:
-    """The cluster and submitit's parameters in `words`. Raises ConfigError with all that is wrong with them, and
+    """Return the cluster and submitit's parameters in `words`. Raises ConfigError with all that is wrong with them, and
     AblateError where submitit is not installed."""
+    executors = _list_executors()
+    cluster = words.get("cluster", "slurm")
+    if cluster not in executors:
+        message = f"unknown cluster. Accepted: {', '.join(executors)}"
+        raise ConfigError([Problem("cluster", message, cluster)], "--submit")
+    settings = {word: value for word, value in words.items() if word != "cluster"}
+    problems = _validate_cluster(cluster, executors)
+    if cluster != "local":
+        problems += _validate_databases(storage)
+    if problems := problems + _validate_settings(cluster, settings, executors):
+        raise ConfigError(problems, "--submit")
+    return cluster, {word.replace(".", "_"): value for word, value in settings.items()}
+
+
+def _list_executors() -> dict[str, Any]:
+    """Return submitit's executors by the name of the cluster. Raises AblateError where it is not installed."""
     try:
-        from submitit import AutoExecutor
         from submitit.core import plugins
     except ImportError:
         raise AblateError(
             "--submit needs the Python module submitit, which is not installed: pip install 'ablate[cluster]'"
         ) from None
-    executors = plugins.get_executors()
-    known = [name for name in executors if name != "debug"]
-    cluster = words.get("cluster", "slurm")
-    if cluster not in known:
-        message = f"unknown cluster. Accepted: {', '.join(known)}"
-        raise ConfigError([Problem("cluster", message, cluster)], "--submit")
-    problems = []
-    if executors[cluster].affinity() < 0 or (cluster == "slurm" and not shutil.which("sbatch")):
-        there = [name for name in known if name != cluster and executors[name].affinity() > 0]
-        message = f"{cluster} is not available on this machine: its commands, such as sbatch, are not on the PATH"
-        problems.append(Problem("cluster", f"{message}. Here are: {', '.join(there)}"))
-    if cluster != "local":
-        problems += _validate_databases(storage)
+    return {name: executor for name, executor in plugins.get_executors().items() if name != "debug"}
+
+
+def _validate_cluster(cluster: str, executors: Mapping[str, Any]) -> list[Problem]:
+    """Return a problem where this machine has no commands of the cluster."""
+    if executors[cluster].affinity() >= 0 and (cluster != "slurm" or shutil.which("sbatch")):
+        return []
+    there = [name for name in executors if name != cluster and executors[name].affinity() > 0]
+    message = f"{cluster} is not available on this machine: its commands, such as sbatch, are not on the PATH"
+    return [Problem("cluster", f"{message}. Here are: {', '.join(there)}")]
+
+
+def _validate_settings(cluster: str, settings: Mapping[str, Any], executors: Mapping[str, Any]) -> list[Problem]:
+    """Return the settings that submitit does not know or take, and those that are missing."""
+    from submitit import AutoExecutor
+
     types = {key: kind for key, kind in AutoExecutor._typed_parameters().items() if key not in _ONE}
     special = [f"{cluster}_{name}" for name in sorted(executors[cluster]._valid_parameters())]
     accepted = [*types, *(key for key in special if key not in _ONE and key.removeprefix(f"{cluster}_") not in types)]
-    shown = ["cluster", *(key.replace(f"{cluster}_", f"{cluster}.", 1) for key in accepted)]
-    parameters = {}
-    for word, value in words.items():
-        key = word.replace(".", "_")
-        if word == "cluster":
-            continue
-        if key not in accepted:
-            problems.append(Problem(word, f"unknown key.{did_you_mean(word, shown)}", value))
-        elif (kind := types.get(key)) and not _fits(value, kind):
+    spellings = ["cluster", *(key.replace(f"{cluster}_", f"{cluster}.", 1) for key in accepted)]
+    keys = {word: word.replace(".", "_") for word in settings}
+    unknown = [word for word, key in keys.items() if key not in accepted]
+    problems = []
+    for word, value in settings.items():
+        kind = types.get(keys[word])
+        if word in unknown:
+            problems.append(Problem(word, f"unknown key.{did_you_mean(word, spellings)}", value))
+        elif kind and not _fits(value, kind):
             problems.append(Problem(word, f"expected {_KINDS[kind]}", value))
-        parameters[key] = value
-    if cluster == "slurm" and not {"timeout_min", "slurm_time"} & set(parameters):
+    if cluster == "slurm" and not {"timeout_min", "slurm_time"} & set(keys.values()):
         problems.append(Problem("timeout_min", "missing: the minutes that a job may take before it is queued again"))
-    if any("unknown key" in problem.message for problem in problems):
-        problems.append(Problem("", f"Accepted are, for {cluster}: {', '.join(shown)}"))
-    if problems:
-        raise ConfigError(problems, "--submit")
-    return cluster, parameters
+    if unknown:
+        problems.append(Problem("", f"Accepted are, for {cluster}: {', '.join(spellings)}"))
+    return problems
 
 
 _KINDS: dict[type, str] = {

@@ -32,13 +32,16 @@ from ablate.config.formatting import format_duration
 from ablate.config.logs import log_to_stderr
 from ablate.distributed import ranks
 from ablate.distributed.slurm import STOPPING
+from ablate.experiment.tree import Experiment
 from ablate.tracking.connection import set_environ
+from ablate.training.procedures import Hooks, Place
+from ablate.training.runs import describe_error
+from ablate.training.train import train
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
     from ablate.config.merging import Tree
-    from ablate.training.procedures import Place
 
 AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
@@ -188,11 +191,6 @@ def run_trial(connection: Connection, experiment: Tree, place: Place, threads: i
     """Runs it, and says through the pipe how it goes. Signals that it is `told` stop it as the sweep does. False where
     that ended in an error."""
     import torch
-
-    from ablate.experiment.tree import Experiment
-    from ablate.training.procedures import Hooks
-    from ablate.training.runs import describe_error
-    from ablate.training.train import train
 
     torch.set_num_threads(threads)
     stopped = False
