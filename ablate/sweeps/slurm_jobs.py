@@ -188,12 +188,12 @@ def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str
 def _list_executors() -> dict[str, Any]:
     """Return submitit's executors by the name of the cluster. Raises AblateError where it is not installed."""
     try:
-        from submitit.core import plugins
+        import submitit.core.plugins
     except ImportError:
         raise AblateError(
             "--submit needs the Python module submitit, which is not installed: pip install 'ablate[cluster]'"
         ) from None
-    return {name: executor for name, executor in plugins.get_executors().items() if name != "debug"}
+    return {name: executor for name, executor in submitit.core.plugins.get_executors().items() if name != "debug"}
 
 
 def _validate_cluster(cluster: str, executors: Mapping[str, Any]) -> list[Problem]:
