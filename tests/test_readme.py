@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from ablate.cli import build_parser
-from ablate.config.yaml import file_and_overrides
+from ablate.config.yaml import split_words
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.sweep import Sweep
@@ -30,10 +30,10 @@ def test_commands_are_understood(command, registries, tmp_path, monkeypatch):
     words = shlex.split(command.partition(" > ")[0], comments=True)
     given = build_parser().parse_args(words[1:])
     if given.verb in ("train", "config") and not getattr(given, "resume", None):
-        _, overrides = file_and_overrides(given.words)
+        _, overrides = split_words(given.words)
         Experiment.from_mapping(overrides)
     if given.verb in ("sweep", "ladder") and given.file:
-        overrides = file_and_overrides(given.words)[1]
+        overrides = split_words(given.words)[1]
         load_sweeps(
             ROOT / given.file, overrides, size=getattr(given, "size", None), factor=getattr(given, "scale", 1.0)
         )

@@ -6,7 +6,7 @@ import argparse
 
 import ablate
 from ablate.cli.arguments import OVERRIDES, Verbs, add_verb
-from ablate.config.yaml import file_and_overrides
+from ablate.config.yaml import split_words
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -18,6 +18,6 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the experiment as YAML."""
-    file, overrides = file_and_overrides(options.words)
+    file, overrides = split_words(options.words)
     print(ablate.Experiment.load(file, overrides).to_yaml(), end="")
     return 0

@@ -11,7 +11,7 @@ import ablate
 from ablate.cli.arguments import Verbs, add_json, add_verb, parse_names, parse_positive
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 from ablate.config.formatting import format_number
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
             ]
             if rows:
                 console.print(f"\n{name}: {label}", style="bold")
-                console.print(table(["model", *THIRDS], rows, right=THIRDS))
+                console.print(build_table(["model", *THIRDS], rows, right=THIRDS))
     for model, data in diagnosis.models.items():
         console.print(f"\n{model}: measured on {data}", style="dim")
     for note in diagnosis.notes:

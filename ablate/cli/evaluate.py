@@ -11,7 +11,7 @@ from ablate import tracking
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, parse_names, parse_positive, parse_whole
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,7 +116,7 @@ def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
                     )
                 )
     right = ("questions", "shots", "score", "stderr", "less the first")
-    grid = table(("task", "metric", "model", *right), rows, right)
+    grid = build_table(("task", "metric", "model", *right), rows, right)
     for row, is_shown in zip(grid.rows, shown, strict=True):
         row.style = "bold" if is_shown else None
     console.print(grid)

@@ -1,4 +1,4 @@
-"""Training one experiment in front of a person: progress, and Ctrl-C that loses nothing."""
+"""One experiment trained in front of a person: progress, and Ctrl-C that loses nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ STOPPING_WITHOUT_CHECKPOINT = (
 
 
 def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
-    """Trains with a progress bar on `console`, or a line per validation where that is no
-    terminal.
+    """Train with a progress bar on `console`, or a line per validation where that is no terminal.
 
     Ctrl-C writes a checkpoint and ends the run as interrupted; a second one, and one before the first update, stops at
     once (a group of processes ends in order).
@@ -44,13 +43,13 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     )  # fmt: skip
     task = bar.add_task("train", total=experiment.trainer.max_steps, loss="")
     total = experiment.trainer.max_steps
-    begun: list[str] = []
+    run_ids: list[str] = []
 
     def started(run: str, text: str, before: Earlier) -> None:
-        asked.training = True
+        stop.training = True
         slurm.remember(tracking.open_store(), run)
         console.print(f"run {run}: {text}", markup=False)
-        begun.append(run)
+        run_ids.append(run)
         if run_id and not before.updates and procedure.resumes:
             console.print("there is no whole checkpoint of it: it begins again", markup=False)
         if before.updates:
@@ -66,28 +65,28 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         return True
 
     stopping = STOPPING if procedure.resumes else STOPPING_WITHOUT_CHECKPOINT
-    with bar, _Asked(stopping, lambda text: console.print(text, markup=False)) as asked:
-        hooks = Hooks(started, progress, validated, lambda: bool(asked.signals))
+    with bar, _StopSignals(stopping, lambda text: console.print(text, markup=False)) as stop:
+        hooks = Hooks(started, progress, validated, lambda: bool(stop.signals))
         try:
             result = train(experiment, Place(run_id=run_id), hooks, procedure)
         except ranks.Lost as error:
-            again = f" Go on with: {groups.describe_command()} train --resume {begun[0]}" if begun else ""
+            again = f" Go on with: {groups.describe_command()} train --resume {run_ids[0]}" if run_ids else ""
             raise ranks.Lost(f"{error}{again}") from None
     console.print(
         f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
     )
     if result.status == "interrupted":
         console.print(f"Go on with: {groups.describe_command()} train --resume {result.run_id}", markup=False)
-        if told := slurm.requeue(asked.signals):
-            console.print(told, markup=False)
+        if message := slurm.requeue(stop.signals):
+            console.print(message, markup=False)
     else:
         where = f'run "{name_run(experiment)}" of the experiment "{Place.experiment}"'
         console.print(f"In MLflow: {where}. Open it with: ablate ui", markup=False)
     return result
 
 
-class _Asked:
-    """The signals that asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
+class _StopSignals:
+    """The signals that have asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
 
     def __init__(self, text: str, note: Callable[[str], None]) -> None:
         self.text, self.note = text, note
@@ -95,7 +94,7 @@ class _Asked:
         self.signals: list[int] = []
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> _Asked:
+    def __enter__(self) -> _StopSignals:
         self._before = {number: signal.signal(number, self._stop) for number in slurm.STOPPING}
         return self
 

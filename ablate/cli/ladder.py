@@ -12,7 +12,7 @@ import ablate
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json, repeat_command
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 from ablate.config.yaml import parse_overrides
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def render(content: report.LadderReport, console: Console) -> None:
     name, metric = content.ladder.name, ladder.METRIC
     console.print(f"\n{name}: {metric} on fresh seeds, mean +- 95 % interval", style="bold", markup=False)
     header, rows = report.tabulate(content.ladder)
-    console.print(table(header, rows, right=header[1:]))
+    console.print(build_table(header, rows, right=header[1:]))
     console.print("\nWhat this shows", style="bold")
     sentences = [*report.describe_trends(content.ladder), *report.list_caveats(content.ladder)]
     for sentence in (*sentences, *(f"Note: {note}" for note in content.notes)):

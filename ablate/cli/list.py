@@ -13,7 +13,7 @@ import ablate
 from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, parse_plugins
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 from ablate.config.yaml import read_yaml
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def render(rows: list[Row], console: Console) -> None:
         return
     numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
     cells = [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in rows]
-    console.print(table(list(rows[0]), cells, right=numbers))
+    console.print(build_table(list(rows[0]), cells, right=numbers))
 
 
 def _first_sentence(item: object) -> str:
@@ -80,7 +80,7 @@ def _placements() -> list[Row]:
     placements = norms.placements
     rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
     for name, fields in placements.presets.items():
-        settings = ", ".join(f"{path}={value}" for path, value in merging.leaves(fields))
+        settings = ", ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields))
         rows.append({"placement": name, "rule": settings, "source": placements[fields["kind"]].source})
     return rows
 
@@ -96,7 +96,7 @@ def _data() -> list[Row]:
     data_kinds = data.data_kinds
     what = {kind: (kind, _first_sentence(data_kinds[kind])) for kind in data_kinds}
     for name, fields in data_kinds.presets.items():
-        settings = ", ".join(f"{path}={value}" for path, value in merging.leaves(fields))
+        settings = ", ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields))
         what[name] = (fields["kind"], settings)
     return [
         {"data": name, "task": data_kinds[kind].task.replace("_", " "), "what it is": text}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ablate.config.formatting import join_words
-from ablate.config.merging import leaves
+from ablate.config.merging import iterate_leaves
 from ablate.models.llama import Block, Llama
 from ablate.norms import Placement, initializations, norm_layers, placements
 
@@ -28,74 +28,84 @@ norm before the head. Post-LN and DeepNorm then end with two norms in a row; Dee
 """
 
 
-def page() -> str:
-    """The whole page, Markdown."""
-    parts = [_HEAD, "## Placements\n", *(_placement(placements[kind]) for kind in placements), _presets()]
-    parts += ["## Norm layers\n", *(_norm_layer(norm_layers[kind]) for kind in norm_layers)]
-    parts += ["## Initialisations\n", *(_initialisation(initializations[kind]) for kind in initializations)]
+def build_page() -> str:
+    """Return the whole page, Markdown."""
+    parts = [
+        _HEAD,
+        "## Placements\n",
+        *(_describe_placement(placements[kind]) for kind in placements),
+        _describe_presets(),
+    ]
+    parts += ["## Norm layers\n", *(_describe_norm_layer(norm_layers[kind]) for kind in norm_layers)]
+    parts += ["## Initialisations\n", *(_describe_initialisation(initializations[kind]) for kind in initializations)]
     return "\n".join(parts)
 
 
-def _placement(cls: Any) -> str:
+def _describe_placement(cls: Any) -> str:
     kind = cls.model_fields["kind"].default
-    besides = [
+    also_normed = [
         text
-        for asked, text in (
+        for is_normed, text in (
             (cls.embedding_norm, "the embedding"),
             (cls.inner_norm, "the inputs of both output projections"),
             (cls.qkv_norm, "each head's queries, keys and values"),
         )
-        if asked
+        if is_normed
     ]
     facts = {
         "Formula": f"`{cls.rule}`",
-        "Also normed": join_words(besides) if besides else "",
+        "Also normed": join_words(also_normed) if also_normed else "",
         "Initialisation": cls.initialisation,
-        "Parameters": f"{_parameters(cls())} in the norms and factors of a layer, with RMSNorm",
-        "Settings": _settings(cls, Placement),
+        "Parameters": f"{_count_parameters(cls())} in the norms and factors of a layer, with RMSNorm",
+        "Settings": _describe_settings(cls, Placement),
         "Source": cls.source,
         "Caveats": cls.caveats,
     }
-    return f"### {kind}\n\n{_text(cls)}\n\n```text\n{cls.diagram}\n```\n\n{_list(facts)}"
+    return f"### {kind}\n\n{_read_docstring(cls)}\n\n```text\n{cls.diagram}\n```\n\n{_join_facts(facts)}"
 
 
-def _norm_layer(cls: Any) -> str:
+def _describe_norm_layer(cls: Any) -> str:
     kind = cls.model_fields["kind"].default
-    facts = {"Formula": f"`{cls.formula}`", "Settings": _settings(cls), "Source": cls.source, "Caveats": cls.caveats}
-    return f"### {kind}\n\n{_text(cls)}\n\n{_list(facts)}"
+    facts = {
+        "Formula": f"`{cls.formula}`",
+        "Settings": _describe_settings(cls),
+        "Source": cls.source,
+        "Caveats": cls.caveats,
+    }
+    return f"### {kind}\n\n{_read_docstring(cls)}\n\n{_join_facts(facts)}"
 
 
-def _initialisation(cls: Any) -> str:
+def _describe_initialisation(cls: Any) -> str:
     kind = cls.model_fields["kind"].default
-    facts = {"Standard deviation": f"`{cls.formula}`", "Settings": _settings(cls), "Source": cls.source}
-    return f"### {kind}\n\n{_text(cls)}\n\n{_list(facts)}"
+    facts = {"Standard deviation": f"`{cls.formula}`", "Settings": _describe_settings(cls), "Source": cls.source}
+    return f"### {kind}\n\n{_read_docstring(cls)}\n\n{_join_facts(facts)}"
 
 
-def _presets() -> str:
+def _describe_presets() -> str:
     named = []
     for name, fields in placements.presets.items():
-        settings = " ".join(f"norm.{path}={value}" for path, value in leaves(fields))
+        settings = " ".join(f"norm.{path}={value}" for path, value in iterate_leaves(fields))
         named.append(f"### {name}\n\nA name for `{settings}`.\n")
     return "\n".join(named)
 
 
-def _text(item: object) -> str:
+def _read_docstring(item: object) -> str:
     return " ".join((inspect.getdoc(item) or "").split())
 
 
-def _list(facts: dict[str, str]) -> str:
+def _join_facts(facts: dict[str, str]) -> str:
     return "".join(f"- {name}: {text}\n" for name, text in facts.items() if text)
 
 
-def _settings(cls: Any, without: Any = None) -> str:
+def _describe_settings(cls: Any, without: Any = None) -> str:
     hidden = {"kind", *(without.model_fields if without else ())}
     fields = [(name, field) for name, field in cls.model_fields.items() if name not in hidden]
     return " ".join(f"`{name}`: {' '.join((field.description or '').split())}" for name, field in fields)
 
 
-def _parameters(placement: Placement) -> str:
-    """How many parameters a LLaMA layer's norms and factors have, as a sum over d, m, k and 1: the counts of five
-    layers determine the four coefficients and check them."""
+def _count_parameters(placement: Placement) -> str:
+    """Return the number of parameters of a LLaMA layer's norms and factors, as a sum over d, m, k and 1: the counts of
+    five layers determine the four coefficients and check them."""
     sizes = [(16, 48, 2), (32, 48, 4), (16, 96, 2), (16, 48, 1), (48, 160, 3)]
     features, counts = [], []
     for hidden, mlp, heads in sizes:
@@ -104,11 +114,11 @@ def _parameters(placement: Placement) -> str:
         counts.append(float(sum(p.numel() for name, p in block.named_parameters() if "proj" not in name)))
         features.append([float(hidden), float(mlp), hidden / heads, 1.0])
     a, b = torch.tensor(features, dtype=torch.float64), torch.tensor(counts, dtype=torch.float64)
-    found = torch.linalg.lstsq(a, b).solution.round()
-    assert torch.equal(a @ found, b), placement.kind
-    terms = [(int(n), unit) for n, unit in zip(found.tolist(), ("d", "m", "k", ""), strict=True) if n]
+    coefficients = torch.linalg.lstsq(a, b).solution.round()
+    assert torch.equal(a @ coefficients, b), placement.kind
+    terms = [(int(n), unit) for n, unit in zip(coefficients.tolist(), ("d", "m", "k", ""), strict=True) if n]
     return " + ".join(f"{n if n > 1 or not unit else ''}{unit}" for n, unit in terms) or "none"
 
 
 if __name__ == "__main__":
-    print(page(), end="")
+    print(build_page(), end="")

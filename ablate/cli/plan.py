@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_above_zero, parse_positive, parse_share
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_count, format_duration
-from ablate.config.yaml import file_and_overrides
+from ablate.config.yaml import split_words
 from ablate.estimate.gpus import GIB, GPU, find_gpu
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan of an experiment, or of every arm of a sweep."""
     gpu = find_gpu(options.gpu, options.gpu_memory, options.gpu_flops)
-    file, overrides = file_and_overrides(options.words)
+    file, overrides = split_words(options.words)
     assumed = plans.Assumed(gpu, options.devices, options.nodes, options.mfu)
     plan = gpu_plan.plan_file(file, overrides, assumed, options.size)
     if options.json:
@@ -118,7 +118,7 @@ def _print_memory(plan: plans.Plan, gpu: GPU, console: Console) -> None:
         [f"  usable on {gpu.name}", f"{memory.subtract_reserve(gpu.memory) / GIB:.2f}"],
     ]
     console.print()
-    console.print(table(("memory of each device", "GiB"), rows, right=("GiB",)))
+    console.print(build_table(("memory of each device", "GiB"), rows, right=("GiB",)))
     if plan.memory.host:
         console.print(f"and {plan.memory.host / GIB:.2f} GiB of the host's memory for each device")
     if plan.fits:
@@ -145,7 +145,7 @@ def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
         )  # fmt: skip
     header = ("arm", "parameters", "trials + seeds", unit, "GiB", f"fits {gpu.name}", "GPU-hours")
     console.print(f"sweep {sweep.name}")
-    console.print(table(header, rows, right=("parameters", unit, "GiB", "GPU-hours")))
+    console.print(build_table(header, rows, right=("parameters", unit, "GiB", "GPU-hours")))
     first = sweep.arms[0].plan
     console.print(
         f"\nAll arms, at most: {format_count(sweep.items)} {unit}, {_format_hours(sweep.gpu_hours)} at a "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 from ablate.config.formatting import format_bytes, format_number, format_setting
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         best = "" if row["best"] is None else f"{row['metric']} {format_number(row['best'])}"
         at = ", ".join(f"{path.rpartition('.')[2]}={format_setting(value)}" for path, value in row["params"].items())
         lines.append([row["sweep"], row["arm"], f"{done}/{row['target']}", counts, best, at])
-    console.print(table(["sweep", "arm", "finished", "trials", "best so far", "at"], lines, right=["finished"]))
+    console.print(build_table(["sweep", "arm", "finished", "trials", "best so far", "at"], lines, right=["finished"]))
     for row in rows:
         for failure in row["failures"]:
             console.print(f"{row['sweep']}, {row['arm']}: failed {failure}", markup=False)

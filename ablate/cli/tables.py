@@ -9,19 +9,19 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
-    """A table without lines; the columns named in `right` are aligned there. What does not fit is folded between
+def build_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
+    """Return a table without lines; the columns named in `right` are aligned there. What does not fit is folded between
     words, never inside one."""
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
+    grid = Table(box=None, pad_edge=False, header_style="bold")
     for i, name in enumerate(header):
         cells = [name, *(row[i] for row in rows)]
         word = max(len(word) for cell in cells for word in cell.split())
         whole = word == max(map(len, cells))  # nothing to fold at: only the other columns give way
         side: Literal["left", "right"] = "right" if name in right else "left"
-        made.add_column(Text(name), justify=side, overflow="fold", min_width=word, no_wrap=whole)
+        grid.add_column(Text(name), justify=side, overflow="fold", min_width=word, no_wrap=whole)
     for row in rows:
-        made.add_row(*map(Text, row))
-    return made
+        grid.add_row(*map(Text, row))
+    return grid

@@ -10,7 +10,7 @@ from ablate import tracking
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
-from ablate.config.yaml import file_and_overrides
+from ablate.config.yaml import split_words
 from ablate.distributed import launching, slurm
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Train, and print how it ended."""
-    file, overrides = file_and_overrides(options.words)
+    file, overrides = split_words(options.words)
     run_id = options.resume
     if not run_id and (run_id := slurm.recall(tracking.open_store())):
         file, overrides = None, {}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ablate.cli.arguments import Verbs, add_json, add_verb, parse_positive
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 from ablate.config.formatting import format_number
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ def render(
         for s in similarities
     ]
     header, numbers = ["model", "layer", "pairs", "Spearman", "used", "dropped"], {"Spearman", "used", "dropped"}
-    console.print(table(header, rows, numbers))
+    console.print(build_table(header, rows, numbers))
     console.print("dropped: pairs with a word that is not one token of the model's tokenizer")
     if overlaps:
         shared = [[names[o.models[0]], names[o.models[1]], o.layer, f"{100 * o.shared:.1f} %"] for o in overlaps]
         header = ["model", "and", "layer", f"of {overlaps[0].neighbours} neighbours shared"]
-        console.print(table(header, shared))
+        console.print(build_table(header, shared))

@@ -10,11 +10,11 @@ from pydantic import ValidationError
 from ablate.config import plugins
 from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree, merge
-from ablate.config.messages import problems_of
+from ablate.config.messages import describe_errors
 
 
 def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
-    """An instance of the configuration class `cls` from `mappings`, later ones over earlier."""
+    """Return an instance of the configuration class `cls` from `mappings`, later ones over earlier."""
     load_plugins(*mappings, source=source)
     tree: Tree = {}
     for mapping in mappings:
@@ -22,9 +22,9 @@ def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
     try:
         return cls.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(problems_of(cls, tree, error), source) from None
+        raise ConfigError(describe_errors(cls, tree, error), source) from None
 
 
 def load_plugins(*mappings: Mapping[str, Any], source: str = "the configuration") -> None:
-    """Loads the `plugins` of all `mappings`, before a kind of theirs is looked up. Raises ConfigError."""
+    """Load the `plugins` of all `mappings`, before a kind of theirs is looked up. Raises ConfigError."""
     plugins.load(plugins.merge_plugins(*(mapping.get("plugins") for mapping in mappings)), source=source)

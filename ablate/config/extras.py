@@ -8,8 +8,8 @@ from types import ModuleType
 from ablate.config.errors import AblateError
 
 
-def library(name: str, extra: str) -> ModuleType:
-    """The module `name`, imported. Raises AblateError with the command that installs its library."""
+def import_library(name: str, extra: str) -> ModuleType:
+    """Return the module `name`, imported. Raises AblateError with the command that installs its library."""
     root = name.partition(".")[0]
     try:
         return importlib.import_module(name)

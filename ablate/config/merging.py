@@ -13,8 +13,8 @@ from ablate.config.registry import Registry
 Tree = dict[str, Any]
 
 
-def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """(dotted path, value) of everything in nested mappings that is not a mapping with something in it.
+def iterate_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted path, value) of everything in nested mappings that is not a mapping with something in it.
 
     Of an instance of a configuration class it is the fields that were given, and its kind.
     """
@@ -24,13 +24,13 @@ def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             kind = {"kind": value.kind} if isinstance(value, Kind) else {}
             value = {**kind, **value.model_dump(mode="json", exclude_unset=True)}
         if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{path}.")
+            yield from iterate_leaves(value, f"{path}.")
         else:
             yield path, value
 
 
 def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) -> Tree:
-    """`tree` with the nested or dotted `update` over it, for the configuration class `cls`.
+    """Return `tree` with the nested or dotted `update` over it, for the configuration class `cls`.
 
     Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
     keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer:
@@ -39,9 +39,9 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
     result = _copy(tree)
     paths = [
         (path[:-1] if path[-1] == "kind" and len(path) > 1 else path, value)
-        for path, value in ((key.split("."), value) for key, value in leaves(update))
+        for path, value in ((key.split("."), value) for key, value in iterate_leaves(update))
     ]
-    for path, value in sorted(paths, key=lambda item: (len(item[0]), registry_of(cls, result, item[0]) is None)):
+    for path, value in sorted(paths, key=lambda item: (len(item[0]), find_registry(cls, result, item[0]) is None)):
         _assign(cls, result, path, value)
     if tree.get("plugins") and update.get("plugins"):
         result["plugins"] = plugins.merge_plugins(tree["plugins"], update["plugins"])
@@ -54,7 +54,7 @@ def _copy(tree: Mapping[str, Any]) -> Tree:
 
 def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> None:
     key, rest = path[0], path[1:]
-    registry, child = part_of(cls, tree, key)
+    registry, child = find_part(cls, tree, key)
     if isinstance(tree.get(key), str) and registry is not None:
         tree[key] = registry.expand(tree[key])
     if rest:
@@ -82,8 +82,8 @@ class Each:
     item: type[Any]
 
 
-def part_of(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, Any]:
-    """The registry of field `key` of `cls`, if it has one, and the class that its value in `tree` asks for."""
+def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, Any]:
+    """Return the registry of field `key` of `cls`, if it has one, and the class that its value in `tree` asks for."""
     if isinstance(cls, Each):
         return None, cls.item
     field = cls.model_fields.get(key) if cls is not None else None
@@ -108,18 +108,18 @@ def _is_config(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, Config)
 
 
-def registry_of(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -> Registry[Any] | None:
+def find_registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -> Registry[Any] | None:
     for key in path[:-1]:
-        _, cls = part_of(cls, tree, key)
+        _, cls = find_part(cls, tree, key)
         tree = tree[key] if isinstance(tree.get(key), Mapping) else {}
-    return part_of(cls, tree, path[-1])[0]
+    return find_part(cls, tree, path[-1])[0]
 
 
-def known_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted paths that `cls` has, with the kinds that `tree` chooses."""
+def iterate_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted paths that `cls` has, with the kinds that `tree` chooses."""
     for key in tree if isinstance(cls, Each) else (f.alias or name for name, f in cls.model_fields.items()):
         yield prefix + key
-        _, child = part_of(cls, tree, key)
+        _, child = find_part(cls, tree, key)
         if child is not None:
             value = tree.get(key)
-            yield from known_paths(child, value if isinstance(value, Mapping) else {}, f"{prefix}{key}.")
+            yield from iterate_paths(child, value if isinstance(value, Mapping) else {}, f"{prefix}{key}.")

@@ -11,12 +11,12 @@ from pydantic import ValidationError
 
 from ablate.config.base import Config
 from ablate.config.errors import Problem, did_you_mean
-from ablate.config.merging import Tree, known_paths, registry_of
+from ablate.config.merging import Tree, find_registry, iterate_paths
 
 
-def problems_of(cls: type[Any], tree: Tree, error: ValidationError) -> list[Problem]:
-    """The problems that validating `tree` as a `cls` found."""
-    return [_problem(cls, tree, details) for details in _joined(error.errors())]
+def describe_errors(cls: type[Any], tree: Tree, error: ValidationError) -> list[Problem]:
+    """Return the problems that validating `tree` as a `cls` found."""
+    return [_build_problem(cls, tree, details) for details in _join_unions(error.errors())]
 
 
 _WORDS = {
@@ -46,9 +46,9 @@ _MEMBER = re.compile(
 )  # what pydantic adds to a union's path
 
 
-def _joined(errors: Iterable[Any]) -> list[Any]:
-    """`errors` where the user sees them: one for a union of which no member fits, one for a list that is too short."""
-    found: dict[Any, Any] = {}
+def _join_unions(errors: Iterable[Any]) -> list[Any]:
+    """Return `errors` where the user sees them: one for a union that no member of fits, one for a list too short."""
+    by_key: dict[Any, Any] = {}
     for number, details in enumerate(errors):
         *above, last = details["loc"] or ("",)
         key: Any = number
@@ -57,18 +57,18 @@ def _joined(errors: Iterable[Any]) -> list[Any]:
             details = {**details, "type": "tuple_length", "loc": key, "ctx": {"length": last + 1}}
         elif above and _MEMBER.fullmatch(str(last)):
             key = tuple(above)
-            before = f"{found[key]['ctx']['accepted']} or " if key in found else ""
-            accepted = before + _text(details).removeprefix("must be ")
+            before = f"{by_key[key]['ctx']['accepted']} or " if key in by_key else ""
+            accepted = before + _describe(details).removeprefix("must be ")
             accepted = accepted.replace("a whole number or a number", "a number")
             details = {**details, "type": "union", "loc": key, "ctx": {"accepted": accepted}}
         elif last == "[key]":
             details = {**details, "type": "invalid_key", "loc": above[:-1]}
-        found[key] = details
-    return list(found.values())
+        by_key[key] = details
+    return list(by_key.values())
 
 
-def _text(details: Any) -> str:
-    """The message of a pydantic error in the words of a person."""
+def _describe(details: Any) -> str:
+    """Return the message of a pydantic error in the words of a person."""
     context = details.get("ctx", {})
     if details["type"] in _WORDS:
         return _PATTERNS.get(context.get("pattern"), _WORDS[details["type"]].format(**context))
@@ -76,12 +76,12 @@ def _text(details: Any) -> str:
     return re.sub("^(Input|Value|String|List|Tuple|Dictionary) should ", "must ", message)
 
 
-def _problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
-    """A pydantic error as a problem: unknown keys get a suggestion, values say what is accepted."""
+def _build_problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
+    """Return a pydantic error as a problem: unknown keys get a suggestion, values say what is accepted."""
     path = ".".join(str(part) for part in details["loc"])
-    kind, given, message = details["type"], details["input"], _text(details)
+    kind, given, message = details["type"], details["input"], _describe(details)
     if kind == "extra_forbidden":
-        return Problem(path, f"unknown key.{_suggest(cls, tree, path)}", given)
+        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path)}", given)
     if kind == "unknown_kind":
         return Problem(f"{path}.kind" if isinstance(given, Mapping) else path, message)
     if given is None and kind in _WORDS:
@@ -91,16 +91,16 @@ def _problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
     return Problem(path, message, list(given) if isinstance(given, tuple) else given)
 
 
-def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
-    """Where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere; of a
-    key that is in no part, the same name first."""
-    known = list(known_paths(cls, tree))
+def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:
+    """Return where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere;
+    of a key that is in no part, the same name first."""
+    known = list(iterate_paths(cls, tree))
     parent, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}
     elsewhere = [p for p in known if p.rpartition(".")[2] == name]
-    elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _kinds_with(cls, tree, p, name))]
+    elsewhere += [f"{p}.{name} (of {p}.kind {kinds[0]})" for p in known if (kinds := _find_kinds(cls, tree, p, name))]
     longer = [near for near in beside if name and near.startswith(name)]
-    if owners := _kinds_with(cls, tree, parent, name):
+    if owners := _find_kinds(cls, tree, parent, name):
         hint = f" Did you mean {beside[longer[0]]}?" if longer else ""
         return f" It belongs to {parent}.kind {' or '.join(owners)}.{hint}"
     if not parent and elsewhere:  # lr is optimizer.lr, and not lora
@@ -112,6 +112,6 @@ def _suggest(cls: type[Any], tree: Tree, path: str) -> str:
     return did_you_mean(path, known) or f" Accepted: {', '.join(beside.values()) or 'nothing'}."
 
 
-def _kinds_with(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]:
-    registry = registry_of(cls, tree, parent.split(".")) if parent else None
+def _find_kinds(cls: type[Any], tree: Tree, parent: str, name: str) -> list[str]:
+    registry = find_registry(cls, tree, parent.split(".")) if parent else None
     return [kind for kind in registry if name in registry[kind].model_fields] if registry else []

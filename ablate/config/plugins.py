@@ -37,7 +37,7 @@ class Plugin:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the content, hexadecimal."""
+        """Return the SHA-256 of the content, hexadecimal."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
@@ -46,7 +46,7 @@ _begun: set[str] = set()  # entry points that are loaded, or being loaded
 
 
 def merge_plugins(*settings: Any) -> list[Any]:
-    """The files of several `plugins` settings together, each once: they add up, none takes another's away."""
+    """Return the files of several `plugins` settings together, each once: they add up, none takes another's away."""
     found: list[Any] = []
     for setting in settings:
         listed = setting if isinstance(setting, (list, tuple)) else [] if setting is None else [setting]
@@ -55,7 +55,7 @@ def merge_plugins(*settings: Any) -> list[Any]:
 
 
 def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the configuration") -> dict[str, Plugin]:
-    """Loads what is installed and then `files`, and returns those: file, as it is given -> plugin.
+    """Load what is installed and then `files`, and return those: file, as it is given -> plugin.
 
     What is loaded already is not loaded again, unless the content of the file has changed. What is no text is left to
     validation. Raises ConfigError for the setting `path` of `source`, with everything that cannot be loaded.
@@ -74,18 +74,18 @@ def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the co
     return found
 
 
-def hashes(files: Iterable[str]) -> dict[str, str]:
-    """File -> SHA-256 of its content now. Raises ConfigError where one cannot be loaded."""
+def hash_files(files: Iterable[str]) -> dict[str, str]:
+    """Return file -> SHA-256 of its content now. Raises ConfigError where one cannot be loaded."""
     return {file: plugin.sha256 for file, plugin in load(files).items()}
 
 
-def copies(files: Iterable[str]) -> dict[str, str]:
-    """Name beside a stored configuration -> content, such that a run can be made again from the stored files alone."""
+def read_copies(files: Iterable[str]) -> dict[str, str]:
+    """Return name beside a stored configuration -> content, so that the stored files alone make a run again."""
     return {"/".join(_below(file)): plugin.text for file, plugin in load(files).items()}
 
 
-def installed() -> dict[str, str]:
-    """The installed packages that bring plugins: name -> version."""
+def list_installed() -> dict[str, str]:
+    """Return the installed packages that bring plugins: name -> version."""
     return {point.dist.name: point.dist.version for point in _points() if point.dist}
 
 
@@ -93,7 +93,7 @@ def installed() -> dict[str, str]:
 
 
 def _load_file(file: str) -> Plugin | str:
-    """The plugin in `file`, or why there is none."""
+    """Return the plugin in `file`, or why there is none."""
     where = Path(os.path.expanduser(file))
     try:
         raw = where.read_bytes()
@@ -140,7 +140,7 @@ def _forget(plugin: Plugin) -> None:
 
 
 def _line(error: BaseException, real: str) -> str:
-    """', line N' of the file in which `error` arose."""
+    """Return ', line N' of the file in which `error` arose."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == real]
     if isinstance(error, SyntaxError) and error.filename == real:
         lines.append(error.lineno)
@@ -148,7 +148,7 @@ def _line(error: BaseException, real: str) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """An error in one line, the plugins in it called by their files."""
+    """Return an error in one line, the plugins in it called by their files."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     text = (text.strip().splitlines() or ["no message"])[0]
     for real, plugin in _files.items():
@@ -158,7 +158,7 @@ def _words(error: BaseException) -> str:
 
 
 def _below(file: str) -> list[str]:
-    """The parts of a path without those that lead out of a folder."""
+    """Return the parts of a path without those that lead out of a folder."""
     return [part for part in Path(file).parts if part not in (os.sep, os.pardir, "~")]
 
 
@@ -171,7 +171,7 @@ def _points() -> tuple[EntryPoint, ...]:
 
 
 def _load_installed(point: EntryPoint) -> Problem | None:
-    """Imports what an entry point names, once; what is wrong with it."""
+    """Import what an entry point names, once, and return what is wrong with it."""
     key = f"{point.name} = {point.value}"
     if key in _begun:
         return None

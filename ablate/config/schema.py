@@ -10,7 +10,7 @@ from ablate.config.registry import Registry
 
 
 def json_schema(cls: type[Config]) -> dict[str, Any]:
-    """The JSON schema of a configuration file, for editors."""
+    """Return the JSON schema of a configuration file, for editors."""
     plugins.load()
     schema = cls.model_json_schema()
     definitions = schema.setdefault("$defs", {})
@@ -22,7 +22,7 @@ def json_schema(cls: type[Config]) -> dict[str, Any]:
 
 
 def _refer(schema: Any) -> Any:
-    """`schema` with the marks that registries leave turned into references."""
+    """Return `schema` with the marks that registries leave turned into references."""
     if isinstance(schema, dict):
         marked = {"$ref": f"#/$defs/{schema['registry']}"} if isinstance(schema.get("registry"), str) else {}
         return {**{key: _refer(value) for key, value in schema.items() if not (marked and key == "registry")}, **marked}

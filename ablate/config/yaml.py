@@ -39,7 +39,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse_yaml(text: str, source: str) -> Any:
-    """The value of YAML `text`. Raises ConfigError that names `source`, the line and the column."""
+    """Return the value of YAML `text`. Raises ConfigError that names `source`, the line and the column."""
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -48,7 +48,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def _fault(text: str, error: Exception) -> tuple[str, str]:
-    """(":line:column" where it is known, what is wrong there)."""
+    """Return (":line:column" where it is known, what is wrong there)."""
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         context = f" ({error.context})" if error.context else ""
         message = f"{error.problem or 'not YAML'}{context}".replace("'<stream end>'", "the end")
@@ -63,7 +63,7 @@ def _fault(text: str, error: Exception) -> tuple[str, str]:
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file. Raises ConfigError if it is missing, not YAML or not a mapping."""
+    """Return the mapping in a YAML file. Raises ConfigError if it is missing, not YAML or not a mapping."""
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -83,14 +83,14 @@ def read_yaml(file: Path) -> dict[str, Any]:
 
 
 def text_before(file: Path, position: int) -> bytes:
-    """The bytes of a file before `position`."""
+    """Return the bytes of a file before `position`."""
     with file.open("rb") as opened:
         return opened.read(position)
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """`key=value` words as {dotted path: value}; the value is YAML. Raises ConfigError with all words that are not."""
-    found: dict[str, Any] = {}
+    """Return `key=value` words as {dotted path: value}; a value is YAML. Raises ConfigError with all that are not."""
+    overrides: dict[str, Any] = {}
     problems = []
     for word in words:
         key, equals, value = word.partition("=")
@@ -99,16 +99,16 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             problems.append(Problem("", f"expected key=value, given {word!r}{order}"))
             continue
         try:
-            found[key.strip()] = yaml.load(value, _Loader)  # noqa: S506 - a SafeLoader
+            overrides[key.strip()] = yaml.load(value, _Loader)  # noqa: S506 - a SafeLoader
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             problems.append(Problem(key, f"not a YAML value: {_fault(value, error)[1]}", value))
     if problems:
         raise ConfigError(problems, "the command line")
-    return found
+    return overrides
 
 
-def file_and_overrides(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
-    """Splits `[FILE.yaml] key=value ...`. Raises ConfigError for a first word that is neither."""
+def split_words(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
+    """Split `[FILE.yaml] key=value ...`. Raises ConfigError for a first word that is neither."""
     if not words or "=" in words[0]:
         return None, parse_overrides(words)
     file = Path(words[0])

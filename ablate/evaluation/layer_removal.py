@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from ablate.config.errors import AblateError
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.diagnostics.measures import Batch, Metric, Subject
 from ablate.evaluation import scoring, tasks
 
@@ -32,7 +32,7 @@ class Benchmarks:
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return TASK/METRIC -> a function of the subject's model, as it is when called. Raises AblateError for what is
         no causal language model, unknown tasks, missing data, and without the extra `eval`."""
-        library("lm_eval", "eval")
+        import_library("lm_eval", "eval")
         if tokenizer is None:
             raise AblateError(f"{subject.label}: tasks are for causal language models with a tokenizer.")
         encoder, model = tokenizer(), _Logits(subject)

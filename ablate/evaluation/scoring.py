@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from ablate.config.errors import AblateError
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.training.undisturbed import undisturbed
 from ablate.verdict.questions import Question, Score
@@ -50,7 +50,7 @@ def score(
 
     Raises AblateError for an unknown task and without the extra `eval`, DataError where data is missing.
     """
-    library("lm_eval", "eval")
+    import_library("lm_eval", "eval")
     with undisturbed(model), silence_harness(progress):
         loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
         from ablate.evaluation.harness import OwnModel
@@ -70,7 +70,7 @@ def score_hf(
 ) -> dict[str, Score]:
     """Return task -> score, as `score`, of a model of `transformers`: a folder, whose own code is run, or a name of the
     hub."""
-    library("lm_eval", "eval")
+    import_library("lm_eval", "eval")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with silence_harness(progress):
         loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)

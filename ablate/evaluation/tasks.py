@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, DataError, did_you_mean
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.evaluation.local import find_questions
 
 SEED = 1234
@@ -33,7 +33,7 @@ def load_tasks(names: Sequence[str], task_data: str | Path | None = None, shots:
 
     Raises AblateError for an unknown task and without the extra, DataError where its data is missing.
     """
-    harness: Any = library("lm_eval.tasks", "eval")
+    harness: Any = import_library("lm_eval.tasks", "eval")
     folder = Path(harness.__file__).parent
     with silence_harness():
         known = all(name in FOLDERS for name in names)

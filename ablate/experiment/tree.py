@@ -13,7 +13,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from ablate.config.base import Config, Names
 from ablate.config.building import build, load_plugins
 from ablate.config.errors import Problem
-from ablate.config.merging import Tree, leaves, merge
+from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
 from ablate.experiment.align import AlignConfig
@@ -153,7 +153,7 @@ class Experiment(Config):
 
     def flat(self) -> dict[str, Any]:
         """Return the resolved configuration as {dotted path: value}."""
-        return dict(leaves(self.to_tree()))
+        return dict(iterate_leaves(self.to_tree()))
 
 
 # ---------------------------------------------------------------------------------------------------- merging

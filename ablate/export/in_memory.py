@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.export import transformers_files
 from ablate.training.trained import TrainedModel
 
@@ -28,7 +28,7 @@ def to_hf(source: TrainedModel, auto: str = "AutoModelForCausalLM") -> Any:
 
     Raises AblateError for what is no language model, and where `transformers` is not installed.
     """
-    transformers: Any = library("transformers", "hf")
+    transformers: Any = import_library("transformers", "hf")
     files = transformers_files.build_files(source)
     if code := files.texts.get(transformers_files.CODE):
         module = _import_code(code)

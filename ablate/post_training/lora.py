@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from torch import Tensor, nn
 
 from ablate.config.errors import Problem, did_you_mean
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.experiment.extensions import Extension
 from ablate.experiment.lora import Lora
 from ablate.experiment.tree import Experiment
@@ -42,7 +42,7 @@ class LoraExtension(Extension):
         return merge_adapters(model, experiment.lora, state)
 
     def gather_facts(self) -> dict[str, str]:
-        return {"version.peft": library("peft", "hf").__version__}
+        return {"version.peft": import_library("peft", "hf").__version__}
 
 
 EXTENSION = LoraExtension()
@@ -53,7 +53,7 @@ def adapt(model: Model, config: Lora | None) -> None:
     happens. What takes no gradient before gets no adapter. Raises AblateError without peft."""
     if config is None:
         return
-    peft = library("peft", "hf")
+    peft = import_library("peft", "hf")
     known = _list_targets(model)
     chosen = {name for target in config.targets for name in known.get(target, ())}
     settings = peft.LoraConfig(
@@ -71,7 +71,7 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
     without peft, which then would be missed only later."""
     if config is None:
         return []
-    library("peft", "hf")
+    import_library("peft", "hf")
     problems, known = [], _list_targets(model, frozen=True)
     for target in config.targets:
         if target not in known:
@@ -99,7 +99,7 @@ def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor
         return dict(state)
     adapt(model, config)
     model.load_state_dict(dict(state), assign=True)
-    layer_class = library("peft.tuners.lora", "hf").LoraLayer
+    layer_class = import_library("peft.tuners.lora", "hf").LoraLayer
     for layer in [module for module in model.modules() if isinstance(module, layer_class)]:
         dtype = layer.weight.dtype
         layer.double().merge()

@@ -10,7 +10,7 @@ import numpy as np
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import is_number
-from ablate.config.merging import leaves
+from ablate.config.merging import iterate_leaves
 from ablate.reports.findings import objective_sign
 from ablate.reports.labels import LEARNING_RATE, list_searched, shorten_paths
 from ablate.reports.usage import UsageUnit
@@ -81,7 +81,7 @@ class Course:
 def collect_panels(record: SweepRecord) -> list[Panel]:
     """Return a panel for each numeric parameter that was searched or that tells arms apart; none without values."""
     fixed = {arm: _list_fixed(record, arm) for arm in record.trials}
-    settings = [path for arm in record.spec.all_arms.values() for path, _ in leaves(arm.settings)]
+    settings = [path for arm in record.spec.all_arms.values() for path, _ in iterate_leaves(arm.settings)]
     paths = list(dict.fromkeys([*list_searched(record.spec), *settings]))
     names = shorten_paths(paths)
     files = {path: _FILES.get(path, names[path].replace(".", "_")) for path in paths}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, Problem, SweepError
-from ablate.config.merging import leaves
+from ablate.config.merging import iterate_leaves
 from ablate.distributed import ranks
 from ablate.estimate.skeleton import build_skeleton
 from ablate.sweeps.arms import ArmTrials, Confirmation
@@ -116,7 +116,7 @@ def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Ma
 def list_differences(before: Sweep, now: Sweep) -> list[str]:
     """'path: old -> new' for each setting in which two sweeps differ, but for what may change."""
     old, new = (
-        dict(leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
+        dict(iterate_leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
         for spec in (before, now)
     )
     absent = "(not set)"
@@ -129,7 +129,7 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
 
 def list_changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
     """'file: SHA-256 old -> new' for each plugin of `spec` that is not as it was `before`."""
-    now = plugins.hashes(spec.plugin_files)
+    now = plugins.hash_files(spec.plugin_files)
     return [f"{f}: SHA-256 {before[f]} -> {now[f]}" for f in now if before.get(f, now[f]) != now[f]]
 
 
@@ -140,7 +140,7 @@ def open_arms(
     arms = []
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, generation, arm), spec)
-        study.set_user_attr("plugins", plugins.hashes(spec.plugin_files))
+        study.set_user_attr("plugins", plugins.hash_files(spec.plugin_files))
         base = spec.base(arm)
         corpus = corpora[base.data]
         study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
@@ -206,7 +206,7 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     tracker = tracking.Tracker(found) if found else tracking.Tracker.start(title, arm, tags)
     tracker.log_params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
     tracker.log_text(spec.to_yaml(), "sweep.yaml")
-    for name, text in plugins.copies(spec.plugin_files).items():
+    for name, text in plugins.read_copies(spec.plugin_files).items():
         tracker.log_text(text, name)
     study.set_user_attr("parent", tracker.run_id)
     study.set_user_attr("tracking_uri", uri)

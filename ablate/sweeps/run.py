@@ -113,7 +113,7 @@ class _Runner:
         self.jobs: dict[Connection, _Job] = {}
         self.idle: dict[int, Worker | GroupWorker] = {}  # by slot
         self.context: ForkServerContext | None = None
-        self.plugins = plugins.hashes(spec.plugin_files)
+        self.plugins = plugins.hash_files(spec.plugin_files)
         self.stopping = 0  # how often Ctrl-C was pressed
         self.signals: list[int] = []  # that asked to stop
         self.away = 0  # trials that found the tracking server away since one that did not

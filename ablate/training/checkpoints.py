@@ -16,7 +16,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.merging import leaves
+from ablate.config.merging import iterate_leaves
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.parallel import sharded
@@ -79,7 +79,7 @@ def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
 def _read(file: Path) -> Earlier:
     """Return the progress of the run that wrote `file`."""
     content = load(file)
-    experiment = dict(leaves(content.get("experiment", {})))
+    experiment = dict(iterate_leaves(content.get("experiment", {})))
     return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"], experiment)
 
 

@@ -14,7 +14,7 @@ import yaml
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError
-from ablate.config.merging import leaves
+from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
@@ -90,14 +90,14 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
 
 def _describe_stored(paths: list[str], text: str) -> str:
     """Each of `paths` with what the configuration `text` says there."""
-    stored = dict(leaves(yaml.safe_load(text)))
+    stored = dict(iterate_leaves(yaml.safe_load(text)))
     values = {path: stored.get(path, stored.get(f"{path}.kind")) for path in paths}
     return ", ".join(path if value is None else f"{path} (it has {value})" for path, value in values.items())
 
 
 def describe_plugins(experiment: Experiment) -> str:
     """Return the plugin files and what was in them."""
-    return ", ".join(f"{file} {sha256}" for file, sha256 in plugins.hashes(experiment.plugins).items())
+    return ", ".join(f"{file} {sha256}" for file, sha256 in plugins.hash_files(experiment.plugins).items())
 
 
 def name_run(experiment: Experiment) -> str:

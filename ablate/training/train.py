@@ -112,7 +112,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
     """Return tags: data, hardware, versions, arithmetic."""
     return {
         **provenance.describe_environment(),
-        **{f"version.{package}": version for package, version in plugins.installed().items()},
+        **{f"version.{package}": version for package, version in plugins.list_installed().items()},
         **({"ablate.plugins": describe_plugins(experiment)} if experiment.plugins else {}),
         **{tag: value for extension in load_extensions(experiment) for tag, value in extension.gather_facts().items()},
         "ablate.corpus": corpus.fingerprint,
@@ -127,7 +127,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
 
 
 def _open_run(experiment: Experiment, place: Place, tags: Mapping[str, Any]) -> tracking.Tracker:
-    texts = {**plugins.copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
+    texts = {**plugins.read_copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
     if place.run_id:
         tracker = tracking.Tracker.resume(place.run_id)
         if tracker.has_artifact("config.yaml"):  # the last thing written below

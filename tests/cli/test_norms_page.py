@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from ablate.cli.norms_page import page
+from ablate.cli.norms_page import build_page
 from ablate.norms import initializations, norm_layers, placements
 
 PAGE = Path(__file__).parents[2] / "docs" / "norms.md"
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"
+    assert PAGE.read_text(encoding="utf-8") == build_page(), "run `make docs`"
 
 
 def test_everything_is_on_it():
-    text = page()
+    text = build_page()
     for kind in [*placements.names, *norm_layers.names, *initializations.names]:
         assert f"### {kind}\n" in text
     for cls in (placements[kind] for kind in placements):
@@ -28,7 +28,7 @@ def test_everything_is_on_it():
 
 def test_parameters_are_counted():
     """Against what each formula needs: its norms of d, m (the MLP's width) or k (a head's), and its learned factors."""
-    section = {part.partition("\n")[0]: part for part in page().split("### ")[1:]}
+    section = {part.partition("\n")[0]: part for part in build_page().split("### ")[1:]}
     expected = {"pre": "2d", "sandwich": "4d", "layerscale": "4d", "residual_scalar": "2d + 2", "admin": "4d"}
     expected |= {"subln": "3d + m", "hybrid": "d + 3k", "b2t": "2d", "olmo2": "2d"}
     for kind, count in expected.items():

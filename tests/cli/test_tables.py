@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from ablate.cli.tables import table
+from ablate.cli.tables import build_table
 
 
 @pytest.mark.parametrize("width", [30, 50, 80, 200])
@@ -15,7 +15,7 @@ def test_no_word_is_broken_at_any_width(width):
         ["pre", "x + f(N(x))", "Xiong et al. 2020, arXiv 2002.04745"],
     ]
     console = Console(file=io.StringIO(), width=width, soft_wrap=True)
-    console.print(table(["placement", "rule", "source"], rows))
+    console.print(build_table(["placement", "rule", "source"], rows))
     text = console.file.getvalue()
     for word in " ".join(cell for row in rows for cell in row).split():
         assert word in text.split()
@@ -24,5 +24,5 @@ def test_no_word_is_broken_at_any_width(width):
 
 def test_brackets_are_text_and_numbers_stand_to_the_right():
     console = Console(file=io.StringIO(), width=80)
-    console.print(table(["name", "count"], [["[red]x[/red]", "7"], ["y", "1,000"]], right=["count"]))
+    console.print(build_table(["name", "count"], [["[red]x[/red]", "7"], ["y", "1,000"]], right=["count"]))
     assert console.file.getvalue().splitlines()[1:] == ["[red]x[/red]      7", "y             1,000"]

@@ -322,5 +322,5 @@ def test_a_sweep_takes_plugins_at_its_top_in_its_experiment_in_an_arm_and_on_the
 def test_copies_keep_their_place_beside_the_configuration(folder):
     (folder / "norms").mkdir()
     (folder / "my_norm.py").rename(folder / "norms" / "my_norm.py")
-    assert plugins.copies(["norms/my_norm.py"]) == {"norms/my_norm.py": EXAMPLE}
-    assert plugins.copies([f"../{folder.name}/norms/my_norm.py"]) == {f"{folder.name}/norms/my_norm.py": EXAMPLE}
+    assert plugins.read_copies(["norms/my_norm.py"]) == {"norms/my_norm.py": EXAMPLE}
+    assert plugins.read_copies([f"../{folder.name}/norms/my_norm.py"]) == {f"{folder.name}/norms/my_norm.py": EXAMPLE}

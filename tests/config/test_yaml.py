@@ -3,7 +3,7 @@
 import pytest
 
 from ablate.config.errors import ConfigError
-from ablate.config.yaml import file_and_overrides, parse_overrides, parse_yaml
+from ablate.config.yaml import parse_overrides, parse_yaml, split_words
 from ablate.experiment.tree import Experiment
 
 
@@ -74,12 +74,12 @@ def test_all_words_that_cannot_be_read_are_told_at_once():
 def test_a_file_may_stand_before_the_settings(tmp_path):
     bare = tmp_path / "bare"
     bare.touch()
-    assert file_and_overrides(["base.yaml", "seed=3"]) == ("base.yaml", {"seed": 3})
-    assert file_and_overrides([str(bare)]) == (str(bare), {})
-    assert file_and_overrides(["seed=3"]) == (None, {"seed": 3})
-    assert file_and_overrides([]) == (None, {})
+    assert split_words(["base.yaml", "seed=3"]) == ("base.yaml", {"seed": 3})
+    assert split_words([str(bare)]) == (str(bare), {})
+    assert split_words(["seed=3"]) == (None, {"seed": 3})
+    assert split_words([]) == (None, {})
     with pytest.raises(ConfigError, match=r"expected FILE.yaml or key=value, given 'foo'"):
-        file_and_overrides(["foo", "seed=3"])
+        split_words(["foo", "seed=3"])
 
 
 @pytest.mark.parametrize(

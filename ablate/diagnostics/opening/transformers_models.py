@@ -12,7 +12,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.data import Corpus
 from ablate.data.text.tokenizers import keep_tokenizer, load_data_tokenizer
 from ablate.diagnostics.measures import Batch, Layers, Subject
@@ -73,7 +73,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
 
 
 def _import_transformers() -> Any:
-    transformers: Any = library("transformers", "hf")
+    transformers: Any = import_library("transformers", "hf")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     return transformers

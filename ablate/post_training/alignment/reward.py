@@ -10,7 +10,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.data.files import hash_file
 from ablate.post_training.alignment import measures
 from ablate.training.trained import ALIGNED
@@ -47,7 +47,7 @@ def check_sha256(name: str, expected: str | None) -> str:
 def load_reward(name: str) -> measures.Reward:
     """Return the reward function of a reward model. Raises AblateError for what is none."""
     folder = find_reward_folder(name)
-    transformers: Any = library("transformers", "hf")
+    transformers: Any = import_library("transformers", "hf")
     auto = transformers.AutoModelForSequenceClassification
     model = auto.from_pretrained(folder, trust_remote_code=True)
     if model.config.num_labels != 1:

@@ -13,7 +13,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, Problem
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.data import PairCorpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
@@ -50,7 +50,7 @@ def build_procedure(reward: measures.Reward | None = None) -> Procedure:
 def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment:
     align = experiment.align
     assert align is not None
-    library("trl", EXTRA)
+    import_library("trl", EXTRA)
     if ranks.world_size() > 1:
         text = f"is computed by one process, and this is a group of {ranks.world_size()}. Start it without torchrun"
         raise ConfigError([Problem("align", text)])
@@ -136,7 +136,7 @@ def _build_setting(
     none to measure on."""
     align, context = experiment.align, corpus.shape[0]
     assert align is not None
-    transformers: Any = library("transformers", "hf")
+    transformers: Any = import_library("transformers", "hf")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     if tokenizer.eos_token is None:
         raise DataError("The tokenizer of the model has no end of text, without which no answer ends.")
@@ -162,7 +162,7 @@ def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
 
 def _silence() -> None:
     """Silence bars and advice for each model and each pass over the pairs: what matters is in MLflow."""
-    library("datasets", EXTRA).disable_progress_bars()
-    for name in (library("trl", EXTRA).__name__, "transformers"):
+    import_library("datasets", EXTRA).disable_progress_bars()
+    for name in (import_library("trl", EXTRA).__name__, "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    library("transformers.utils.logging", EXTRA).disable_progress_bar()
+    import_library("transformers.utils.logging", EXTRA).disable_progress_bar()

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ablate.config.errors import AblateError
-from ablate.config.extras import library
+from ablate.config.extras import import_library
 from ablate.data.conversations.pairs import Pair
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
@@ -49,7 +49,7 @@ class Setting:
 
     def model(self, auto: str = "AutoModelForCausalLM", **more: Any) -> Any:
         """Return the model as it starts."""
-        transformers: Any = library("transformers", "hf")
+        transformers: Any = import_library("transformers", "hf")
         model = getattr(transformers, auto).from_pretrained(self.folder, trust_remote_code=True, **more)
         model.config.pad_token_id = self.tokenizer.pad_token_id
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -86,8 +86,8 @@ class Prepared:
 
 
 def _prepare_reward(setting: Setting) -> Prepared:
-    trl: Any = library("trl", EXTRA)
-    library("transformers", "hf").set_seed(setting.experiment.seed)  # the head is new
+    trl: Any = import_library("trl", EXTRA)
+    import_library("transformers", "hf").set_seed(setting.experiment.seed)  # the head is new
     model = setting.model("AutoModelForSequenceClassification", num_labels=1)
     prompts = [pair.prompt for pair in setting.measured]
 
@@ -107,7 +107,7 @@ def _prepare_reward(setting: Setting) -> Prepared:
 
 
 def _prepare_dpo(setting: Setting) -> Prepared:
-    trl: Any = library("trl", EXTRA)
+    trl: Any = import_library("trl", EXTRA)
     policy, start = setting.model(), setting.model().eval()
     config = trl.DPOConfig(**setting.arguments(max_length=setting.context))
 
@@ -121,7 +121,7 @@ def _prepare_dpo(setting: Setting) -> Prepared:
 
 
 def _prepare_rloo(setting: Setting) -> Prepared:
-    trl: Any = library("trl", EXTRA)
+    trl: Any = import_library("trl", EXTRA)
     policy, start = setting.model(), setting.model().eval()
     more = {"num_generations": setting.align.answers, "max_completion_length": setting.align.length}
     wanted = setting.reward
@@ -213,8 +213,8 @@ _NAMES = {"learning_rate": "lr"}
 
 def fit(setting: Setting, prepared: Prepared, follower: Follower) -> None:
     """Align the model by the trainer of TRL. Raises Stop where it ends early."""
-    datasets: Any = library("datasets", EXTRA)
-    transformers: Any = library("transformers", "hf")
+    datasets: Any = import_library("datasets", EXTRA)
+    transformers: Any = import_library("transformers", "hf")
     experiment = setting.experiment
 
     class Callback(transformers.TrainerCallback):

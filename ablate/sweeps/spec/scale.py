@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.formatting import format_count
-from ablate.config.merging import Tree, leaves, merge
+from ablate.config.merging import Tree, iterate_leaves, merge
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.parts import Arm, Scale
 from ablate.sweeps.spec.references import list_references, rename_reference
@@ -130,7 +130,7 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
     tree["experiment"] = merge(Experiment, merge(Experiment, {}, tree.get("experiment", {})), shared)
     for arm, values in wanted.items():
         settings = spec.all_arms[arm].settings
-        given = {path for path, _ in leaves(merge(Experiment, {}, settings))}
+        given = {path for path, _ in iterate_leaves(merge(Experiment, {}, settings))}
         own = {path: value for path, value in values.items() if value != shared.get(path) or path in given}
         if own:
             beside = {key: value for key, value in tree["arms"][arm].items() if key in Arm.beside}

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.messages import problems_of
+from ablate.config.messages import describe_errors
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.trees import apply_overrides, load_trees
 from ablate.sweeps.spec.validation import validate, validate_rest
@@ -43,7 +43,7 @@ class Sweep(SweepFields):
         try:
             sweep = cls.model_validate(dict(tree))
         except ValidationError as error:
-            problems = problems_of(cls, dict(tree), error)
+            problems = describe_errors(cls, dict(tree), error)
             raise ConfigError([*problems, *validate_rest(cls, tree, problems)], source) from None
         if problems := validate(sweep):
             raise ConfigError(problems, source)

@@ -12,7 +12,7 @@ from ablate.config.base import Config
 from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.merging import Tree, merge
-from ablate.config.messages import problems_of
+from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.parts import Size, Sizes, Stage, Stages
@@ -136,7 +136,7 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     try:
         parts = getattr(cls.model_validate(given), key)
     except ValidationError as error:
-        raise ConfigError(problems_of(cls, given, error), source) from None
+        raise ConfigError(describe_errors(cls, given, error), source) from None
     base, quoted = plain.get("experiment") or {}, plain.get("published") or []
     if not isinstance(base, Mapping) or not isinstance(quoted, list):
         return Divided("", {"": plain})  # which tells what is wrong with it

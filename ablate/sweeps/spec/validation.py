@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
-from ablate.config.merging import leaves
+from ablate.config.merging import iterate_leaves
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.fields import SweepFields
@@ -58,7 +58,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
         if base:
             continue
         for path in sweep.space(arm):
-            if any(path == key for key, _ in leaves(settings)):
+            if any(path == key for key, _ in iterate_leaves(settings)):
                 yield Problem(f"arms.{arm}.{path}", "is set here and searched too; leave one of them out")
         alone = list(_check_each_path(sweep, arm, where))
         yield from alone or _check_combinations(sweep, arm, where)
