@@ -252,3 +252,29 @@ def trained(store, _shared_runs):
         return results if len(results) > 1 else results[0]
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def _trained(tmp_path_factory):
+    """Runs that were trained once in the session: configuration -> (result, a copy of the run's folder)."""
+    return {}, tmp_path_factory.mktemp("trained")
+
+
+@pytest.fixture
+def trained_once(store, _trained):
+    """trained_once(experiment): the result of its training, by the first test that asks for it; the others get a copy
+    of its folder in their own store, where it is no run of MLflow."""
+    from ablate.training.train import train
+
+    results, folder = _trained
+
+    def run(experiment):
+        key = json.dumps(experiment.to_tree(), sort_keys=True)
+        if key not in results:
+            results[key] = train(experiment)
+            shutil.copytree(store / "runs" / results[key].run_id, folder / results[key].run_id)
+        elif not (store / "runs" / results[key].run_id).exists():
+            shutil.copytree(folder / results[key].run_id, store / "runs" / results[key].run_id)
+        return results[key]
+
+    return run

@@ -69,9 +69,9 @@ def by_hand(state, scale):
 
 
 @pytest.fixture
-def donor(store, family_settings):
+def donor(trained_once, family_settings):
     """A model that was trained for a moment; its run."""
-    return train(experiment(family_settings, seed=5)).run_id
+    return trained_once(experiment(family_settings, seed=5)).run_id
 
 
 # ---------------------------------------------------------------------------------------------------- the layers
@@ -156,8 +156,8 @@ def test_only_adapters_are_trained_from_the_donors_loss_on(store, family_setting
     assert result.facts["version.peft"] == importlib.metadata.version("peft")
 
 
-def test_the_loss_of_the_first_update_is_the_donors_and_the_last_is_the_merged_models(store, tiny_settings):
-    donor = train(experiment(tiny_settings, seed=5)).run_id
+def test_the_loss_of_the_first_update_is_the_donors_and_the_last_is_the_merged_models(trained_once, tiny_settings):
+    donor = trained_once(experiment(tiny_settings, seed=5)).run_id
     losses = []
     wanted = adapted(tiny_settings, donor, {"dropout": 0.2}, trainer__log_every_n_steps=1)
     result = train(wanted, hooks=Hooks(progress=lambda step, loss: losses.append(loss)))
@@ -173,7 +173,7 @@ def test_the_loss_of_the_first_update_is_the_donors_and_the_last_is_the_merged_m
         logits = open_trained(result.run_id).model()(inputs).double().log_softmax(-1)
     loss = -logits.gather(-1, targets[..., None]).mean()
     assert result.metrics["val/loss"] == pytest.approx(float(loss), rel=1e-5)
-    assert result.metrics["val/loss"] < train(experiment(tiny_settings, seed=5)).metrics["val/loss"]
+    assert result.metrics["val/loss"] < trained_once(experiment(tiny_settings, seed=5)).metrics["val/loss"]
 
 
 def test_an_interrupted_one_goes_on_bit_by_bit_without_the_donor(store, family_settings, donor):
@@ -191,8 +191,8 @@ def test_an_interrupted_one_goes_on_bit_by_bit_without_the_donor(store, family_s
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_the_average_is_of_the_adapters(store, tiny_settings):
-    donor = train(experiment(tiny_settings)).run_id
+def test_the_average_is_of_the_adapters(store, trained_once, tiny_settings):
+    donor = trained_once(experiment(tiny_settings)).run_id
     run = train(adapted(tiny_settings, donor, {"rank": 2, "alpha": 2.0}, trainer__ema_decay=0.9)).run_id
     average = checkpoint(store, run)["callbacks"]["WeightAverage"]["weights"]
     last = weights(store, run)
@@ -202,8 +202,8 @@ def test_the_average_is_of_the_adapters(store, tiny_settings):
         torch.testing.assert_close(source.state[name], value, rtol=1e-6, atol=1e-7)
 
 
-def test_what_is_frozen_by_name_gets_no_adapter(store, tiny_settings):
-    donor = train(experiment(tiny_settings)).run_id
+def test_what_is_frozen_by_name_gets_no_adapter(store, trained_once, tiny_settings):
+    donor = trained_once(experiment(tiny_settings)).run_id
     run = train(adapted(tiny_settings, donor, {"rank": 2}, start={"freeze": ["embedding", "layers.0", "head"]})).run_id
     last = weights(store, run)
     beside = {name.partition(".lora_")[0] for name in last if "lora_" in name}
@@ -213,10 +213,10 @@ def test_what_is_frozen_by_name_gets_no_adapter(store, tiny_settings):
     assert changed == {f"layers.1.{name}.weight" for name in NAMES["llama"]}
 
 
-def test_a_placement_that_looks_at_the_first_batch_changes_nothing_of_the_donor(store, tiny_settings, begun):
+def test_a_placement_that_looks_at_the_first_batch_changes_nothing_of_the_donor(trained_once, tiny_settings, begun):
     """Admin would set its factors anew."""
     tree = {**tiny_settings, "norm": "admin"}
-    donor = train(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
+    donor = trained_once(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
     begun.clear()
     run = train(adapted(tree, donor, {"rank": 2})).run_id
     given, (first,) = open_trained(donor).state, begun
@@ -224,9 +224,9 @@ def test_a_placement_that_looks_at_the_first_batch_changes_nothing_of_the_donor(
     assert torch.equal(open_trained(run).state["layers.0.attn_residual.omega"], given["layers.0.attn_residual.omega"])
 
 
-def test_it_is_measured_and_checkpointed_as_other_trainings_are(store, tiny_settings):
+def test_it_is_measured_and_checkpointed_as_other_trainings_are(trained_once, tiny_settings):
     """Measurements on the layers, which adapters alone give a gradient, and blocks that are computed again."""
-    donor = train(experiment(tiny_settings)).run_id
+    donor = trained_once(experiment(tiny_settings)).run_id
     plain = train(adapted(tiny_settings, donor, {"rank": 2, "dropout": 0.2}))
     more = {"trainer__diagnose": {"what": "all", "interval": 4}, "trainer__activation_checkpointing": True}
     again = train(adapted(tiny_settings, donor, {"rank": 2, "dropout": 0.2}, **more))
@@ -236,12 +236,12 @@ def test_it_is_measured_and_checkpointed_as_other_trainings_are(store, tiny_sett
     assert a.keys() == b.keys()
 
 
-def test_it_is_a_model_like_any_other_afterwards(store, tiny_settings, tmp_path):
+def test_it_is_a_model_like_any_other_afterwards(store, trained_once, tiny_settings, tmp_path):
     """Exported, with its folder as a donor; a second stage of adapters; all of its weights trained on."""
     from ablate.export.in_memory import to_hf
     from ablate.export.run import export
 
-    donor = train(experiment(tiny_settings, norm="lns")).run_id
+    donor = trained_once(experiment(tiny_settings, norm="lns")).run_id
     tree = {**tiny_settings, "norm": "lns"}
     run = train(adapted(tree, donor, {"rank": 2})).run_id
     source = open_trained(run)
@@ -260,9 +260,9 @@ def test_it_is_a_model_like_any_other_afterwards(store, tiny_settings, tmp_path)
     assert not [name for name in weights(store, third.run_id) if "lora" in name]
 
 
-def test_operations_and_bytes_count_adapters_as_trained_and_the_rest_as_frozen(store, tiny_settings):
+def test_operations_and_bytes_count_adapters_as_trained_and_the_rest_as_frozen(trained_once, tiny_settings):
     """By hand: rank 2 on 16 -> 48, 16 -> 16, 16 -> 64 and 32 -> 16 in two layers; norms of 16 and a head of 256."""
-    donor = train(experiment(tiny_settings))
+    donor = trained_once(experiment(tiny_settings))
     run = train(adapted(tiny_settings, donor.run_id, {"rank": 2}))
     learned = 2 * 2 * ((16 + 48) + (16 + 16) + (16 + 64) + (32 + 16))
     matrices = 2 * (16 * 48 + 16 * 16 + 16 * 64 + 32 * 16)
@@ -305,8 +305,8 @@ def test_fields_are_set_by_their_paths_and_described_in_the_schema():
         ({"lora": {}, "trainer": {"strategy": "fsdp", "tensor_parallel": 2}}, "tensor_parallel: must be 1 with lora"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused_before_a_run_begins(store, tiny_settings, settings, text):
-    donor = train(experiment(tiny_settings)).run_id
+def test_what_makes_no_sense_is_refused_before_a_run_begins(store, trained_once, tiny_settings, settings, text):
+    donor = trained_once(experiment(tiny_settings)).run_id
     if "warm_start" not in settings and text.find("adapts") < 0:
         settings = {"warm_start": {"from": "DONOR", "copy": "all"}, **settings}
     with pytest.raises(ConfigError, match=text):
@@ -314,8 +314,8 @@ def test_what_makes_no_sense_is_refused_before_a_run_begins(store, tiny_settings
     assert len(list((store / "runs").iterdir())) == 1
 
 
-def test_without_the_library_it_says_what_to_install(store, tiny_settings, monkeypatch):
-    donor = train(experiment(tiny_settings)).run_id
+def test_without_the_library_it_says_what_to_install(store, trained_once, tiny_settings, monkeypatch):
+    donor = trained_once(experiment(tiny_settings)).run_id
     monkeypatch.setitem(sys.modules, "peft", None)
     with pytest.raises(AblateError, match=r"pip install 'ablate\[hf\]'"):
         train(adapted(tiny_settings, donor, {}))
@@ -325,11 +325,11 @@ def test_without_the_library_it_says_what_to_install(store, tiny_settings, monke
 # ---------------------------------------------------------------------------------------------------- ranks
 
 
-def test_two_ranks_adapt_as_one_process_does(store, tiny_settings, trained_by_two):
+def test_two_ranks_adapt_as_one_process_does(trained_once, tiny_settings, trained_by_two):
     """With ddp and with fsdp, stopped and continued, by one process too; of the donor only adapters' targets differ
     afterwards."""
     trainer = {**tiny_settings["trainer"], "precision": "32-true"}
-    donor = train(experiment(tiny_settings)).run_id
+    donor = trained_once(experiment(tiny_settings)).run_id
     alone = adapted({**tiny_settings, "trainer": trainer}, donor, {"rank": 2})
     one = train(alone)
     again = {"strategy": "fsdp", "activation_checkpointing": True, "gradient_clip_val": 10.0}

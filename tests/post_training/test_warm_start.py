@@ -37,9 +37,9 @@ def stop_at(step):
 
 
 @pytest.fixture
-def donor(store, family_settings):
+def donor(trained_once, family_settings):
     """A model without layers that was trained for a moment; its run."""
-    return train(experiment(family_settings, model__layers=0, seed=5)).run_id
+    return trained_once(experiment(family_settings, model__layers=0, seed=5)).run_id
 
 
 def test_the_parts_are_the_donors_and_everything_else_starts_as_it_would_have(family_settings, donor, begun):
@@ -109,8 +109,8 @@ def test_a_resumed_run_neither_copies_again_nor_thaws(store, family_settings, do
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_the_stored_configuration_names_the_very_weights(store, tiny_settings):
-    donor = train(experiment(tiny_settings, model__layers=0)).run_id
+def test_the_stored_configuration_names_the_very_weights(trained_once, tiny_settings):
+    donor = trained_once(experiment(tiny_settings, model__layers=0)).run_id
     run = train(started(tiny_settings, donor)).run_id
     stored = open_trained(run).experiment
     assert stored.warm_start.donor == donor
@@ -121,8 +121,8 @@ def test_the_stored_configuration_names_the_very_weights(store, tiny_settings):
         train(Experiment.from_mapping(stored.to_tree(), {"warm_start.from": other}))
 
 
-def test_a_sublayer_comes_with_its_residual_connection(store, tiny_settings, begun):
-    donor = train(experiment(tiny_settings, norm="layerscale", model__layers=1, model__sublayers="attn")).run_id
+def test_a_sublayer_comes_with_its_residual_connection(trained_once, tiny_settings, begun):
+    donor = trained_once(experiment(tiny_settings, norm="layerscale", model__layers=1, model__sublayers="attn")).run_id
     begun.clear()
     train(started(tiny_settings, donor, ["layers.0.attn"], norm="layerscale"))
     given = open_trained(donor).state
@@ -133,9 +133,9 @@ def test_a_sublayer_comes_with_its_residual_connection(store, tiny_settings, beg
     assert not [name for name in copied if name.startswith("layers.1.attn.")]
 
 
-def test_what_admin_measures_does_not_overwrite_what_was_copied(store, tiny_settings, begun):
+def test_what_admin_measures_does_not_overwrite_what_was_copied(trained_once, tiny_settings, begun):
     tree = {**tiny_settings, "norm": "admin"}
-    donor = train(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
+    donor = trained_once(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
     given = open_trained(donor).state
     begun.clear()
     run = train(started(tree, donor, ["embedding", "layers.0"], freeze=["layers.0"])).run_id
@@ -148,8 +148,8 @@ def test_what_admin_measures_does_not_overwrite_what_was_copied(store, tiny_sett
     assert not torch.equal(after["layers.1.attn_residual.omega"], cold["layers.1.attn_residual.omega"])
 
 
-def test_the_average_of_the_weights_begins_with_what_was_copied(store, tiny_settings):
-    donor = train(experiment(tiny_settings, model__layers=0)).run_id
+def test_the_average_of_the_weights_begins_with_what_was_copied(store, trained_once, tiny_settings):
+    donor = trained_once(experiment(tiny_settings, model__layers=0)).run_id
     wanted = started(tiny_settings, donor, freeze=OUTSIDE, trainer__ema_decay=0.5)
     run = train(wanted)
     content = torch.load(store / "runs" / run.run_id / "last.ckpt", weights_only=True)
@@ -158,12 +158,12 @@ def test_the_average_of_the_weights_begins_with_what_was_copied(store, tiny_sett
         assert torch.equal(average[name], open_trained(donor).state[name])
 
 
-def test_an_exported_folder_is_a_donor(store, tiny_settings, tmp_path):
+def test_an_exported_folder_is_a_donor(trained_once, tiny_settings, tmp_path):
     from ablate.export.run import export
 
     for tied in (False, True):
         tree = {**tiny_settings, "model": {**tiny_settings["model"], "tie_embeddings": tied}}
-        donor = train(experiment(tree, model__layers=0)).run_id
+        donor = trained_once(experiment(tree, model__layers=0)).run_id
         folder = tmp_path / f"weights-{tied}"
         export(donor, "safetensors", folder)
         run = train(started(tree, str(folder), freeze=OUTSIDE)).run_id
@@ -172,11 +172,11 @@ def test_an_exported_folder_is_a_donor(store, tiny_settings, tmp_path):
         assert open_trained(run).experiment.warm_start.sha256 == hash_weights(open_trained(donor).state)
 
 
-def test_a_tied_head_is_frozen_with_the_embedding_or_not_at_all(store, tiny_settings):
+def test_a_tied_head_is_frozen_with_the_embedding_or_not_at_all(trained_once, tiny_settings):
     tied = {**tiny_settings, "model": {**tiny_settings["model"], "tie_embeddings": True}}
     with pytest.raises(ConfigError, match="one matrix of embedding and head: name both"):
         train(started(tied, None, freeze="embedding"))
-    untied, donor = (train(experiment(t, model__layers=0)).run_id for t in (tiny_settings, tied))
+    untied, donor = (trained_once(experiment(t, model__layers=0)).run_id for t in (tiny_settings, tied))
     with pytest.raises(ConfigError, match="are one matrix in the model and two in the donor"):
         train(started(tied, untied))
     run = train(started(tied, donor, freeze=OUTSIDE)).run_id
@@ -187,9 +187,9 @@ def test_a_tied_head_is_frozen_with_the_embedding_or_not_at_all(store, tiny_sett
     assert torch.equal(open_trained(part).state["lm_head.weight"], given["embed_tokens.weight"])
 
 
-def test_every_tensor_that_does_not_fit_is_told(store, tiny_settings):
+def test_every_tensor_that_does_not_fit_is_told(trained_once, tiny_settings):
     wide = {"model__layers": 1, "model__hidden": 32}
-    donor = train(experiment(tiny_settings, **wide)).run_id
+    donor = trained_once(experiment(tiny_settings, **wide)).run_id
     with pytest.raises(ConfigError) as error:
         train(started(tiny_settings, donor, ["embedding", "head", "layers.0.mlp"]))
     text = str(error.value)
@@ -202,8 +202,8 @@ def test_every_tensor_that_does_not_fit_is_told(store, tiny_settings):
         train(started(tiny_settings, sandwich, "layers.0.attn"))
 
 
-def test_all_is_every_weight_of_the_same_model(store, family_settings, begun):
-    donor = train(experiment(family_settings, norm="layerscale", seed=3)).run_id
+def test_all_is_every_weight_of_the_same_model(trained_once, family_settings, begun):
+    donor = trained_once(experiment(family_settings, norm="layerscale", seed=3)).run_id
     begun.clear()
     train(started(family_settings, donor, "all", norm="layerscale"))
     given = open_trained(donor).state
@@ -226,7 +226,7 @@ def test_all_of_another_model_is_refused_although_its_weights_fit(store, tiny_se
     assert "model.hidden" not in str(error.value)
 
 
-def test_a_donor_of_another_tokenizer_is_refused(store, tiny_settings, tmp_path):
+def test_a_donor_of_another_tokenizer_is_refused(trained_once, tiny_settings, tmp_path):
     """Two tokenizers of the same size that cut text otherwise; a copy of the donor's is the donor's."""
     tokenizers = pytest.importorskip("tokenizers")
     names = []
@@ -238,7 +238,7 @@ def test_a_donor_of_another_tokenizer_is_refused(store, tiny_settings, tmp_path)
     (tmp_path / "a.txt").write_text("is it so ? " * 200)
     data = {"kind": "text", "files": str(tmp_path / "a.txt"), "seq_len": 8, "val_fraction": 0.2}
     trees = [{**tiny_settings, "data": {**data, "tokenizer": name}} for name in names]
-    donor = train(experiment(trees[0])).run_id
+    donor = trained_once(experiment(trees[0])).run_id
     with pytest.raises(
         ConfigError, match=r"data.tokenizer.* was trained with the tokenizer .*0.json, and this one cuts"
     ):
@@ -279,8 +279,8 @@ def test_the_operations_of_all_stages_are_tags_of_the_run(store, tiny_settings):
         ({"from": "sweep:demo/mix", "copy": "head"}, "ablate train and ablate sweep look it up"),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_a_run_begins(store, tiny_settings, start, text):
-    donor = train(experiment(tiny_settings, model__layers=1)).run_id
+def test_what_makes_no_sense_is_refused_before_a_run_begins(store, trained_once, tiny_settings, start, text):
+    donor = trained_once(experiment(tiny_settings, model__layers=1)).run_id
     given = {key: donor if value == "DONOR" else value for key, value in start.items()}
     before = len(list((store / "runs").iterdir()))
     with pytest.raises(AblateError, match=text):
@@ -288,10 +288,10 @@ def test_what_makes_no_sense_is_refused_before_a_run_begins(store, tiny_settings
     assert len(list((store / "runs").iterdir())) == before
 
 
-def test_two_ranks_freeze_and_copy_as_one_process_does(store, tiny_settings, trained_by_two):
+def test_two_ranks_freeze_and_copy_as_one_process_does(trained_once, tiny_settings, trained_by_two):
     trainer = {**tiny_settings["trainer"], "precision": "32-true"}
     trees = {"plain": {**tiny_settings, "trainer": trainer}}
-    donor = train(experiment(trees["plain"], model__layers=1, norm="admin")).run_id
+    donor = trained_once(experiment(trees["plain"], model__layers=1, norm="admin")).run_id
     start = {"from": donor, "copy": ["embedding", "head", "layers.0"], "freeze": ["embedding", "head", "layers.0.mlp"]}
     tree = {**trees.pop("plain"), "norm": "admin", "warm_start": start}
     alone = train(Experiment.from_mapping(tree))

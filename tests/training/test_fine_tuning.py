@@ -25,9 +25,9 @@ def answers(tmp_path):
 
 
 @pytest.mark.parametrize("norm", ["pre", "mix"])
-def test_a_pre_trained_model_learns_to_answer(store, tiny_settings, answers, norm):
+def test_a_pre_trained_model_learns_to_answer(trained_once, tiny_settings, answers, norm):
     tree = {**tiny_settings, "norm": norm}
-    donor = train(Experiment.from_mapping(tree)).run_id
+    donor = trained_once(Experiment.from_mapping(tree)).run_id
     tuned = {"data": answers, "warm_start": {"from": donor, "copy": "all"}, "optimizer.lr": 1e-2}
     result = train(Experiment.from_mapping({**tree, "data": answers}, {**tuned, "trainer.max_steps": 60}))
     assert result.status == "completed"
@@ -46,8 +46,8 @@ def test_a_pre_trained_model_learns_to_answer(store, tiny_settings, answers, nor
     assert loss(result.run_id) < loss(donor) / 2
 
 
-def test_an_interrupted_one_goes_on_bit_by_bit(store, tiny_settings, answers):
-    donor = train(Experiment.from_mapping(tiny_settings)).run_id
+def test_an_interrupted_one_goes_on_bit_by_bit(trained_once, tiny_settings, answers):
+    donor = trained_once(Experiment.from_mapping(tiny_settings)).run_id
     packed = {**answers, "layout": "packed", "seq_len": 40}
     wanted = Experiment.from_mapping(
         {**tiny_settings, "data": packed}, {"warm_start": {"from": donor, "copy": "all"}, "trainer.accumulate": 2}
