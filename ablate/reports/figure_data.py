@@ -15,7 +15,7 @@ from ablate.reports.findings import objective_sign
 from ablate.reports.labels import LEARNING_RATE, list_searched, shorten_paths
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.search_space import Range
+from ablate.sweeps.search.space import Range
 from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 XY = tuple[float, float]

@@ -11,7 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.search_space import Range
+from ablate.sweeps.search.space import Range
 from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 if TYPE_CHECKING:

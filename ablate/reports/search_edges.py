@@ -8,7 +8,7 @@ from typing import Any
 
 from ablate.config.formatting import format_setting, is_number, join_words
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.search_space import Range
+from ablate.sweeps.search.space import Range
 from ablate.sweeps.spec.validation import validate_experiment
 
 _NEAR = 0.03  # of the length: this close to an end counts as at it

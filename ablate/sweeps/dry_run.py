@@ -20,7 +20,7 @@ from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import describe_scale
-from ablate.sweeps.spec.search_space import format_entry
+from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.worker import share_cores

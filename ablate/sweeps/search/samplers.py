@@ -10,7 +10,7 @@ from pydantic import Field
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.sweeps.search.optuna_kind import OptunaKind
-from ablate.sweeps.spec.search_space import Range, Space, list_cells
+from ablate.sweeps.search.space import Range, Space, list_cells
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler

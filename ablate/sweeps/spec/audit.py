@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.formatting import format_settings, join_words
-from ablate.sweeps.spec.search_space import format_entry
+from ablate.sweeps.search.space import format_entry
 
 if TYPE_CHECKING:
     from ablate.experiment.tree import Experiment

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_serializer, model_validator
 
 from ablate.config.base import Config
-from ablate.sweeps.spec.search_space import Choice, Entry
+from ablate.sweeps.search.space import Choice, Entry
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all of what is searched."""

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ablate.sweeps.search.fair_pruners import FairPruner
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
-from ablate.sweeps.spec.search_space import Range, to_distributions
+from ablate.sweeps.search.space import Range, to_distributions
 from ablate.sweeps.spec.sweep import Sweep
 
 LR = Range(low=1e-4, high=1e-2, log=True)

@@ -9,7 +9,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.spec.parts import Objective
-from ablate.sweeps.spec.search_space import Range, contains
+from ablate.sweeps.search.space import Range, contains
 from ablate.sweeps.spec.sweep import Sweep
 
 FILE = """\
