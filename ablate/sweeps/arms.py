@@ -14,8 +14,8 @@ from ablate.sweeps.attempts import list_last_attempts, trial_number
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import COSTS, count_remaining
 from ablate.sweeps.search.pruners import NoPruner
-from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.search.space import Range, list_cells, to_distributions
+from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import (
     describe_process,

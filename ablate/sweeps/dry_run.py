@@ -17,10 +17,10 @@ from ablate.estimate.flops import estimate_work
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep, refuse_changes
 from ablate.sweeps.records import SweepRecord, count_remaining
+from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import describe_scale
-from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.worker import share_cores

@@ -17,8 +17,8 @@ from optuna.trial import TrialState, create_trial
 from ablate import tracking
 from ablate.reports.report import Report, assemble, report
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.parts import Confirm, Published
 from ablate.sweeps.search.space import to_distributions
+from ablate.sweeps.spec.parts import Confirm, Published
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
 from ablate.verdict.outcomes import FINISHED, TrialRecord

@@ -15,8 +15,8 @@ from ablate.config.merging import Tree
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
 from ablate.sweeps.search.samplers import SamplerConfig, samplers
-from ablate.sweeps.spec.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
+from ablate.sweeps.spec.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
-from ablate.sweeps.search.space import contains, format_entry
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
 UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a reward model

@@ -8,8 +8,8 @@ from ablate.config.schema import json_schema
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
-from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.search.space import Range, contains
+from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
 
 FILE = """\
