@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from ablate.diagnostics.run import Diagnosis as Diagnosis
     from ablate.diagnostics.run import diagnose as diagnose
     from ablate.experiment.tree import Experiment as Experiment
+    from ablate.export.in_memory import to_hf as to_hf
     from ablate.reports.report import Report as Report
     from ablate.reports.report import report as report
     from ablate.sweeps.run import sweep as sweep
     from ablate.sweeps.spec.sweep import Sweep as Sweep
     from ablate.training.procedures import Result as Result
     from ablate.training.train import train as train
+    from ablate.training.trained import open_trained as open_trained
 
 __version__ = "0.1.0"
 
@@ -36,8 +38,10 @@ _HOMES = {
     "Result": "ablate.training.procedures",
     "Sweep": "ablate.sweeps.spec.sweep",
     "diagnose": "ablate.diagnostics.run",
+    "open_trained": "ablate.training.trained",
     "report": "ablate.reports.report",
     "sweep": "ablate.sweeps.run",
+    "to_hf": "ablate.export.in_memory",
     "train": "ablate.training.train",
 }
 __all__ = sorted([*_HOMES, "__version__"])
