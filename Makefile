@@ -58,7 +58,7 @@ demo: $(BIN)/.installed ## run both demo sweeps (a few minutes) and print their 
 	@echo "Both sweeps in MLflow:  $(BIN)/ablate ui"
 
 test: $(BIN)/.dev ## run the tests on two processes
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest -n 2 --dist worksteal --durations=20
 
 lint: $(BIN)/.dev ## check format, style, types and which room imports which
 	$(BIN)/ruff format --check .
