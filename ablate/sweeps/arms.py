@@ -131,16 +131,16 @@ class ArmTrials:
         """The trials so far."""
         return read_trials(self.study, self.arm)
 
-    def count_remaining(self, found: Sequence[TrialRecord]) -> int:
-        """Trials that the budget still allows, besides the finished and the running ones of `found`."""
-        return count_remaining(self.spec, self.arm, found, int(self.study.user_attrs.get("trial_items", 1)))
+    def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
+        """Trials that the budget still allows, besides the finished and the running ones of `trials`."""
+        return count_remaining(self.spec, self.arm, trials, int(self.study.user_attrs.get("trial_items", 1)))
 
     def tally(self) -> Tally:
         """How far it is, from one look at the storage."""
-        found = self.read_trials()
-        counts = Counter(trial.status for trial in found)
+        trials = self.read_trials()
+        counts = Counter(trial.status for trial in trials)
         done, running = sum(counts[status] for status in FINISHED), counts["running"]
-        return Tally(done, running, max(0, self.count_remaining(found) - counts["failed"]))
+        return Tally(done, running, max(0, self.count_remaining(trials) - counts["failed"]))
 
     def ask(self) -> Trial:
         """The next trial, owned by this process: one put up for another try, or a new point."""
@@ -299,8 +299,8 @@ class Confirmation(ArmTrials):
         self.confirmed, self.seeds = best, spec.fresh_seeds()
         study.pruner = NoPruner().build(0, 0)
 
-    def count_remaining(self, found: Sequence[TrialRecord]) -> int:
-        return len(self.seeds) - sum(trial.status in (*FINISHED, "running") for trial in found)
+    def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
+        return len(self.seeds) - sum(trial.status in (*FINISHED, "running") for trial in trials)
 
     def label(self, trial: Trial) -> str:
         return f"{self.arm} seed {trial.params['seed']}"

@@ -37,11 +37,11 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
     """
     corpora = check_sweep(spec)
-    found = None if fresh else _read_record(spec, storage)
+    record = None if fresh else _read_record(spec, storage)
     base = spec.base(next(iter(spec.all_arms)))
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = _todo(spec, items, found, seconds)
+    todo = _todo(spec, items, record, seconds)
     trials = sum(todo.values())
     if base.procedure != "training":
         total = _gpu_hours(spec, todo)
@@ -49,7 +49,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         total = f"the model does not fit the memory of this machine; {_gpu_hours(spec, todo)}"
     else:
         total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
-    return _text(spec, corpora[base.data].description, items, found, todo, total)
+    return _text(spec, corpora[base.data].description, items, record, todo, total)
 
 
 def outline(spec: Sweep) -> str:
@@ -85,16 +85,16 @@ def cost(spec: Sweep) -> str:
     each = max(items.values())
     unit = spec.base(next(iter(spec.all_arms))).unit
     hours = _hours(spec, todo)
-    told = f"{hours} H100 hours" if hours else "H100 hours not estimated"
-    return f"{sum(todo.values())} trainings of {format_count(each)} {unit}, {told}"
+    estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
+    return f"{sum(todo.values())} trainings of {format_count(each)} {unit}, {estimate}"
 
 
-def _todo(spec: Sweep, items: Mapping[str, int], found: SweepRecord | None, seconds: float | None) -> dict[str, int]:
+def _todo(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None) -> dict[str, int]:
     """Arm -> trials and trainings on fresh seeds that are left."""
     todo = {}
     for arm in spec.all_arms:
-        known = [t for t in (found.trials.get(arm, []) if found else []) if t.status in FINISHED]  # others run again
-        seeds = max(0, spec.confirm.seeds - count_finished(found.confirmed.get(arm, ()) if found else ()))
+        known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
+        seeds = max(0, spec.confirm.seeds - count_finished(record.confirmed.get(arm, ()) if record else ()))
         todo[arm] = count_remaining(spec, arm, known, items[arm], seconds) + seeds
     return todo
 
@@ -120,7 +120,7 @@ def _text(
     spec: Sweep,
     data: str,
     items: Mapping[str, int],
-    found: SweepRecord | None,
+    record: SweepRecord | None,
     todo: Mapping[str, int],
     total: str,
 ) -> str:
@@ -131,8 +131,8 @@ def _text(
     lines.append("")
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
-        done = count_finished(found.trials.get(arm, [])) if found else 0
-        confirmed = count_finished(found.confirmed.get(arm, ())) if found else 0
+        done = count_finished(record.trials.get(arm, [])) if record else 0
+        confirmed = count_finished(record.confirmed.get(arm, ())) if record else 0
         search = todo[arm] - max(0, spec.confirm.seeds - confirmed)
         searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
@@ -191,7 +191,7 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> floa
         speed = choose_speed(experiment, corpus)
         task = tasks[experiment.data.task](experiment, corpus)
         optimizer = experiment.optimizer.build(task.model)
-        begin, took = time.perf_counter(), []
+        begin, durations = time.perf_counter(), []
         for batch in corpus.train.batches(experiment.trainer.batch_size, seed=0):
             start = time.perf_counter()
             with torch.autocast("cpu", torch.bfloat16, enabled=speed.precision == "bf16-mixed"):
@@ -199,13 +199,13 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> floa
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-            took.append(time.perf_counter() - start)
-            if len(took) >= _MEASURED_STEPS or time.perf_counter() - begin > _MEASURING_SECONDS:
+            durations.append(time.perf_counter() - start)
+            if len(durations) >= _MEASURED_STEPS or time.perf_counter() - begin > _MEASURING_SECONDS:
                 break
     finally:
         torch.set_num_threads(threads)
     config = experiment.trainer
-    step = min(took)
+    step = min(durations)
     validations = -(-config.max_steps // config.validation_interval)
     validated = len(corpus.val) + sum(len(part.data) for part in corpus.val_sets.values())
     batches = validated / config.batch_size

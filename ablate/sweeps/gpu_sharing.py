@@ -49,9 +49,9 @@ def count_workers(spec: Sweep, each: int | Literal["auto"]) -> int:
 
 def find_largest(spec: Sweep) -> tuple[str, Memory]:
     """The arm whose trials need most memory, and what one needs: of what is searched, the values that need most."""
-    found = {arm: _find_most(spec, arm) for arm in spec.all_arms}
-    arm = max(found, key=lambda arm: found[arm].peak)
-    return arm, found[arm]
+    largest = {arm: _find_most(spec, arm) for arm in spec.all_arms}
+    arm = max(largest, key=lambda arm: largest[arm].peak)
+    return arm, largest[arm]
 
 
 def _find_most(spec: Sweep, arm: str) -> Memory:
@@ -79,12 +79,12 @@ def read_free_memory() -> list[int]:
 
     if not torch.cuda.is_available():
         return []
-    asked = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, check=False)
-    if asked.returncode:
-        reason = (asked.stderr.strip().splitlines() or ["no message"])[-1]
+    process = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, check=False)
+    if process.returncode:
+        reason = (process.stderr.strip().splitlines() or ["no message"])[-1]
         raise _mistake(f"the GPUs do not say how much memory is free: {reason}", None)
-    return [int(word) for word in asked.stdout.split()]
+    return [int(word) for word in process.stdout.split()]
 
 
-def _mistake(text: str, given: object) -> ConfigError:
-    return ConfigError([Problem(OPTION, text, given)], "the command line")
+def _mistake(text: str, value: object) -> ConfigError:
+    return ConfigError([Problem(OPTION, text, value)], "the command line")

@@ -198,12 +198,12 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     if known and tracking.redact(study.user_attrs.get("tracking_uri", "")) == uri:
         return str(known)
     mark = study.user_attrs.get("mark")  # finds the run of a process that was killed before it wrote down the id
-    found = tracking.find_run(title, {"ablate.mark": mark}) if mark else None
+    run_id = tracking.find_run(title, {"ablate.mark": mark}) if mark else None
     if not mark:
         study.set_user_attr("mark", mark := uuid.uuid4().hex)
     tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, "ablate.mark": mark}
     tags |= provenance.describe_environment()
-    tracker = tracking.Tracker(found) if found else tracking.Tracker.start(title, arm, tags)
+    tracker = tracking.Tracker(run_id) if run_id else tracking.Tracker.start(title, arm, tags)
     tracker.log_params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
     tracker.log_text(spec.to_yaml(), "sweep.yaml")
     for name, text in plugins.read_copies(spec.plugin_files).items():

@@ -51,8 +51,8 @@ class SweepRecord:
 
     def counts(self, arm: str | None = None) -> dict[str, int]:
         """Trials by status, of one arm or of all."""
-        found = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
-        return {status: found.count(status) for status in STATUSES}
+        statuses = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
+        return {status: statuses.count(status) for status in STATUSES}
 
     def failed(self) -> int:
         """Trials and confirmations that failed."""

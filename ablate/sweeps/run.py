@@ -213,10 +213,10 @@ class _Runner:
     def _heard(self, job: _Job, kind: str, *content: Any) -> None:
         if kind == "started":
             self.away = 0
-            job.run_id, made, validations = content
+            job.run_id, updates, validations = content
             job.trial.set_user_attr("run_id", job.run_id)
             job.arm.report_missing(job.trial, validations)
-            self.display.show_resumed(job.slot, made)
+            self.display.show_resumed(job.slot, updates)
         elif kind == "waiting":
             self.display.note_once(content[0])
         elif kind == "progress":
@@ -319,8 +319,8 @@ class _Runner:
         self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._best().items())
 
     def _best(self) -> dict[str, TrialRecord]:
-        found = {arm.arm: arm.find_best() for arm in self.arms}
-        return {arm: trial for arm, trial in found.items() if trial}
+        best = {arm.arm: arm.find_best() for arm in self.arms}
+        return {arm: trial for arm, trial in best.items() if trial}
 
     def _close_parents(self) -> None:
         """Writes the best of each arm to its run in MLflow and ends that."""

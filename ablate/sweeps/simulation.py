@@ -65,7 +65,7 @@ class Valley:
 
 
 def simulate(spec: Sweep, objective: Objective, storage: BaseStorage, trials: int | None = None) -> SweepRecord:
-    """Runs `spec` with `objective` in the place of training, until its budget is used or this process has made
+    """Runs `spec` with `objective` in the place of training, until its budget is used or this process has finished
     `trials`, and returns what the storage then holds. Any number of processes may do so on one storage; a trial whose
     process is gone is tried again."""
     arms = []
@@ -75,8 +75,8 @@ def simulate(spec: Sweep, objective: Objective, storage: BaseStorage, trials: in
     seeds = {arm: spec.base(arm).seed for arm in spec.all_arms}
     queue = TrialQueue(arms, storage, lambda arm: open_confirmation(arm, storage))
     queue.recover()
-    made = 0
-    while trials is None or made < trials:
+    finished = 0
+    while trials is None or finished < trials:
         taken = queue.take()
         if taken is None:
             if not queue.must_wait():
@@ -88,7 +88,7 @@ def simulate(spec: Sweep, objective: Objective, storage: BaseStorage, trials: in
         value = objective(turn.arm, params, params.get("seed", seeds[turn.arm]))
         status = "completed" if math.isfinite(value) else "diverged"
         turn.record_result(trial, Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
-        made += 1
+        finished += 1
     return read_generation(storage, spec.name, 1)
 
 

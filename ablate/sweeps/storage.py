@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines; after ten missed it is taken up
 
 
-def storage_url(given: str | None = None) -> str:
-    """`given`, else ABLATE_STORAGE, else the SQLite database of the store."""
-    return add_driver(given or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
+def storage_url(url: str | None = None) -> str:
+    """`url`, else ABLATE_STORAGE, else the SQLite database of the store."""
+    return add_driver(url or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
 
 
 def open_storage(url: str) -> BaseStorage:
@@ -104,13 +104,13 @@ def open_existing(url: str) -> BaseStorage | None:
 
 def list_generations(storage: BaseStorage) -> dict[str, list[int]]:
     """The sweeps of a storage: name -> its generations, ascending."""
-    found: dict[str, set[int]] = {}
+    generations: dict[str, set[int]] = {}
     for full in list_studies(storage):
         head, slash, _ = full.rpartition("/")
         name, at, generation = head.rpartition("@")
         if slash and at and generation.isdigit():
-            found.setdefault(name, set()).add(int(generation))
-    return {name: sorted(numbers) for name, numbers in sorted(found.items())}
+            generations.setdefault(name, set()).add(int(generation))
+    return {name: sorted(numbers) for name, numbers in sorted(generations.items())}
 
 
 def list_studies(storage: BaseStorage) -> list[str]:

@@ -91,7 +91,7 @@ class TrialQueue:
         then another one is confirmed."""
         best = [trial.number for arm in self.arms if (trial := arm.find_best())]
         if self.confirmations is None or best != [known.confirmed.number for known in self.confirmations]:
-            self.confirmations = [found for arm in self.arms if (found := self.confirm(arm))]
+            self.confirmations = [confirmation for arm in self.arms if (confirmation := self.confirm(arm))]
             for confirmation in self.confirmations:
                 confirmation.recover()
         return self.confirmations

@@ -163,13 +163,15 @@ class GroupWorker:
 
 def run_worker(connection: Connection, threads: int, folder: str, environment: Mapping[str, str]) -> None:
     """The life of a worker's process, in the current directory and the environment of the sweep."""
-    told: list[int] = []
+    signals: list[int] = []
     for number in STOPPING:  # Ctrl-C reaches the sweep, which asks us to stop; another signal may be for us alone
-        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else lambda number, frame: told.append(number))
+        signal.signal(
+            number, signal.SIG_IGN if number == signal.SIGINT else lambda number, frame: signals.append(number)
+        )
     os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
     with log_to_stderr(), contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
-        while (given := connection.recv()) != "stop" and run_trial(connection, given[0], given[1], threads, told):
+        while (job := connection.recv()) != "stop" and run_trial(connection, job[0], job[1], threads, signals):
             _free()
 
 
@@ -187,9 +189,11 @@ def _trial_and_close(connection: Connection, experiment: Tree, place: Place, thr
         run_trial(connection, experiment, place, threads)
 
 
-def run_trial(connection: Connection, experiment: Tree, place: Place, threads: int, told: Sequence[int] = ()) -> bool:
-    """Runs it, and says through the pipe how it goes. Signals that it is `told` stop it as the sweep does. False where
-    that ended in an error."""
+def run_trial(
+    connection: Connection, experiment: Tree, place: Place, threads: int, signals: Sequence[int] = ()
+) -> bool:
+    """Trains `experiment`, reports through the pipe how it goes, and stops at any of `signals` as when the sweep says
+    so. False where it ended in an error."""
     import torch
 
     torch.set_num_threads(threads)
@@ -209,7 +213,7 @@ def run_trial(connection: Connection, experiment: Tree, place: Place, threads: i
                 stopped = connection.recv() == "stop" or stopped
         except (EOFError, OSError):
             stopped = True
-        return stopped or bool(told)
+        return stopped or bool(signals)
 
     def decide(step: int, metrics: Mapping[str, float]) -> bool:
         nonlocal stopped

@@ -30,15 +30,15 @@ def load_sweeps(
     as it stands, so a length given there is the length that is run. Raises ConfigError with all problems of the first
     sweep that has any.
     """
-    sweeps, found = [], load_trees(file, overrides, size)
-    for at, tree in found.trees.items():
-        source = found.source(file, at)
+    sweeps, divided = [], load_trees(file, overrides, size)
+    for at, tree in divided.trees.items():
+        source = divided.source(file, at)
         if factor != 1:
             tree = scale_sweep(Sweep.from_tree(tree, source), factor, model).to_tree()
         sweeps.append(
-            Sweep.from_tree(apply_overrides(Sweep, tree, found.overrides(overrides or {}, at), source), source)
+            Sweep.from_tree(apply_overrides(Sweep, tree, divided.overrides(overrides or {}, at), source), source)
         )
-    return sorted(sweeps, key=_count_parameters) if found.word == "size" else sweeps
+    return sorted(sweeps, key=_count_parameters) if divided.word == "size" else sweeps
 
 
 def add_earlier_sweeps(
@@ -56,10 +56,10 @@ def add_earlier_sweeps(
         for name in list_earlier_sweeps(spec):
             if name in waiting:
                 raise SweepError(f"The sweeps {join_words(waiting)} would wait for each other.")
-            if name not in ordered and (found := _find_file(Path(file), name.removesuffix(suffix))):
-                where, size = found
-                said = same if where == Path(file) else shared
-                (before,) = load_sweeps(where, said, size=size, factor=factor, model=model)
+            if name not in ordered and (place := _find_file(Path(file), name.removesuffix(suffix))):
+                where, size = place
+                settings = same if where == Path(file) else shared
+                (before,) = load_sweeps(where, settings, size=size, factor=factor, model=model)
                 add(before, (*waiting, name))
         ordered[spec.name] = spec
 

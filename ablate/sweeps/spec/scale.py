@@ -40,7 +40,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     if factor == 1:
         return spec
     first = spec.base(next(iter(spec.all_arms)))
-    made = resize(
+    resized = resize(
         spec,
         lambda full: {
             **change_length(full, factor * full.trainer.max_steps),
@@ -49,14 +49,14 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
     )
     suffix = format_suffix(factor, model)
     for arm in spec.all_arms:
-        _rename_donors(made, spec, arm, suffix)
-    budget, pruner = dict(made.get("budget", {})), dict(made["pruner"])
+        _rename_donors(resized, spec, arm, suffix)
+    budget, pruner = dict(resized.get("budget", {})), dict(resized["pruner"])
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
     if spec.budget.hours:
         budget["hours"] = spec.budget.hours * factor ** (2 if model else 1)
     if spec.pruner.first_step:
-        short = Experiment.from_mapping(made["experiment"], spec.all_arms[next(iter(spec.all_arms))].settings)
+        short = Experiment.from_mapping(resized["experiment"], spec.all_arms[next(iter(spec.all_arms))].settings)
         steps = short.trainer.max_steps
         earliest = spec.pruner.find_earliest_step(steps, short.schedule.warmup(steps))
         pruner["first_step"] = min(steps, max(earliest, round(spec.pruner.first_step * factor)))
@@ -67,7 +67,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         items=first.items,
         parameters=first.model.layer_parameters(),
     )
-    tree = {**made, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
+    tree = {**resized, "name": f"{spec.name}{suffix}", "budget": budget, "pruner": pruner, "scale": scale.model_dump()}
     return Sweep.from_tree(tree, f"{spec.name} at scale {factor:g}")
 
 
@@ -76,18 +76,18 @@ def format_suffix(factor: float, model: bool = False) -> str:
     return "" if factor == 1 else f"-scale{factor:g}{'-model' if model else ''}"
 
 
-def _rename_donors(made: Tree, spec: Sweep, arm: str, suffix: str) -> None:
+def _rename_donors(tree: Tree, spec: Sweep, arm: str, suffix: str) -> None:
     """Has an arm that names one of another sweep name that of that sweep at the same scale."""
-    given = list_references(spec.base(arm)).items()
-    changes = {path: new for path, one in given if (new := rename_reference(one, spec, suffix)) is not None}
+    references = list_references(spec.base(arm)).items()
+    changes = {path: new for path, one in references if (new := rename_reference(one, spec, suffix)) is not None}
     if not changes:
         return
-    if arm not in made.get("arms", {}):
-        made["experiment"] = merge(Experiment, made["experiment"], changes)
+    if arm not in tree.get("arms", {}):
+        tree["experiment"] = merge(Experiment, tree["experiment"], changes)
         return
-    beside = {key: value for key, value in made["arms"][arm].items() if key in Arm.beside}
-    settings = {key: value for key, value in made["arms"][arm].items() if key not in Arm.beside}
-    made["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), changes), **beside}
+    beside = {key: value for key, value in tree["arms"][arm].items() if key in Arm.beside}
+    settings = {key: value for key, value in tree["arms"][arm].items() if key not in Arm.beside}
+    tree["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), changes), **beside}
 
 
 def describe_scale(spec: Sweep) -> str:
@@ -95,14 +95,14 @@ def describe_scale(spec: Sweep) -> str:
     full = spec.scale
     if full is None:
         return ""
-    given = f"--scale {full.factor:g}{' --scale-model' if full.model else ''}"
+    options = f"--scale {full.factor:g}{' --scale-model' if full.model else ''}"
     try:
         base = spec.base(next(iter(spec.all_arms)))
     except ConfigError:  # a plugin is missing
-        return f"Not the full setting ({given})."
-    given += _mention_settings(base, full)
+        return f"Not the full setting ({options})."
+    options += _mention_settings(base, full)
     text = (
-        f"Not the full setting ({given}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
+        f"Not the full setting ({options}): a trial has {base.trainer.max_steps:,} of {full.max_steps:,} updates and "
         f"{format_count(base.items)} of {format_count(full.items)} {base.unit}"
     )
     if (parameters := base.model.layer_parameters()) != full.parameters:
@@ -130,8 +130,8 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
     tree["experiment"] = merge(Experiment, merge(Experiment, {}, tree.get("experiment", {})), shared)
     for arm, values in wanted.items():
         settings = spec.all_arms[arm].settings
-        given = {path for path, _ in iterate_leaves(merge(Experiment, {}, settings))}
-        own = {path: value for path, value in values.items() if value != shared.get(path) or path in given}
+        paths = {path for path, _ in iterate_leaves(merge(Experiment, {}, settings))}
+        own = {path: value for path, value in values.items() if value != shared.get(path) or path in paths}
         if own:
             beside = {key: value for key, value in tree["arms"][arm].items() if key in Arm.beside}
             tree["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), own), **beside}

@@ -24,13 +24,13 @@ class Sweep(SweepFields):
         """The sweep in a YAML file, of a file with sizes or stages that of `size`. `overrides` are dotted paths of the
         base experiment (trainer.max_steps) or of the sweep itself (budget.trials, sampler, pruner, objective.metric,
         name). Raises ConfigError with all problems."""
-        found = load_trees(file, overrides, size)
-        if len(found.trees) > 1:
-            text = f"there are several: give one of {', '.join(found.trees)}"
-            raise ConfigError([Problem(f"{found.word}s", text)], str(file))
-        ((at, tree),) = found.trees.items()
-        own = found.overrides(overrides or {}, at)
-        return cls.from_tree(apply_overrides(cls, tree, own, str(file)), found.source(file, at))
+        divided = load_trees(file, overrides, size)
+        if len(divided.trees) > 1:
+            text = f"there are several: give one of {', '.join(divided.trees)}"
+            raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
+        ((at, tree),) = divided.trees.items()
+        own = divided.overrides(overrides or {}, at)
+        return cls.from_tree(apply_overrides(cls, tree, own, str(file)), divided.source(file, at))
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:

@@ -34,16 +34,16 @@ def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mappi
     inner = {k.removeprefix("experiment."): v for k, v in overrides.items() if k not in own and k != "name"}
     base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
-    made = dict(tree)
+    changed = dict(tree)
     if searched:
-        made["search"] = {**(tree.get("search") or {}), **searched}
+        changed["search"] = {**(tree.get("search") or {}), **searched}
     if inner and (base is None or isinstance(base, Mapping)):
-        made["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
+        changed["experiment"] = merge(Experiment, merge(Experiment, {}, base or {}), inner)
     for part in OVERRIDABLE:
-        given = {k: v for k, v in own.items() if k.partition(".")[0] == part}
-        if given:
-            made |= merge(cls, {part: made[part]} if part in made else {}, given)
-    return made
+        settings = {k: v for k, v in own.items() if k.partition(".")[0] == part}
+        if settings:
+            changed |= merge(cls, {part: changed[part]} if part in changed else {}, settings)
+    return changed
 
 
 class Divided(NamedTuple):
@@ -72,25 +72,25 @@ STAGES = "stages."
 def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str | None) -> Divided:
     """The sweeps in a YAML file, or that of the size or stage `part` alone, before any of the `overrides` but the name.
     Raises ConfigError."""
-    tree, source, given = read_yaml(Path(file)), str(file), overrides or {}
-    if "name" in given:
+    tree, source, settings = read_yaml(Path(file)), str(file), overrides or {}
+    if "name" in settings:
         same = (
-            tree if part else _rename_references(tree, str(tree.get("name")), str(given["name"]))
+            tree if part else _rename_references(tree, str(tree.get("name")), str(settings["name"]))
         )  # a stage alone goes on
-        tree = {**same, "name": given["name"]}
-    found = divide(tree, source)
-    known = [name for name in found.trees if name]
+        tree = {**same, "name": settings["name"]}
+    divided = divide(tree, source)
+    known = [name for name in divided.trees if name]
     problems = [
         Problem(path, f"there is no such stage. Accepted: {', '.join(known)}." if known else "the file has no stages")
-        for path in given
-        if path.startswith(STAGES) and (found.word != "stage" or path.split(".")[1] not in known)
+        for path in settings
+        if path.startswith(STAGES) and (divided.word != "stage" or path.split(".")[1] not in known)
     ]
     if part is not None and part not in known:
-        text = f"no such {found.word}. Accepted: {', '.join(known)}.{did_you_mean(part, known)}"
+        text = f"no such {divided.word}. Accepted: {', '.join(known)}.{did_you_mean(part, known)}"
         problems.append(Problem("--size", text if known else "the file has no sizes; leave it out", part))
     if problems:
         raise ConfigError(problems, source)
-    return found if part is None else found._replace(trees={part: found.trees[part]})
+    return divided if part is None else divided._replace(trees={part: divided.trees[part]})
 
 
 def _rename_references(tree: Any, old: str, new: str) -> Any:
@@ -132,25 +132,25 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
         raise ConfigError([Problem("stages", "go without sizes: write a file for each size")], source)
     (key,) = there
     cls, beside = _DIVISIONS[key]
-    given = {key: tree[key]}
+    divisions = {key: tree[key]}
     try:
-        parts = getattr(cls.model_validate(given), key)
+        parts = getattr(cls.model_validate(divisions), key)
     except ValidationError as error:
-        raise ConfigError(describe_errors(cls, given, error), source) from None
+        raise ConfigError(describe_errors(cls, divisions, error), source) from None
     base, quoted = plain.get("experiment") or {}, plain.get("published") or []
     if not isinstance(base, Mapping) or not isinstance(quoted, list):
         return Divided("", {"": plain})  # which tells what is wrong with it
     if key == "sizes" and (problems := list(_validate_figures(quoted, parts))):
         raise ConfigError(problems, source)
     load_plugins(tree, base, source=source)
-    found = {}
+    trees = {}
     for name, part in parts.items():
         settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
         own = {field: value for field, value in (tree[key][name] or {}).items() if field in beside}
         figures = [_drop_size(p) for p in quoted if _get_size(p) in (None, name)]
         more = {"published": figures} if quoted else {}
-        found[name] = {**plain, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
-    return Divided(key.removesuffix("s"), found)
+        trees[name] = {**plain, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
+    return Divided(key.removesuffix("s"), trees)
 
 
 def _validate_figures(quoted: list[Any], sizes: Mapping[str, Size]) -> list[Problem]:

@@ -78,16 +78,16 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
 
 def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
     """The first rung, where it is given: early comparisons favour high learning rates."""
-    steps, given = base.trainer.max_steps, sweep.pruner.first_step
-    if given is None:
+    steps, first = base.trainer.max_steps, sweep.pruner.first_step
+    if first is None:
         return
     earliest = sweep.pruner.find_earliest_step(steps, base.schedule.warmup(steps))
-    if not earliest <= given <= steps:
+    if not earliest <= first <= steps:
         text = (
             f"must be from {earliest} (a third of trainer.max_steps, after the warm-up: earlier comparisons favour "
             f"high learning rates) to trainer.max_steps ({steps})"
         )
-        yield Problem("pruner.first_step", text, given)
+        yield Problem("pruner.first_step", text, first)
 
 
 def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
@@ -111,12 +111,12 @@ def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Probl
     """What is wrong with each searched path on its own."""
     for path, values in sweep.corners(arm).items():
         place = f"{where}search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
-        told = set()
+        texts = set()
         for value in values:
             for p in validate_experiment(*sweep.layers(arm), {path: value}):
                 text = p.message if p.path == path else f"{p.path}: {p.message}"
-                if text not in told:
-                    told.add(text)
+                if text not in texts:
+                    texts.add(text)
                     yield Problem(place, text, value if p.given is None else p.given)
 
 
@@ -137,8 +137,8 @@ def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Pr
 def _locate(sweep: SweepFields, arm: str, path: str) -> str:
     """Where in the file a path of an arm's experiment was written."""
     settings = sweep.all_arms[arm].settings
-    given = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
-    return f"arms.{arm}.{path}" if given else f"experiment.{path}"
+    own = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
+    return f"arms.{arm}.{path}" if own else f"experiment.{path}"
 
 
 def _check_references(sweep: SweepFields) -> Iterator[Problem]:
@@ -149,8 +149,8 @@ def _check_references(sweep: SweepFields) -> Iterator[Problem]:
         text = "rewards of two reward models have no common scale: give all arms one align.reward, or compare the "
         yield Problem("objective.metric", f"{text}align/win_rate against each one's own start", sweep.objective.metric)
     for arm in sweep.all_arms:
-        found = parse_reference(list_references(sweep.base(arm)).get(REWARD))
-        if found and found[0] in ("", sweep.name):
+        judge = parse_reference(list_references(sweep.base(arm)).get(REWARD))
+        if judge and judge[0] in ("", sweep.name):
             text = "a reward model comes from an earlier sweep: arms of one sweep are compared by the same metric"
             yield Problem(f"arms.{arm}.{REWARD}", text)
     own = {arm: donor for arm in sweep.all_arms if (donor := find_own_donor(sweep, arm)) is not None}
