@@ -54,7 +54,7 @@ def measure(trials: int, workers: int, console: Console) -> tuple[dict[int, tupl
 
     at: dict[int, tuple[float, float]] = {}
     peaks: list[float] = []
-    ended, heard = ArmTrials.record_result, run._Runner._heard
+    ended, heard = ArmTrials.record_result, run._Runner._handle
 
     def count(self: ArmTrials, *given: Any) -> None:
         ended(self, *given)
@@ -68,11 +68,11 @@ def measure(trials: int, workers: int, console: Console) -> tuple[dict[int, tupl
             peaks.append(memory(job.worker.process.pid, "VmHWM"))
         heard(self, job, kind, *content)
 
-    ArmTrials.record_result, run._Runner._heard = count, listen  # type: ignore[method-assign, assignment]
+    ArmTrials.record_result, run._Runner._handle = count, listen  # type: ignore[method-assign, assignment]
     try:
         run.sweep(sweep_of(trials), workers=workers, console=Console(quiet=True))
     finally:
-        ArmTrials.record_result, run._Runner._heard = ended, heard  # type: ignore[method-assign]
+        ArmTrials.record_result, run._Runner._handle = ended, heard  # type: ignore[method-assign]
     return at, peaks
 
 

@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(content.to_dict())
     else:
         render(content, build_console())
-    return 1 if any(record.failed() for record in records) else 0
+    return 1 if any(record.count_failed() for record in records) else 0
 
 
 def render(content: report.LadderReport, console: Console) -> None:

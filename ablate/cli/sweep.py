@@ -169,7 +169,7 @@ def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool) -> int:
             print(message, file=sys.stderr)
         return 130
     terminal.render(ablate.report(record.title, storage=options.storage), console)
-    failed = record.failed()
+    failed = record.count_failed()
     if failed:
         print(f"{count_noun(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
     return 1 if failed else 0

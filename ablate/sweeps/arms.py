@@ -151,9 +151,9 @@ class ArmTrials:
             number = trial_number(waiting)
         else:
             number = sum("continues" not in trial.user_attrs for trial in frozen)
-            self.study.enqueue_trial(self._fixed(number), user_attrs={"number": number})
+            self.study.enqueue_trial(self._pick_fixed(number), user_attrs={"number": number})
         self.study.sampler = self.spec.sampler.build(number)
-        trial = self.study.ask(self._distributions())
+        trial = self.study.ask(self._list_distributions())
         trial.set_user_attr("owner", describe_process())
         record_heartbeat(self.study, trial)
         for step, value in trial.user_attrs.get("curve", {}).items():
@@ -161,14 +161,14 @@ class ArmTrials:
             trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
         return trial
 
-    def _fixed(self, number: int) -> dict[str, Any]:
+    def _pick_fixed(self, number: int) -> dict[str, Any]:
         """What the sampler does not choose of the new trial `number`."""
         if self.spec.sampler.kind == "grid":
-            return self._next_cell()
+            return self._pick_cell()
         starts = self.spec.starts(self.arm)
         return starts[number] if number < len(starts) else {}
 
-    def _distributions(self) -> dict[str, BaseDistribution]:
+    def _list_distributions(self) -> dict[str, BaseDistribution]:
         """What is chosen for each trial, for Optuna."""
         return to_distributions(self.spec.space(self.arm))
 
@@ -181,12 +181,12 @@ class ArmTrials:
 
     def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
         """Reports those validations of a trial that a sweep that was killed has not heard of."""
-        known = self._frozen(trial.number).intermediate_values
+        known = self._read_frozen(trial.number).intermediate_values
         for step, metrics in validations.items():
             if step not in known:
                 trial.report(metrics[self.spec.objective.metric], step)
 
-    def _next_cell(self) -> dict[str, Any]:
+    def _pick_cell(self) -> dict[str, Any]:
         taken = [r.params for r in self.read_trials()]  # failed ones too: the next session tries those
         return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
 
@@ -226,14 +226,14 @@ class ArmTrials:
     def requeue(self, trial: Trial | FrozenTrial, reason: str, deaths: int = 0, seconds: float = 0.0) -> None:
         """Puts a trial that did not reach its end up for another try, from its last checkpoint, after `seconds` of
         training; `deaths` is how often its process died without getting any further."""
-        frozen = self._frozen(trial.number)
+        frozen = self._read_frozen(trial.number)
         self._tell(trial, "FAIL", "interrupted", reason)
         self._enqueue(frozen, deaths, resume=True, seconds=seconds)
 
     def record_death(self, trial: Trial, reason: str) -> str:
         """A trial's process is gone: another try, or, after `DEATHS` without a validation between them, failed. Returns
         the status."""
-        frozen = self._frozen(trial.number)
+        frozen = self._read_frozen(trial.number)
         moved = len(frozen.intermediate_values) > len(frozen.user_attrs.get("curve", {}))
         deaths = 1 if moved else frozen.user_attrs.get("deaths", 0) + 1
         if deaths < DEATHS:
@@ -266,13 +266,13 @@ class ArmTrials:
             curve = {**trial.user_attrs.get("curve", {}), **curve}
             notes |= {"curve": curve, "run_id": trial.user_attrs.get("run_id")}
         params = read_trial(trial, self.arm).params
-        if not params.keys() >= self._distributions().keys():  # killed in between: the rest is proposed once more
+        if not params.keys() >= self._list_distributions().keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
         self.study.enqueue_trial(params, user_attrs=notes)
         if not resume and (run_id := trial.user_attrs.get("run_id")):
             discard_checkpoint(run_id)
 
-    def _frozen(self, number: int) -> FrozenTrial:
+    def _read_frozen(self, number: int) -> FrozenTrial:
         return copy.deepcopy(self.study.get_trials(deepcopy=False)[number])
 
     def _drop_checkpoints(self) -> None:
@@ -308,11 +308,11 @@ class Confirmation(ArmTrials):
     def params(self, trial: Trial) -> dict[str, Any]:
         return {**self.confirmed.params, **trial.params}
 
-    def _fixed(self, number: int) -> dict[str, Any]:
+    def _pick_fixed(self, number: int) -> dict[str, Any]:
         taken = [r.params["seed"] for r in self.read_trials()]
         return {"seed": next(seed for seed in self.seeds if seed not in taken)}
 
-    def _distributions(self) -> dict[str, BaseDistribution]:
+    def _list_distributions(self) -> dict[str, BaseDistribution]:
         return to_distributions({"seed": Range(low=0, high=2**32 - 1)})
 
 

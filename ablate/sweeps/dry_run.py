@@ -41,26 +41,28 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     base = spec.base(next(iter(spec.all_arms)))
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = _todo(spec, items, record, seconds)
+    todo = _count_todo(spec, items, record, seconds)
     trials = sum(todo.values())
     if base.procedure != "training":
-        total = _gpu_hours(spec, todo)
+        total = _describe_gpu_hours(spec, todo)
     elif seconds is None:
-        total = f"the model does not fit the memory of this machine; {_gpu_hours(spec, todo)}"
+        total = f"the model does not fit the memory of this machine; {_describe_gpu_hours(spec, todo)}"
     else:
         total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
-    return _text(spec, corpora[base.data].description, items, record, todo, total)
+    return _format_plan(spec, corpora[base.data].description, items, record, todo, total)
 
 
 def outline(spec: Sweep) -> str:
     """The plan of a new sweep as text, without its data and on any machine: the cost is told in hours of a GPU."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = _todo(spec, items, None, None)
+    todo = _count_todo(spec, items, None, None)
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
         f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
     )
-    return _text(spec, f"{needed} (needed, and not looked for)", items, None, todo, _gpu_hours(spec, todo))
+    return _format_plan(
+        spec, f"{needed} (needed, and not looked for)", items, None, todo, _describe_gpu_hours(spec, todo)
+    )
 
 
 def plan_files(
@@ -78,18 +80,20 @@ def plan_files(
             yield file, [], error
 
 
-def cost(spec: Sweep) -> str:
+def describe_cost(spec: Sweep) -> str:
     """What a new sweep costs, as the headers of sweeps/ tell it; no trial pruned."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = _todo(spec, items, None, None)
+    todo = _count_todo(spec, items, None, None)
     each = max(items.values())
     unit = spec.base(next(iter(spec.all_arms))).unit
-    hours = _hours(spec, todo)
+    hours = _format_hours(spec, todo)
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
     return f"{sum(todo.values())} trainings of {format_count(each)} {unit}, {estimate}"
 
 
-def _todo(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None) -> dict[str, int]:
+def _count_todo(
+    spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None
+) -> dict[str, int]:
     """Arm -> trials and trainings on fresh seeds that are left."""
     todo = {}
     for arm in spec.all_arms:
@@ -99,7 +103,7 @@ def _todo(spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, sec
     return todo
 
 
-def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+def _format_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
     """Hours of an H100; '' where what they are is not known by formula."""
     hours = 0.0
     for arm, number in todo.items():
@@ -109,14 +113,14 @@ def _hours(spec: Sweep, todo: Mapping[str, int]) -> str:
     return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"
 
 
-def _gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
+def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
     one = estimate_work(spec.base(next(iter(spec.all_arms))))
     if one is None:
         return "the time of an alignment is not estimated"
-    return f"{_hours(spec, todo)} hours of an H100 at {one.utilisation:.0%} of its peak (assumed)"
+    return f"{_format_hours(spec, todo)} hours of an H100 at {one.utilisation:.0%} of its peak (assumed)"
 
 
-def _text(
+def _format_plan(
     spec: Sweep,
     data: str,
     items: Mapping[str, int],

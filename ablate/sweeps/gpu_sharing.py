@@ -30,20 +30,22 @@ def count_workers(spec: Sweep, each: int | Literal["auto"]) -> int:
     """
     free = read_free_memory()
     if not free:
-        raise _mistake("torch finds no GPU on this machine; take --workers N", each)
+        raise _make_error("torch finds no GPU on this machine; take --workers N", each)
     if any(spec.base(arm).procedure != "training" for arm in spec.all_arms):
-        raise _mistake("the memory of an alignment is not planned; take --workers N", each)
+        raise _make_error("the memory of an alignment is not planned; take --workers N", each)
     if ranks.world_size() > 1:
-        raise _mistake("a group of ranks trains one trial at a time; leave it out", each)
+        raise _make_error("a group of ranks trains one trial at a time; leave it out", each)
     arm, memory = find_largest(spec)
     most = memory.sharing(min(free))
     needs = f"{memory.needs / GIB:.1f} GiB, by the plan for arm {arm}, and {min(free) / GIB:.1f} GiB are free"
     if not most:
-        raise _mistake(f"not even one worker fits: it needs {needs}. ablate plan says what would", each)
+        raise _make_error(f"not even one worker fits: it needs {needs}. ablate plan says what would", each)
     if each == "auto":
         return len(free) * max(1, min(most, count_cores() // len(free)))
     if each > most:
-        raise _mistake(f"{count_noun(most, 'worker')} at most: each needs {needs} on a GPU. Take {most}, or auto", each)
+        raise _make_error(
+            f"{count_noun(most, 'worker')} at most: each needs {needs} on a GPU. Take {most}, or auto", each
+        )
     return len(free) * each
 
 
@@ -82,9 +84,9 @@ def read_free_memory() -> list[int]:
     process = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, check=False)
     if process.returncode:
         reason = (process.stderr.strip().splitlines() or ["no message"])[-1]
-        raise _mistake(f"the GPUs do not say how much memory is free: {reason}", None)
+        raise _make_error(f"the GPUs do not say how much memory is free: {reason}", None)
     return [int(word) for word in process.stdout.split()]
 
 
-def _mistake(text: str, value: object) -> ConfigError:
+def _make_error(text: str, value: object) -> ConfigError:
     return ConfigError([Problem(OPTION, text, value)], "the command line")

@@ -96,7 +96,7 @@ class Display:
         if finished:
             self._seconds.append(time.monotonic() - trial.since)
         place = f"[{self.done}/{self.total}] " if finished else ""
-        self.note(f"{place}{trial.title} {text}: {trial.params}{self._left(', about {} left')}")
+        self.note(f"{place}{trial.title} {text}: {trial.params}{self._format_left(', about {} left')}")
         self.refresh()
 
     def left_seconds(self) -> float | None:
@@ -107,7 +107,7 @@ class Display:
         spent = sum(min(mean, time.monotonic() - trial.since) for trial in self.running.values())
         return max(0.0, (self.total - self.done) * mean - spent) / self.workers
 
-    def _left(self, form: str) -> str:
+    def _format_left(self, form: str) -> str:
         seconds = self.left_seconds()
         return "" if seconds is None or self.done >= self.total else form.format(format_duration(seconds))
 
@@ -115,7 +115,7 @@ class Display:
         """Draws the live table anew."""
         if not self._live:
             return
-        self._progress.update(self._task, total=self.total, completed=self.done, left=self._left("{} left"))
+        self._progress.update(self._task, total=self.total, completed=self.done, left=self._format_left("{} left"))
         table = Table.grid(padding=(0, 2))
         for trial in self.running.values():
             loss = "" if trial.loss is None else f"loss {trial.loss:.3f}"

@@ -54,7 +54,7 @@ class SweepRecord:
         statuses = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
         return {status: statuses.count(status) for status in STATUSES}
 
-    def failed(self) -> int:
+    def count_failed(self) -> int:
         """Trials and confirmations that failed."""
         everything = [*self.trials.values(), *self.confirmed.values()]
         return sum(t.status == "failed" for trials in everything for t in trials)
@@ -62,9 +62,9 @@ class SweepRecord:
     def target(self, arm: str | None = None) -> int:
         """Finished trials that there are to be, of one arm or of all; where tokens or hours limit them, by what the
         trials took so far."""
-        return sum(self._target(a) for a in self.trials if arm in (None, a))
+        return sum(self._count_target(a) for a in self.trials if arm in (None, a))
 
-    def _target(self, arm: str) -> int:
+    def _count_target(self, arm: str) -> int:
         budget, trials = self.spec.budget, self.trials[arm]
         if (most := self.spec.trials(arm)) is not None and not (budget.tokens or budget.hours):
             return most

@@ -169,7 +169,7 @@ class _Runner:
         place = Place(self.title, name, arm.parent, tags, run_id)
         slot = min(set(range(self.workers)) - {job.slot for job in self.jobs.values()})
         try:
-            worker = self._worker(slot, experiment.to_tree(), place)
+            worker = self._get_worker(slot, experiment.to_tree(), place)
         except (EOFError, OSError) as error:  # the server that forks workers was stopped, by Ctrl-C while it started
             arm.requeue(trial, "stopped before it started")
             if self.stopping:
@@ -179,7 +179,7 @@ class _Runner:
         shown = ", ".join(f"{path}={format_setting(value)}" for path, value in trial.params.items())
         self.display.show_start(slot, Running(name, shown, experiment.trainer.max_steps))
 
-    def _worker(self, slot: int, experiment: Tree, place: Place) -> Worker | GroupWorker:
+    def _get_worker(self, slot: int, experiment: Tree, place: Place) -> Worker | GroupWorker:
         """The worker that trains it: that of the slot, or a new one. Raises EOFError or OSError where none starts."""
         worker = self.idle.pop(slot, None)
         if worker:
@@ -205,12 +205,12 @@ class _Runner:
         except (EOFError, OSError):
             message = ("died",)
         try:
-            self._heard(job, *message)
+            self._handle(job, *message)
         except UpdateFinishedTrialError:  # this machine was out of reach for minutes
             job.worker.kill()
             self._close(job, "taken up by another machine", finished=False)
 
-    def _heard(self, job: _Job, kind: str, *content: Any) -> None:
+    def _handle(self, job: _Job, kind: str, *content: Any) -> None:
         if kind == "started":
             self.away = 0
             job.run_id, updates, validations = content
@@ -244,7 +244,7 @@ class _Runner:
                 return
             raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "lost":
-            self._gone(job, content[0])
+            self._record_death(job, content[0])
             raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
         elif kind == "failed":
             reason, trace = content
@@ -254,17 +254,17 @@ class _Runner:
             file.write_text(trace, encoding="utf-8")
             self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
         elif kind == "died":
-            self._died(job)
+            self._handle_death(job)
 
     def _answer(self, job: _Job, word: str) -> None:
         with contextlib.suppress(OSError):  # it has died; the next look at its pipe says so
             job.connection.send(word)
 
-    def _died(self, job: _Job) -> None:
+    def _handle_death(self, job: _Job) -> None:
         """A worker ended without a word: killed, or out of memory."""
-        self._gone(job, job.worker.describe_end())
+        self._record_death(job, job.worker.describe_end())
 
-    def _gone(self, job: _Job, reason: str) -> None:
+    def _record_death(self, job: _Job, reason: str) -> None:
         status = job.arm.record_death(job.trial, reason)
         if status == "failed":
             end_run(job.run_id, "failed", reason)
@@ -316,15 +316,15 @@ class _Runner:
         self.display.total = sum(tally.started + tally.open for tally in tallies)
         if confirmations is None:
             self.display.total += self.spec.confirm.seeds * len(self.arms)
-        self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._best().items())
+        self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._find_best().items())
 
-    def _best(self) -> dict[str, TrialRecord]:
+    def _find_best(self) -> dict[str, TrialRecord]:
         best = {arm.arm: arm.find_best() for arm in self.arms}
         return {arm: trial for arm, trial in best.items() if trial}
 
     def _close_parents(self) -> None:
         """Writes the best of each arm to its run in MLflow and ends that."""
-        best = self._best()
+        best = self._find_best()
         for arm in self.arms:
             try:
                 tracker = tracking.Tracker.resume(arm.parent)

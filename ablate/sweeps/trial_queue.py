@@ -34,7 +34,7 @@ class TrialQueue:
     def take(self) -> tuple[ArmTrials, Trial] | None:
         """The next trial and its arm; None where there is nothing to start now."""
         with lock_storage(self.storage):
-            arm = self._next()
+            arm = self._pick_arm()
             return None if arm is None else (arm, arm.ask())
 
     def recover(self) -> int:
@@ -49,30 +49,30 @@ class TrialQueue:
             parts = [*self.arms, *(self.confirmations or ())]
             return sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts)
 
-    def _next(self) -> ArmTrials | None:
+    def _pick_arm(self) -> ArmTrials | None:
         """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
         ready = [arm for arm in self.arms if self._is_ready(arm)]
-        turn = self._furthest_behind(ready)
+        turn = self._find_furthest_behind(ready)
         if turn is None and not any(arm.tally().running for arm in self.arms):  # what is best is known now
             self._refuse_stuck([arm for arm in self.arms if arm not in ready])
-            turn = self._furthest_behind(self._opened())
+            turn = self._find_furthest_behind(self._open_confirmations())
         return turn
 
     def _is_ready(self, arm: ArmTrials) -> bool:
         """Whether the search of the arm that it starts from, if there is one, has ended with a completed trial."""
-        donor = self._donor(arm)
+        donor = self._find_donor(arm)
         if donor is None:
             return True
         tally = donor.tally()
         return not tally.open and not tally.running and donor.find_best() is not None
 
-    def _donor(self, arm: ArmTrials) -> ArmTrials | None:
+    def _find_donor(self, arm: ArmTrials) -> ArmTrials | None:
         return next((other for other in self.arms if other.arm == arm.waits_for), None)
 
     def _refuse_stuck(self, waiting: Sequence[ArmTrials]) -> None:
         """Raises SweepError where an arm waits for one that has ended without a completed trial."""
         for arm in waiting:
-            donor = self._donor(arm)
+            donor = self._find_donor(arm)
             if donor is not None and donor.find_best() is None and not donor.tally().open:
                 raise SweepError(
                     f"{arm.arm} starts from the best trial of {donor.arm}, and none of that arm is completed. The same "
@@ -80,13 +80,13 @@ class TrialQueue:
                 )
 
     @staticmethod
-    def _furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
+    def _find_furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
         """That of which the least part is started; None where all are."""
         tallies = {part: part.tally() for part in parts}
         shares = {part: t.started / (t.started + t.open) for part, t in tallies.items() if t.open}
         return min(shares, key=lambda part: shares[part], default=None)
 
-    def _opened(self) -> list[Confirmation]:
+    def _open_confirmations(self) -> list[Confirmation]:
         """The confirmations of all arms. Another process may try a failed trial again, and find a better best with it:
         then another one is confirmed."""
         best = [trial.number for arm in self.arms if (trial := arm.find_best())]

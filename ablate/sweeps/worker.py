@@ -147,7 +147,7 @@ class GroupWorker:
             if earlier.name == self.__class__.__name__:
                 earlier.join()
         arguments = (self._theirs, experiment, place, self.threads)
-        threading.Thread(target=_trial_and_close, args=arguments, name=self.__class__.__name__, daemon=True).start()
+        threading.Thread(target=_run_and_close, args=arguments, name=self.__class__.__name__, daemon=True).start()
 
     def dismiss(self) -> None:
         """Closes our end of the pipe."""
@@ -184,7 +184,7 @@ def _free() -> None:
         torch.cuda.empty_cache()
 
 
-def _trial_and_close(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
+def _run_and_close(connection: Connection, experiment: Tree, place: Place, threads: int) -> None:
     with connection:
         run_trial(connection, experiment, place, threads)
 

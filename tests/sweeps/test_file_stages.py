@@ -11,7 +11,7 @@ from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
 from ablate.post_training.alignment.reward import hash_reward
-from ablate.sweeps.dry_run import cost, outline
+from ablate.sweeps.dry_run import describe_cost, outline
 from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.references import find_donor, list_earlier_sweeps
@@ -131,8 +131,8 @@ def test_scale_holds_for_all_stages(file):
 def test_the_plan_of_an_alignment_counts_pairs_and_answers_and_no_hours(file, capsys):
     path = file()
     _, reward, policy = load_sweeps(path)
-    assert cost(reward) == "2 trainings of 8 pairs, H100 hours not estimated"
-    assert cost(policy) == "4 trainings of 8 answers, H100 hours not estimated"
+    assert describe_cost(reward) == "2 trainings of 8 pairs, H100 hours not estimated"
+    assert describe_cost(policy) == "4 trainings of 8 answers, H100 hours not estimated"
     assert "arm pre: 1 trial of 2 updates = 8 answers each" in outline(policy)
     assert main(["plan", str(path), "--size", "policy"]) == 2
     assert "align: is not planned" in capsys.readouterr().err

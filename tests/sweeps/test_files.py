@@ -8,7 +8,7 @@ import pytest
 
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers
-from ablate.sweeps.dry_run import cost, outline
+from ablate.sweeps.dry_run import describe_cost, outline
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.references import find_donor, list_references, parse_reference
@@ -115,7 +115,7 @@ def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, sp
     if "demo" in spec.name:
         pytest.skip("its cost is minutes")
     header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
-    assert cost(spec) in header
+    assert describe_cost(spec) in header
     base = spec.base(next(iter(spec.all_arms)))
     size = spec.name.removeprefix(f"{file.stem}-")
     if size in LENGTHS and not file.stem.startswith(LATER):

@@ -210,7 +210,7 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
 
     monkeypatch.setattr(run._Runner, "_start", start_and_kill)
     record = run_sweep(spec(**settings), workers=1)
-    assert (record.counts()["failed"], record.failed()) == (0, 1)
+    assert (record.counts()["failed"], record.count_failed()) == (0, 1)
     assert read_statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
     notes = list_cautions(record)
     assert "1 fresh seed of all failed, left out of all comparisons." in notes

@@ -189,7 +189,7 @@ def pruned_sweep(spec, interrupts=None):
     for arm in (arms := arms_of(spec)):
         while arm.tally().open:
             trial = arm.ask()
-            known = arm._frozen(trial.number).intermediate_values
+            known = arm._read_frozen(trial.number).intermediate_values
             lr = trial.params["optimizer.lr"]
             status, value = "completed", None
             for step in range(10, 91, 10):

@@ -32,10 +32,10 @@ class OptunaKind(Kind):
 
     @field_validator("options")
     @classmethod
-    def _are_arguments(cls, options: dict[str, Any]) -> dict[str, Any]:
+    def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         if not options:
             return options  # without importing Optuna
-        known = [name for name in inspect.signature(cls._class()).parameters if name not in cls.set_by_sweep]
+        known = [name for name in inspect.signature(cls._find_class()).parameters if name not in cls.set_by_sweep]
         fields = [name for name in known if name in cls.model_fields]
         for name in options:
             if name in fields:
@@ -47,7 +47,7 @@ class OptunaKind(Kind):
         return options
 
     @classmethod
-    def _class(cls) -> Any:
+    def _find_class(cls) -> Any:
         from importlib import import_module
 
         return getattr(import_module(f"optuna.{cls.package}"), cls.optuna_class)
@@ -55,4 +55,4 @@ class OptunaKind(Kind):
     def instantiate(self, **arguments: Any) -> Any:
         """An instance of Optuna's class, from the fields, the options and `arguments`."""
         fields = {name: getattr(self, name) for name in type(self).model_fields if name not in self.not_arguments}
-        return self._class()(**fields, **self.options, **arguments)
+        return self._find_class()(**fields, **self.options, **arguments)

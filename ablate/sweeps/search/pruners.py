@@ -73,7 +73,7 @@ class Hyperband(PrunerConfig):
         return pruner
 
     @classmethod
-    def _class(cls) -> Any:
+    def _find_class(cls) -> Any:
         from ablate.sweeps.search.fair_pruners import FairHyperband
 
         return FairHyperband

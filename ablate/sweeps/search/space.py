@@ -33,7 +33,7 @@ class Range(Config):
     """For the grid: this many values, evenly spaced (in the logarithm if `log`)."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Range:
+    def _check_ends(self) -> Range:
         if self.low >= self.high:
             raise ValueError(f"low ({self.low}) must be below high ({self.high})")
         if self.step is not None and self.step <= 0:

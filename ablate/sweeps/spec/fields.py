@@ -71,14 +71,14 @@ class SweepFields(Config):
     """Which finished trials keep their checkpoint: the best of each arm and of its confirmation, all, or none."""
 
     @model_validator(mode="after")
-    def _has_baseline(self) -> Self:
+    def _check_baseline(self) -> Self:
         if self.baseline is not None and self.baseline not in self.all_arms:
             raise ValueError(f"baseline is not an arm, given {self.baseline!r}. Accepted: {', '.join(self.all_arms)}")
         return self
 
     @field_validator("arms")
     @classmethod
-    def _named(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
+    def _check_names(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
         if bad := [name for name in arms if not name or "/" in name or "@" in name]:
             raise ValueError(f"the name of an arm is not empty and has no / or @, given {', '.join(map(repr, bad))}")
         return arms

@@ -25,7 +25,7 @@ class _Settings(Config):
 
     @model_validator(mode="before")
     @classmethod
-    def _flat(cls, data: Any) -> Any:
+    def _gather_settings(cls, data: Any) -> Any:
         """One that sets nothing may be left empty."""
         if data is None:
             return {}
@@ -45,7 +45,7 @@ class _Settings(Config):
         }
 
     @model_serializer(mode="wrap")
-    def _as_written(self, handler: Any) -> dict[str, Any]:
+    def _write_settings(self, handler: Any) -> dict[str, Any]:
         dumped = handler(self)
         return {**dumped["settings"], **{key: dumped[key] for key in self.beside if dumped[key]}}
 

@@ -100,15 +100,15 @@ def _rename_references(tree: Any, old: str, new: str) -> Any:
         return tree
     names = {f"sweep:{old}-{stage}": f"sweep:{new}-{stage}" for stage in stages}
 
-    def renamed(value: Any) -> Any:
+    def rename(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: renamed(inner) for key, inner in value.items()}
+            return {key: rename(inner) for key, inner in value.items()}
         if isinstance(value, str):
             title, slash, arm = value.partition("/")
             return f"{names.get(title, title)}{slash}{arm}"
-        return [renamed(inner) for inner in value] if isinstance(value, list) else value
+        return [rename(inner) for inner in value] if isinstance(value, list) else value
 
-    return renamed(tree)
+    return rename(tree)
 
 
 _DIVISIONS: dict[str, tuple[type[Config], tuple[str, ...]]] = {
