@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ablate import tracking
 from ablate.sweeps.attempts import list_last_attempts, trial_number
 from ablate.sweeps.donors import pin_donors
+from ablate.sweeps.heartbeats import describe_process, fail_stale_trials, is_orphan, record_heartbeat
 from ablate.sweeps.records import COSTS, count_remaining
 from ablate.sweeps.search.pruners import NoPruner
 from ablate.sweeps.search.space import Range, list_cells, to_distributions
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import (
-    describe_process,
-    fail_stale_trials,
-    is_orphan,
-    read_trial,
-    read_trials,
-    record_heartbeat,
-    trial_status,
-)
+from ablate.sweeps.storage import read_trial, read_trials, trial_status
 from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint

@@ -18,11 +18,12 @@ from ablate.config.formatting import count_noun, format_setting
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
 from ablate.sweeps.attempts import trial_number
+from ablate.sweeps.heartbeats import HEARTBEAT, record_heartbeat
 from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_confirmation, open_sweep
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import HEARTBEAT, read_sweep, record_heartbeat, storage_url, translate_storage_errors
+from ablate.sweeps.storage import read_sweep, storage_url, translate_storage_errors
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.sweeps.worker import GroupWorker, Worker, handle_signals, pick_devices, share_cores, start_server
 from ablate.training.procedures import Place

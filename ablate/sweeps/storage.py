@@ -8,17 +8,16 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import socket
 import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from ablate.config.errors import StoreError, SweepError, did_you_mean
 from ablate.sweeps.attempts import list_last_attempts, trial_number
+from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking.databases import (
@@ -36,11 +35,9 @@ from ablate.tracking.paths import store_path
 from ablate.verdict.outcomes import TrialRecord, pick_best
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
+    from optuna import Study
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial
-
-HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machines; after ten missed it is taken up
 
 
 def storage_url(url: str | None = None) -> str:
@@ -227,47 +224,6 @@ def trial_status(trial: FrozenTrial) -> str:
     return str(trial.user_attrs.get("status", {"COMPLETE": "completed", "PRUNED": "pruned"}.get(state, "failed")))
 
 
-# ---------------------------------------------------------------------------------------------------- owners
-
-
-def describe_process() -> dict[str, Any]:
-    """This process, in a form that another process can ask after: host, pid and the time it started."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "started": _read_start_time(os.getpid())}
-
-
-def is_orphan(trial: FrozenTrial) -> bool:
-    """Whether a running trial's process was on this machine and is gone."""
-    who = trial.user_attrs.get("owner")
-    if not isinstance(who, Mapping) or who.get("host") != socket.gethostname():
-        return False
-    return who.get("started") != _read_start_time(int(who["pid"]))
-
-
-def record_heartbeat(study: Study, trial: FrozenTrial | Trial) -> None:
-    """A sign of life of a running trial, that machines which cannot see its process go by."""
-    if has_heartbeats(study):
-        study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
-
-
-def fail_stale_trials(study: Study) -> list[FrozenTrial]:
-    """The trials of other machines that gave no sign of life for minutes; they are failed now, to be tried again."""
-    import optuna
-
-    if not has_heartbeats(study):
-        return []
-    gone = set(study._storage._get_stale_trial_ids(study._study_id))  # type: ignore[attr-defined]
-    if gone:
-        optuna.storages.fail_stale_trials(study)
-    return [t for t in study.get_trials(deepcopy=False) if t._trial_id in gone and t.state.name == "FAIL"]
-
-
-def has_heartbeats(study: Study) -> bool:
-    """Whether the storage of a study keeps them; one in memory, which no other process sees, does not."""
-    from optuna.storages._heartbeat import is_heartbeat_enabled
-
-    return is_heartbeat_enabled(study._storage)
-
-
 @contextlib.contextmanager
 def lock_storage(storage: BaseStorage) -> Iterator[None]:
     """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
@@ -288,19 +244,6 @@ def lock_storage(storage: BaseStorage) -> Iterator[None]:
     else:
         with hold_server_lock(database.engine, ASKING):
             yield
-
-
-def _read_start_time(pid: int) -> str | None:
-    """What tells a process from a later one of the same pid; None where there is no such process."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    if Path("/proc/self").exists():
-        return None
-    try:  # no /proc: the pid alone has to do
-        os.kill(pid, 0)
-    except OSError:
-        return None
-    return "alive"
 
 
 @contextlib.contextmanager

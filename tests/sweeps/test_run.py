@@ -19,17 +19,10 @@ from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
 from ablate.reports.findings import list_cautions
 from ablate.sweeps import run
 from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.heartbeats import describe_process
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
-from ablate.sweeps.storage import (
-    create_study,
-    describe_process,
-    name_study,
-    open_storage,
-    read_sweep,
-    read_trials,
-    storage_url,
-)
+from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, read_trials, storage_url
 
 SILENT = Console(quiet=True)
 BROKEN = """
