@@ -36,7 +36,7 @@ DEATHS = 3  # a trial whose process dies this often counts as failed
 
 @dataclass(frozen=True)
 class Tally:
-    """How far an arm is."""
+    """The counts of an arm's trials."""
 
     finished: int
     running: int
@@ -72,15 +72,15 @@ class ArmTrials:
     role = "trial"  # the tag `ablate.role` of its run
 
     def label(self, trial: Trial) -> str:
-        """What a trial is called, in MLflow and on the screen."""
+        """Return the name of a trial, in MLflow and on the screen."""
         return f"{self.arm} #{trial_number(trial)}"
 
     def params(self, trial: Trial) -> dict[str, Any]:
-        """What a trial sets over the arm's settings: dotted path -> value."""
+        """Return the settings of a trial over those of the arm: dotted path -> value."""
         return trial.params
 
     def build_experiment(self, trial: Trial) -> Experiment:
-        """What a trial trains."""
+        """Return the experiment that a trial trains."""
         return pin_donors(self.spec.at(self.arm, self.params(trial)), self.study)
 
     @property
@@ -129,7 +129,7 @@ class ArmTrials:
         return count_remaining(self.spec, self.arm, trials, int(self.study.user_attrs.get("trial_items", 1)))
 
     def tally(self) -> Tally:
-        """How far it is, from one look at the storage."""
+        """Count its trials, from one look at the storage."""
         trials = self.read_trials()
         counts = Counter(trial.status for trial in trials)
         done, running = sum(counts[status] for status in FINISHED), counts["running"]
@@ -155,18 +155,18 @@ class ArmTrials:
         return trial
 
     def _pick_fixed(self, number: int) -> dict[str, Any]:
-        """What the sampler does not choose of the new trial `number`."""
+        """Return the values of the new trial `number` that the sampler does not choose."""
         if self.spec.sampler.kind == "grid":
             return self._pick_cell()
         starts = self.spec.starts(self.arm)
         return starts[number] if number < len(starts) else {}
 
     def _list_distributions(self) -> dict[str, BaseDistribution]:
-        """What is chosen for each trial, for Optuna."""
+        """Return the ranges that each trial is chosen from, for Optuna."""
         return to_distributions(self.spec.space(self.arm))
 
     def should_prune(self, trial: Trial) -> bool:
-        """Whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
+        """Return whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
         if not trial.should_prune():
             return False
         others = [r.status for r in self.read_trials() if r.number != trial_number(trial)]

@@ -1,4 +1,4 @@
-"""What a sweep will do and cost, before it does it."""
+"""The plan of a sweep and its cost, before it runs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def plan_files(
 
 
 def describe_cost(spec: Sweep) -> str:
-    """What a new sweep costs, as the headers of sweeps/ tell it; no trial pruned."""
+    """Return the cost of a new sweep, as the headers of sweeps/ tell it; no trial pruned."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     todo = _count_todo(spec, items, None, None)
     each = max(items.values())
@@ -174,7 +174,7 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
 
 
 def _read_record(spec: Sweep, storage: str | None) -> SweepRecord | None:
-    """What there is of the sweep; None of a new one. Raises SweepError where it was started with another file."""
+    """Return the record of the sweep; None of a new one. Raises SweepError where it was started with another file."""
     if spec.name not in list_sweeps(storage_url(storage)):
         return None
     record = read_sweep(spec.name, storage)

@@ -15,7 +15,7 @@ from ablate.sweeps.spec.sweep import Sweep
 
 @dataclass(frozen=True)
 class ArmCost:
-    """What an arm of a sweep costs: its trials and its confirmation."""
+    """The cost of an arm of a sweep: its trials and its confirmation."""
 
     arm: str
     plan: Plan
@@ -46,7 +46,7 @@ class ArmCost:
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """What a whole sweep costs."""
+    """The cost of a whole sweep."""
 
     name: str
     arms: tuple[ArmCost, ...]

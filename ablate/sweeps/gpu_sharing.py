@@ -1,4 +1,4 @@
-"""How many workers of a sweep share a GPU: as many as the memory plan says fit."""
+"""The number of workers of a sweep that share a GPU: as many as fit by the memory plan."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _find_most(spec: Sweep, arm: str) -> Memory:
 
 
 def estimate_memory(experiment: Experiment) -> Memory:
-    """What one trial needs of one GPU."""
+    """Return the memory that one trial needs on one GPU."""
     classes, shape, _ = find_inputs(experiment)
     return Meter(experiment, classes, shape).memory(resolve_setup(experiment, 1, 1))
 

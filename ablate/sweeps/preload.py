@@ -1,4 +1,4 @@
-"""What the server that forks trial processes imports once: everything heavy that a trial needs. Starts no thread."""
+"""The imports of the server that forks trial processes: everything heavy that a trial needs. Starts no thread."""
 
 import gc
 from importlib import import_module

@@ -183,7 +183,7 @@ def pick_threads(arms: list[ArmTrials], wanted: int) -> int:
 
 
 def note_ranks(arms: list[ArmTrials]) -> int:
-    """How many ranks trained the earlier trials of the sweep; notes those of this group."""
+    """Write down the ranks of this group, and return how many trained the earlier trials of the sweep."""
     now = ranks.world_size()
     known = [n for arm in arms if (n := arm.study.user_attrs.get("ranks"))]
     for arm in arms:

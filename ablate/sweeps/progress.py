@@ -1,4 +1,4 @@
-"""What a running sweep shows: a live table on a terminal, one line per event elsewhere."""
+"""The display of a running sweep: a live table on a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written down of a sweep: its trials, how each ended, and what that leaves of the budget."""
+"""The record of a sweep: its trials, how each ended, and the trials that the budget still allows."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class SweepRecord:
 def count_remaining(
     spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int, trial_seconds: float | None = None
 ) -> int:
-    """How many more trials `arm` may start, besides the finished and the running among `trials`.
+    """Return the number of trials that `arm` may still start, besides the finished and the running among `trials`.
 
     A pruned or diverged trial has used the tokens and the time that it took, a running one counts whole. `trial_items`
     are the tokens or images of one whole trial, `trial_seconds` what one may take, as long as none has shown it. The

@@ -97,7 +97,7 @@ class _Job:
     worker: Worker | GroupWorker
     run_id: str | None
     slot: int
-    """Which worker it is: from 0, below the number of workers."""
+    """The number of the worker, from 0."""
 
     @property
     def connection(self) -> Connection:

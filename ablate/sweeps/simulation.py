@@ -51,7 +51,7 @@ class Valley:
     own: float = 0.01
     """Standard deviation of what is each training's own."""
     entropy: int = 0
-    """What the noise depends on besides arm, settings and seed."""
+    """A seed of the noise, besides arm, settings and seed."""
 
     def mean(self, arm: str, params: Mapping[str, Any]) -> float:
         """The expectation over seeds: what an infinite confirmation would find."""

@@ -38,9 +38,9 @@ class SweepJob:
     file: str
     """The sweep, as it was when it was submitted."""
     folder: str
-    """Where it runs."""
+    """The folder in which it runs."""
     environment: dict[str, str]
-    """Where the results lie."""
+    """The environment variables that say where the results lie."""
     devices: int = 1
     """Processes that train each trial together."""
     _started: Future[subprocess.Popen[bytes]] | None = field(default=None, init=False, repr=False)
@@ -92,12 +92,12 @@ def _stop(pid: int) -> None:
 
 @dataclass(frozen=True)
 class Submitted:
-    """What was submitted; as text, what a person wants to know of it."""
+    """The jobs that were submitted; as text, the summary for a person."""
 
     title: str
     cluster: str
     folder: Path
-    """Where the logs are."""
+    """The folder of the logs."""
     jobs: list[Any]
     """submitit's."""
     storage: str | None

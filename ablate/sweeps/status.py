@@ -1,4 +1,4 @@
-"""How far the sweeps are: trials by status, the best so far, and what their checkpoints take."""
+"""The status of sweeps: trials by status, the best so far, and what their checkpoints take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which arm gets the next trial, so that every arm is treated alike, whoever asks."""
+"""The order of trials: the arm that gets the next one, so that every arm is treated alike, whoever asks."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ class TrialQueue:
             return sum(arm.recover() for arm in self.arms)
 
     def must_wait(self) -> bool:
-        """Whether trials are running, here or elsewhere, that have to end before it is known whether all is done. Those
-        of processes that are gone are put up for another try."""
+        """Return whether trials are running, here or elsewhere, that must end before it is known whether all is done.
+        Those of processes that are gone are put up for another try."""
         with lock_storage(self.storage):
             parts = [*self.arms, *(self.confirmations or ())]
             return sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts)
 
     def _pick_arm(self) -> ArmTrials | None:
-        """The arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
+        """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
         ready = [arm for arm in self.arms if self._is_ready(arm)]
         turn = self._find_furthest_behind(ready)
         if turn is None and not any(arm.tally().running for arm in self.arms):  # what is best is known now
@@ -59,7 +59,7 @@ class TrialQueue:
         return turn
 
     def _is_ready(self, arm: ArmTrials) -> bool:
-        """Whether the search of the arm that it starts from, if there is one, has ended with a completed trial."""
+        """Return whether the search of the arm that `arm` starts from, if any, has ended with a completed trial."""
         donor = self._find_donor(arm)
         if donor is None:
             return True
@@ -81,7 +81,7 @@ class TrialQueue:
 
     @staticmethod
     def _find_furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
-        """That of which the least part is started; None where all are."""
+        """Return the one of `parts` of which the least share is started; None where all are."""
         tallies = {part: part.tally() for part in parts}
         shares = {part: t.started / (t.started + t.open) for part, t in tallies.items() if t.open}
         return min(shares, key=lambda part: shares[part], default=None)

@@ -1,5 +1,5 @@
-"""Where trials are trained: processes, forked from a server that has everything imported, that train one trial after
-another and talk through a pipe. In a group of ranks it is a thread of rank 0, which leads the other ranks.
+"""Workers: processes, forked from a server that has everything imported, that train one trial after another and talk
+through a pipe. In a group of ranks the worker is a thread of rank 0, which leads the other ranks.
 
 Messages to the sweep:
     ("started", run_id, updates made before, their validations)
@@ -113,7 +113,7 @@ class Worker:
 
     @property
     def lasts(self) -> bool:
-        """Whether it may train another trial."""
+        """True while it may train another trial."""
         return self.trials < self.LIFE
 
     def dismiss(self) -> None:

@@ -1,1 +1,1 @@
-"""How a sweep searches: samplers and pruners."""
+"""The search of a sweep: its space, samplers and pruners."""

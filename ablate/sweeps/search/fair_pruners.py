@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ArmView:
-    """What a pruner sees of an arm's study: each trial once, under our number, and nothing that names the arm.
+    """The view of an arm's study that a pruner gets: each trial once, under our number, and nothing that names the arm.
 
     Args:
         study: Optuna's.

@@ -18,7 +18,7 @@ class OptunaKind(Kind):
     """A class of Optuna's with its arguments: those that are fields here, and further ones as `options`."""
 
     package: ClassVar[str]
-    """Where in optuna the class is: samplers or pruners."""
+    """The module of optuna that has the class: samplers or pruners."""
     optuna_class: ClassVar[str]
     """Its name."""
     set_by_sweep: ClassVar[tuple[str, ...]] = ()

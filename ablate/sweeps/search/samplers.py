@@ -1,4 +1,4 @@
-"""Where a sweep searches next: Optuna's samplers, by the names that Optuna gives them."""
+"""The samplers of a sweep, which choose its next points: Optuna's, by the names that Optuna gives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a sweep searches: ranges and lists of values, by dotted path."""
+"""The search space of a sweep: ranges and lists of values, by dotted path."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Range(Config):
 
     @property
     def whole(self) -> bool:
-        """Whether the values are integers."""
+        """True where the values are integers."""
         return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
 
     def distribution(self) -> BaseDistribution:
@@ -108,7 +108,7 @@ def to_distributions(space: Space) -> dict[str, BaseDistribution]:
 
 
 def contains(entry: Range | Sequence[Choice], value: Choice) -> bool:
-    """Whether `value` is one of a list, or within a range and on its steps."""
+    """Return whether `value` is one of a list, or within a range and on its steps."""
     if not isinstance(entry, Range):
         return any(value == known and type(value) is type(known) for known in entry)
     if isinstance(value, bool) or not isinstance(value, int if entry.whole else (int, float)):

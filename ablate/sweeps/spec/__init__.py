@@ -1,1 +1,1 @@
-"""What a sweep file says: its parts, its checks, its sizes and stages."""
+"""The contents of a sweep file: its parts, its checks, its sizes and stages."""

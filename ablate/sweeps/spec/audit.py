@@ -27,7 +27,7 @@ class Confound:
     values: dict[str, str]
     """Arm -> its value; of a searched path what is searched."""
     declared: bool
-    """Whether the sweep file names it under `confounds`."""
+    """True where the sweep file names it under `confounds`."""
 
     def __str__(self) -> str:
         by_value: dict[str, list[str]] = {}
@@ -37,9 +37,9 @@ class Confound:
 
 
 def find_factor(sweep: SweepFields) -> tuple[str, ...]:
-    """What is compared: what the file names, or the placement, the norm layer, the initialisation or the warm start,
-    the first of these in which the arms differ. Of a sweep of one arm it is empty. Raises ConfigError where an arm
-    makes no experiment."""
+    """Return the factor that is compared: the one that the file names, or the placement, the norm layer, the
+    initialisation or the warm start, the first of these in which the arms differ. Empty for a sweep of one arm. Raises
+    ConfigError where an arm makes no experiment."""
     return _pick_factor(sweep, _find_differences(sweep))
 
 
@@ -113,7 +113,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
 
 
 def _is_of(path: str, part: str) -> bool:
-    """Whether `path` belongs to one of the factors: that of the placement leaves the norm layer out."""
+    """Return whether `path` belongs to one of the factors: that of the placement leaves the norm layer out."""
     return _is_within(path, [part]) and not (part == PLACEMENT and _is_within(path, [LAYER]))
 
 

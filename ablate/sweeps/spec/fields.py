@@ -97,7 +97,7 @@ class SweepFields(Config):
         return self.arms or {ONLY_ARM: Arm()}
 
     def space(self, arm: str) -> Space:
-        """What is searched for `arm`."""
+        """Return the search space of `arm`."""
         return {**self.search, **self.all_arms[arm].search}
 
     def base(self, arm: str) -> Experiment:
@@ -139,12 +139,12 @@ class SweepFields(Config):
         return tuple(plugins.merge_plugins(*(layer.get("plugins") for layer in layers)))
 
     def layers(self, arm: str) -> tuple[Mapping[str, Any], ...]:
-        """What the experiments of `arm` have in common, later over earlier."""
+        """Return the settings that the experiments of `arm` share, later over earlier."""
         return {"plugins": self.plugins}, self.experiment, self.all_arms[arm].settings
 
     def trials(self, arm: str) -> int | None:
-        """How many finished trials `arm` may have: the budget, or every cell of a smaller grid. None where tokens or
-        hours alone limit it."""
+        """Return the number of finished trials that `arm` may have: the budget, or every cell of a smaller grid. None
+        where tokens or hours alone limit it."""
         wanted = self.budget.trials
         if self.sampler.kind == "grid":
             count = len(list_cells(self.space(arm)))

@@ -69,7 +69,7 @@ def add_earlier_sweeps(
 
 
 def is_shared(path: str) -> bool:
-    """Whether what the command line sets there holds for the sweeps of other files that a sweep starts from."""
+    """Return whether a setting of the command line holds for the sweeps of other files that a sweep starts from."""
     part = path.removeprefix("search.").removeprefix("experiment.").partition(".")[0]
     return part not in ("name", "lora", "stages")
 

@@ -72,7 +72,7 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
 
 
 def format_suffix(factor: float, model: bool = False) -> str:
-    """What the name of a sweep has at that scale; nothing at the full one."""
+    """Return the suffix of the name of a sweep at that scale; "" at the full one."""
     return "" if factor == 1 else f"-scale{factor:g}{'-model' if model else ''}"
 
 

@@ -50,12 +50,12 @@ class Divided(NamedTuple):
     """A file as the sweeps that it holds."""
 
     word: str
-    """What they are: size or stage; "" where the file is one sweep."""
+    """The kind of part that they are: size or stage; "" where the file is one sweep."""
     trees: dict[str, Tree]
     """Name -> the sweep, called NAME-SIZE or NAME-STAGE, which knows of no others. {"": tree} of a file with one."""
 
     def source(self, file: str | Path, at: str) -> str:
-        """What messages call the sweep `at`."""
+        """Return the name of the sweep `at` in messages."""
         return f"{file}, {self.word} {at}" if at else str(file)
 
     def overrides(self, overrides: Mapping[str, Any], at: str) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Divided(NamedTuple):
 
 
 STAGES = "stages."
-"""What a setting of the command line begins with that is for one stage."""
+"""The prefix of a setting of the command line that is for one stage."""
 
 
 def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str | None) -> Divided:

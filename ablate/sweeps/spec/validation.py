@@ -23,13 +23,13 @@ UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a re
 
 
 def validate(sweep: SweepFields) -> list[Problem]:
-    """Return what is wrong with the experiments of the arms; where nothing is, with their references and their
+    """Return the problems of the experiments of the arms; where there are none, those of their references and their
     differences."""
     return list(_check_experiments(sweep)) or [*_check_references(sweep), *audit.validate(sweep)]
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
-    """Return what is wrong with the experiments of `tree` besides `problems` of the file itself, as far as the parts
+    """Return the problems of the experiments of `tree` besides `problems` of the file itself, as far as the parts
     without any tell."""
     broken = {problem.path.partition(".")[0] for problem in problems}
     if broken.isdisjoint(("experiment", "plugins", "arms", "search", "fixed", "sampler")):
@@ -40,7 +40,7 @@ def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Ite
 
 
 def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """What is wrong with an experiment of `mappings`; empty where nothing is."""
+    """Return the problems of an experiment of `mappings`; empty where there are none."""
     try:
         Experiment.from_mapping(*mappings)
     except ConfigError as error:
@@ -49,7 +49,7 @@ def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
 
 
 def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
-    """What is wrong with the experiments of each arm, at the ends of everything that is searched."""
+    """Yield the problems of the experiments of each arm, at the ends of everything that is searched."""
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms else ""
         settings = sweep.all_arms[arm].settings
@@ -77,7 +77,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
-    """The first rung, where it is given: early comparisons favour high learning rates."""
+    """Check the first rung, where it is given: early comparisons favour high learning rates."""
     steps, first = base.trainer.max_steps, sweep.pruner.first_step
     if first is None:
         return
@@ -91,7 +91,7 @@ def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
 
 
 def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
-    """Fixed points that cannot be tried."""
+    """Yield a problem for each fixed point that cannot be tried."""
     space = sweep.space(arm)
     for i, point in enumerate(sweep.starts(arm)):
         own = i < len(sweep.all_arms[arm].fixed)
@@ -108,7 +108,7 @@ def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]
 
 
 def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
-    """What is wrong with each searched path on its own."""
+    """Yield the problems of each searched path on its own."""
     for path, values in sweep.corners(arm).items():
         place = f"{where}search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
         texts = set()
@@ -135,7 +135,7 @@ def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Pr
 
 
 def _locate(sweep: SweepFields, arm: str, path: str) -> str:
-    """Where in the file a path of an arm's experiment was written."""
+    """Return the path in the file at which a path of an arm's experiment was written."""
     settings = sweep.all_arms[arm].settings
     own = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
     return f"arms.{arm}.{path}" if own else f"experiment.{path}"
