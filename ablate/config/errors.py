@@ -45,8 +45,8 @@ class Problem:
         return replace(self, path=f"{part}.{self.path}" if self.path else part)
 
     def __str__(self) -> str:
-        given = "" if self.given is None else f" (given: {self.given!r})"
-        return f"{self.path}: {self.message}{given}" if self.path else f"{self.message}{given}"
+        value = "" if self.given is None else f" (given: {self.given!r})"
+        return f"{self.path}: {self.message}{value}" if self.path else f"{self.message}{value}"
 
 
 class ConfigError(AblateError):

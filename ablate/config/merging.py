@@ -62,8 +62,8 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
             tree[key] = {}
         _assign(child, tree[key], rest, value)
     elif registry is not None and isinstance(value, str):
-        given = tree.get(key)
-        part: Tree = given if isinstance(given, dict) else {}
+        before = tree.get(key)
+        part: Tree = before if isinstance(before, dict) else {}
         fields = registry.expand(value)
         new = registry.kind_of(fields)
         if new is not registry.kind_of(part):

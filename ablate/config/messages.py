@@ -79,16 +79,16 @@ def _describe(details: Any) -> str:
 def _build_problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
     """Return a pydantic error as a problem: unknown keys get a suggestion, values say what is accepted."""
     path = ".".join(str(part) for part in details["loc"])
-    kind, given, message = details["type"], details["input"], _describe(details)
+    kind, value, message = details["type"], details["input"], _describe(details)
     if kind == "extra_forbidden":
-        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path)}", given)
+        return Problem(path, f"unknown key.{_suggest_key(cls, tree, path)}", value)
     if kind == "unknown_kind":
-        return Problem(f"{path}.kind" if isinstance(given, Mapping) else path, message)
-    if given is None and kind in _WORDS:
+        return Problem(f"{path}.kind" if isinstance(value, Mapping) else path, message)
+    if value is None and kind in _WORDS:
         message += ", not null"
-    if isinstance(given, (Mapping, Config)):
-        given = None
-    return Problem(path, message, list(given) if isinstance(given, tuple) else given)
+    if isinstance(value, (Mapping, Config)):
+        value = None
+    return Problem(path, message, list(value) if isinstance(value, tuple) else value)
 
 
 def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:

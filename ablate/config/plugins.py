@@ -47,11 +47,11 @@ _begun: set[str] = set()  # entry points that are loaded, or being loaded
 
 def merge_plugins(*settings: Any) -> list[Any]:
     """Return the files of several `plugins` settings together, each once: they add up, none takes another's away."""
-    found: list[Any] = []
+    files: list[Any] = []
     for setting in settings:
         listed = setting if isinstance(setting, (list, tuple)) else [] if setting is None else [setting]
-        found += [file for file in listed if file not in found]
-    return found
+        files += [file for file in listed if file not in files]
+    return files
 
 
 def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the configuration") -> dict[str, Plugin]:
@@ -60,18 +60,18 @@ def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the co
     What is loaded already is not loaded again, unless the content of the file has changed. What is no text is left to
     validation. Raises ConfigError for the setting `path` of `source`, with everything that cannot be loaded.
     """
-    found: dict[str, Plugin] = {}
+    plugins: dict[str, Plugin] = {}
     problems = [problem for point in _points() if (problem := _load_installed(point))]
     for file in files:
         if isinstance(file, str):
             plugin = _load_file(file)
             if isinstance(plugin, Plugin):
-                found[file] = plugin
+                plugins[file] = plugin
             else:
                 problems.append(Problem(path, plugin))
     if problems:
         raise ConfigError(problems, source)
-    return found
+    return plugins
 
 
 def hash_files(files: Iterable[str]) -> dict[str, str]:

@@ -65,14 +65,14 @@ def estimate_difference(arm: Mapping[Seed, float], baseline: Mapping[Seed, float
     pairs = [arm[seed] - baseline[seed] for seed in arm if seed in baseline]
     if not pairs:
         return None
-    found = estimate(pairs)
-    if found.sd is None:
-        return Difference(found, None)
-    if found.sd == 0:
-        return Difference(found, 1.0 if found.mean == 0 else 0.0)
+    paired = estimate(pairs)
+    if paired.sd is None:
+        return Difference(paired, None)
+    if paired.sd == 0:
+        return Difference(paired, 1.0 if paired.mean == 0 else 0.0)
     from scipy import stats
 
-    return Difference(found, float(stats.ttest_1samp(pairs, 0.0).pvalue))
+    return Difference(paired, float(stats.ttest_1samp(pairs, 0.0).pvalue))
 
 
 def correct_p_values(differences: Mapping[str, Difference | None]) -> dict[str, Difference | None]:
