@@ -13,6 +13,7 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import strip_wrapper
+from ablate.tasks.metrics import LOSS
 
 Compiled = Literal["reduce-overhead"] | bool
 """Whether the loss is compiled, and with CUDA graphs."""
@@ -80,9 +81,9 @@ class Task(LightningModule):
         """Compute the true mean over all targets but padding, however they were batched, and the task's own metrics."""
         total, count = ranks.total(self._sums).unbind(1)
         loss, *further = (total / count).tolist()
-        self.val_metrics = {"val/loss": loss, **self.compute_metrics(loss)}
+        self.val_metrics = {f"val/{LOSS}": loss, **self.compute_metrics(loss)}
         for (name, part), mean in zip(self.val_sets.items(), further, strict=True):
-            metrics = {"loss": mean, **self.compute_further_metrics(mean, part)}
+            metrics = {LOSS: mean, **self.compute_further_metrics(mean, part)}
             self.val_metrics |= {f"val/{name}/{metric}": value for metric, value in metrics.items()}
 
     def compute_metrics(self, loss: float) -> dict[str, float]:

@@ -14,6 +14,7 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.tasks.base import Compiled, Task
 from ablate.tasks.losses import classify
+from ablate.tasks.metrics import ACCURACY, ACCURACY_TOP5
 
 
 class ImageClassification(Task):
@@ -33,7 +34,7 @@ class ImageClassification(Task):
         batch = experiment.trainer.batch_size // (experiment.trainer.accumulate * ranks.world_size())
         if problems := experiment.data.validate(batch):
             raise ConfigError(problem.within("data") for problem in problems)
-        guesses = {"val/accuracy": 1} | ({"val/accuracy_top5": 5} if corpus.classes > 5 else {})
+        guesses = {f"val/{ACCURACY}": 1} | ({f"val/{ACCURACY_TOP5}": 5} if corpus.classes > 5 else {})
         self.accuracies = MetricCollection(
             {name: MulticlassAccuracy(corpus.classes, top_k=k, average="micro") for name, k in guesses.items()},
             compute_groups=False,

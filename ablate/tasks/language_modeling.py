@@ -13,6 +13,7 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.tasks.base import Compiled, Task
 from ablate.tasks.losses import predict_tokens
+from ablate.tasks.metrics import BITS_PER_BYTE, PERPLEXITY
 
 
 class LanguageModeling(Task):
@@ -59,7 +60,7 @@ class LanguageModeling(Task):
 
     @staticmethod
     def _compute_text_metrics(loss: float, bytes_per_token: float | None) -> dict[str, float]:
-        metrics = {"perplexity": math.exp(min(loss, 700.0))}  # beyond which there is no such number
+        metrics = {PERPLEXITY: math.exp(min(loss, 700.0))}  # beyond which there is no such number
         if bytes_per_token:
-            metrics["bits_per_byte"] = loss / math.log(2) / bytes_per_token
+            metrics[BITS_PER_BYTE] = loss / math.log(2) / bytes_per_token
         return metrics

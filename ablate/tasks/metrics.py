@@ -6,6 +6,10 @@ from typing import NamedTuple
 
 from ablate.experiment.tree import Experiment
 
+LOSS, PERPLEXITY, BITS_PER_BYTE = "loss", "perplexity", "bits_per_byte"
+ACCURACY, ACCURACY_TOP5 = "accuracy", "accuracy_top5"
+_TEXT = (LOSS, PERPLEXITY, BITS_PER_BYTE)
+
 
 class Reports(NamedTuple):
     """Names of a task's metrics."""
@@ -17,8 +21,8 @@ class Reports(NamedTuple):
 
 
 REPORTS = {
-    "language_modeling": Reports(("loss", "perplexity", "bits_per_byte"), ("loss", "perplexity", "bits_per_byte")),
-    "image_classification": Reports(("loss", "accuracy", "accuracy_top5"), ("loss",)),
+    "language_modeling": Reports(own=_TEXT, further=_TEXT),
+    "image_classification": Reports(own=(LOSS, ACCURACY, ACCURACY_TOP5), further=(LOSS,)),
 }
 """By the name of the task."""
 
