@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.worker import share_cores
-from ablate.tasks.registry import tasks
-from ablate.training.precision import choose_speed
 from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -183,7 +180,9 @@ def _read_record(spec: Sweep, storage: str | None) -> SweepRecord | None:
 
 
 def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
-    """Seconds of a trial, from a few updates and a validation batch here; None where it would not fit in memory."""
+    """Return the seconds of a trial, from a few updates here; None where it would not fit in memory."""
+    from ablate.training.timing import time_update  # imports Lightning
+
     with torch.device("meta"):
         model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
@@ -192,24 +191,10 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> floa
     threads = torch.get_num_threads()
     torch.set_num_threads(share_cores(workers))
     try:
-        speed = choose_speed(experiment, corpus)
-        task = tasks[experiment.data.task](experiment, corpus)
-        optimizer = experiment.optimizer.build(task.model)
-        begin, durations = time.perf_counter(), []
-        for batch in corpus.train.batches(experiment.trainer.batch_size, seed=0):
-            start = time.perf_counter()
-            with torch.autocast("cpu", torch.bfloat16, enabled=speed.precision == "bf16-mixed"):
-                loss = task.loss(*batch)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            durations.append(time.perf_counter() - start)
-            if len(durations) >= _MEASURED_STEPS or time.perf_counter() - begin > _MEASURING_SECONDS:
-                break
+        step = time_update(experiment, corpus, _MEASURED_STEPS, _MEASURING_SECONDS)
     finally:
         torch.set_num_threads(threads)
     config = experiment.trainer
-    step = min(durations)
     validations = -(-config.max_steps // config.validation_interval)
     validated = len(corpus.val) + sum(len(part.data) for part in corpus.val_sets.values())
     batches = validated / config.batch_size

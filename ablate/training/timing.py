@@ -1,0 +1,66 @@
+"""How long an update takes on this machine, measured by making a few."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from ablate.data import Corpus
+from ablate.experiment.tree import Experiment
+from ablate.tasks.registry import tasks
+from ablate.training.callbacks import Stop
+from ablate.training.loaders import Loaders
+from ablate.training.precision import choose_speed
+from ablate.training.trainer import quiet_lightning
+
+
+class Stopwatch(Callback):
+    """Times so many updates, or as many as begin within so many seconds, and then leaves training by `Stop`."""
+
+    def __init__(self, updates: int, seconds: float) -> None:
+        self.updates, self.seconds = updates, seconds
+        self.durations: list[float] = []
+        self._begin = self._since = 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._begin = self._since = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step == len(self.durations):  # one of several batches of an update
+            return
+        now = time.perf_counter()
+        self.durations.append(now - self._since)
+        self._since = now
+        if len(self.durations) == self.updates or now - self._begin > self.seconds:
+            raise Stop("completed", "timed")
+
+
+def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> float:
+    """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device; of fewer where
+    they take more than `seconds`."""
+    quiet_lightning()
+    stopwatch = Stopwatch(updates, seconds)
+    trainer = Trainer(
+        max_steps=updates,
+        accelerator="auto",
+        devices=1,
+        precision=choose_speed(experiment, corpus).precision,  # type: ignore[arg-type]
+        accumulate_grad_batches=experiment.trainer.accumulate,
+        gradient_clip_val=experiment.trainer.gradient_clip_val,
+        limit_val_batches=0,
+        callbacks=[stopwatch],
+        logger=False,
+        num_sanity_val_steps=0,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
+    with contextlib.suppress(Stop):
+        trainer.fit(tasks[experiment.data.task](experiment, corpus), Loaders(experiment, corpus))
+    return min(stopwatch.durations)

@@ -1,0 +1,36 @@
+"""The time of an update: measured by training, on as few updates as are asked for."""
+
+import math
+
+import pytest
+
+from ablate import tracking
+from ablate.experiment.tree import Experiment
+from ablate.training.callbacks import Stop
+from ablate.training.timing import Stopwatch, time_update
+
+
+def test_an_update_is_timed_with_its_accumulated_batches(store, tiny_settings, monkeypatch):
+    seen = []
+    of_batch = Stopwatch.on_train_batch_end
+
+    def count(self, trainer, module, *args):
+        try:
+            of_batch(self, trainer, module, *args)
+        finally:
+            seen.append((trainer.global_step, len(self.durations)))
+
+    monkeypatch.setattr(Stopwatch, "on_train_batch_end", count)
+    experiment = Experiment.from_mapping(tiny_settings, {"trainer.accumulate": 2})
+    seconds = time_update(experiment, experiment.data.load(tracking.cache_folder()), updates=3, seconds=60.0)
+    assert 0 < seconds < math.inf
+    assert seen == [(0, 0), (1, 1), (1, 1), (2, 2), (2, 2), (3, 3)]
+
+
+def test_a_slow_machine_times_what_fits():
+    stopwatch = Stopwatch(updates=100, seconds=0.0)
+    trainer = type("Trainer", (), {"global_step": 1})()
+    stopwatch.on_train_start(trainer, None)
+    with pytest.raises(Stop, match="timed"):
+        stopwatch.on_train_batch_end(trainer, None, None, None, 0)
+    assert len(stopwatch.durations) == 1
