@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-import ablate.sweeping.search  # noqa: F401 - with it all registries are in the list
 import pytest
 from pydantic import ValidationError
 
+import ablate.sweeps.spec.sweep  # noqa: F401 - with it all registries are in the list
 from ablate.config.base import Config, Kind
 from ablate.config.registry import Registry
 
