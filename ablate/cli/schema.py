@@ -28,7 +28,7 @@ def add_parser(verbs: Verbs) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the schema."""
-    described = ablate.Sweep if options.sweep else ablate.Experiment
+    experiment, sweep = ablate.Experiment, ablate.Sweep  # both: samplers and pruners stand in the definitions of either
     plugins.load(parse_plugins(options.words), source=COMMAND_LINE)
-    print_json(schemas.json_schema(described))
+    print_json(schemas.json_schema(sweep if options.sweep else experiment))
     return 0
