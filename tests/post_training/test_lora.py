@@ -320,33 +320,3 @@ def test_without_the_library_it_says_what_to_install(store, trained_once, tiny_s
     with pytest.raises(AblateError, match=r"pip install 'ablate\[hf\]'"):
         train(adapted(tiny_settings, donor, {}))
     assert len(list((store / "runs").iterdir())) == 1
-
-
-# ---------------------------------------------------------------------------------------------------- ranks
-
-
-def test_two_ranks_adapt_as_one_process_does(trained_once, tiny_settings, trained_by_two):
-    """With ddp and with fsdp, stopped and continued, by one process too; of the donor only adapters' targets differ
-    afterwards."""
-    trainer = {**tiny_settings["trainer"], "precision": "32-true"}
-    donor = trained_once(experiment(tiny_settings)).run_id
-    alone = adapted({**tiny_settings, "trainer": trainer}, donor, {"rank": 2})
-    one = train(alone)
-    again = {"strategy": "fsdp", "activation_checkpointing": True, "gradient_clip_val": 10.0}
-    ways = {"ddp": {"strategy": "ddp"}, "fsdp": {"strategy": "fsdp"}, "recomputed": again}
-    ways["stopped"] = ways["fsdp"]
-    trees = {name: experiment(alone.to_tree(), trainer=way).to_tree() for name, way in ways.items()}
-    results = trained_by_two(trees, stopped=["stopped"])
-    before, expected = open_trained(donor).state, open_trained(one.run_id).state
-    stopped = results["stopped"]["run_id"]
-    assert set(open_trained(stopped).state) == set(before)  # of shards
-    results["stopped"] = train(load_experiment(stopped, {}), Place(run_id=stopped)).to_dict()
-    for name, result in results.items():
-        assert result["metrics"]["val/loss"] == pytest.approx(one.metrics["val/loss"], rel=1e-5), name
-        state = open_trained(result["run_id"]).state
-        assert set(state) == set(before)
-        for n in state:
-            torch.testing.assert_close(state[n], expected[n], rtol=1e-3, atol=1e-4, msg=f"{name} {n}")
-        assert {n for n in state if not torch.equal(state[n], before[n])} == {
-            f"layers.{i}.{n}.weight" for i in range(2) for n in NAMES["llama"]
-        }

@@ -286,25 +286,3 @@ def test_what_makes_no_sense_is_refused_before_a_run_begins(store, trained_once,
     with pytest.raises(AblateError, match=text):
         train(experiment(tiny_settings, warm_start=given))
     assert len(list((store / "runs").iterdir())) == before
-
-
-def test_two_ranks_freeze_and_copy_as_one_process_does(trained_once, tiny_settings, trained_by_two):
-    trainer = {**tiny_settings["trainer"], "precision": "32-true"}
-    trees = {"plain": {**tiny_settings, "trainer": trainer}}
-    donor = trained_once(experiment(trees["plain"], model__layers=1, norm="admin")).run_id
-    start = {"from": donor, "copy": ["embedding", "head", "layers.0"], "freeze": ["embedding", "head", "layers.0.mlp"]}
-    tree = {**trees.pop("plain"), "norm": "admin", "warm_start": start}
-    alone = train(Experiment.from_mapping(tree))
-    for strategy in ("ddp", "fsdp"):
-        trees[strategy] = {**tree, "trainer": {**trainer, "strategy": strategy}}
-    again = {**trainer, "strategy": "fsdp", "activation_checkpointing": True, "gradient_clip_val": 10.0}
-    trees["recomputed"] = {**tree, "trainer": again}
-    before, one = open_trained(donor).state, open_trained(alone.run_id).state
-    for name, result in trained_by_two(trees).items():
-        assert result["metrics"]["val/loss"] == pytest.approx(alone.metrics["val/loss"], rel=1e-5), name
-        state = open_trained(result["run_id"]).state
-        frozen = [n for n in state if n.startswith(("embed", "lm_head", "layers.0.mlp"))]
-        assert len(frozen) == 6
-        assert all(torch.equal(state[n], before[n]) for n in frozen), name
-        for n in state:
-            torch.testing.assert_close(state[n], one[n], rtol=1e-3, atol=1e-4, msg=f"{name} {n}")
