@@ -4,12 +4,11 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 
 import pytest
 import torch
+from forked import run_ranks
 
 from ablate import tracking
 from ablate.config import plugins
@@ -59,7 +58,7 @@ def tiny():
 
 TINY = {
     "model": {"hidden": 16, "layers": 2, "heads": 2, "mlp": 32},
-    "data": {"kind": "topics", "seq_len": 32, "val_fraction": 0.01},
+    "data": {"kind": "topics", "seq_len": 32, "val_fraction": 0.002},
     "trainer": {"max_steps": 12, "batch_size": 4, "val_check_interval": 4, "log_every_n_steps": 2},
 }
 TINY_VIT = {
@@ -89,11 +88,16 @@ def pairs(tmp_path):
 
 
 @pytest.fixture
-def torchrun(monkeypatch):
-    """torchrun(word, ...): the command that starts a group of two ranks on this machine."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    group = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return lambda *words: [*group, *words]
+def run_by_two(tmp_path):
+    """run_by_two(script, word, ...): runs the text of a script in a group of two ranks; the exit status, the output and
+    the errors of each, rank 0 first."""
+
+    def run(script, *words):
+        file = tmp_path / "script.py"
+        file.write_text(script)
+        return run_ranks(file, *words, cwd=tmp_path, seconds=280)
+
+    return run
 
 
 TRAINING = """
@@ -125,17 +129,15 @@ sys.exit(groups.lead(everything))
 
 
 @pytest.fixture
-def trained_by_two(torchrun, tmp_path):
+def trained_by_two(run_by_two, tmp_path):
     """trained_by_two({name: tree}, stopped): name -> result of two ranks. Each is stopped after 7 updates and, but for
     those in `stopped`, gone on with."""
 
     def run(trees, stopped=()):
-        file, given, out = tmp_path / "everything.py", tmp_path / "given.json", tmp_path / "out.json"
-        file.write_text(TRAINING)
-        given.write_text(json.dumps([trees, list(stopped)]))
-        command = torchrun(str(file), str(given), str(out))
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        trees_file, out = tmp_path / "trees.json", tmp_path / "out.json"
+        trees_file.write_text(json.dumps([trees, list(stopped)]))
+        ended = run_by_two(TRAINING, trees_file, out)
+        assert [status for status, *_ in ended] == [0, 0], ended
         return json.loads(out.read_text())
 
     return run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +94,7 @@ class _StopSignals:
         self.training = False
         self.signals: list[int] = []
         self._before: dict[int, Any] = {}
+        self._telling: threading.Thread | None = None
 
     def __enter__(self) -> _StopSignals:
         self._before = {number: signal.signal(number, self._stop) for number in slurm.STOPPING}
@@ -101,10 +103,14 @@ class _StopSignals:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if self._telling:
+            self._telling.join()
 
     def _stop(self, number: int, frame: object) -> None:
         if (self.signals or not self.training) and ranks.world_size() == 1:  # torchrun passes on what has reached us
             raise KeyboardInterrupt
         self.signals.append(number)
         if len(self.signals) == 1:
-            self.note(self.text)
+            # in a thread of its own: the signal may have come while a line is written, which nothing may interrupt
+            self._telling = threading.Thread(target=self.note, args=(self.text,))
+            self._telling.start()

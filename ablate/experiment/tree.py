@@ -154,9 +154,3 @@ class Experiment(Config):
     def flat(self) -> dict[str, Any]:
         """Return the resolved configuration as {dotted path: value}."""
         return dict(iterate_leaves(self.to_tree()))
-
-
-# ---------------------------------------------------------------------------------------------------- merging
-
-
-# ---------------------------------------------------------------------------------------------------- errors

@@ -13,6 +13,7 @@ from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
 from ablate.data import Corpus
 from ablate.estimate.flops import estimate_work
+from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep, refuse_changes
 from ablate.sweeps.records import SweepRecord, count_remaining
@@ -183,8 +184,7 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> floa
     """Return the seconds of a trial, from a few updates here; None where it would not fit in memory."""
     from ablate.training.timing import time_update  # imports Lightning
 
-    with torch.device("meta"):
-        model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+    model = build_blank(experiment, corpus.classes, corpus.shape)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
     if 16 * model.parameter_count() * workers > 0.8 * memory:
         return None

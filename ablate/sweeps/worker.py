@@ -101,7 +101,7 @@ class Worker:
         self.connection, theirs = context.Pipe()
         here = (os.getcwd(), {**os.environ, **({"CUDA_VISIBLE_DEVICES": devices} if devices else {})})
         self.process = context.Process(target=run_worker, args=(theirs, threads, *here), daemon=False)
-        with _hide_main():
+        with hide_main():
             self.process.start()
         theirs.close()
         self.trials = 0
@@ -274,7 +274,7 @@ def handle_signals(handler: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _hide_main() -> Iterator[None]:
+def hide_main() -> Iterator[None]:
     """Keeps multiprocessing from running the caller's script again in the trial, which needs nothing of it: so a script
     that calls `sweep(...)` needs no `if __name__ == "__main__"`."""
     main = sys.modules["__main__"]

@@ -17,7 +17,7 @@ from ablate.config.errors import StoreError
 from ablate.distributed import ranks
 from ablate.tasks.base import Task
 from ablate.tracking.tracker import STEP_METRIC, Tracker
-from ablate.training.checkpoints import PART, _sync, move_into_place, remove
+from ablate.training.checkpoints import PART, move_into_place, remove, sync_to_disk
 from ablate.training.runs import CHECKPOINT
 
 
@@ -247,7 +247,7 @@ class Checkpoint(Callback):
 
     def _move(self) -> None:
         part = self.folder / PART
-        _sync(part)
+        sync_to_disk(part)
         move_into_place(part, self.folder)
 
     @contextlib.contextmanager

@@ -104,7 +104,7 @@ def move_into_place(part: Path, folder: Path) -> None:
             remove(previous)
         os.replace(last, previous)
     os.replace(part, last)
-    _sync(folder)
+    sync_to_disk(folder)
 
 
 def remove(path: Path) -> None:
@@ -131,7 +131,7 @@ def lock_run(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:

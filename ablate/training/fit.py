@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,8 +130,8 @@ def _prepare(
 
 def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills: bool) -> frozenset[str]:
     """Restrict what is trained of `model` and, where it `fills` (a run that goes on has its weights), give it the
-    weights that it starts with: at once, or where it is on the meta device by `recipes`. The names of the parameters
-    that have them."""
+    weights that it starts with: at once, or where it is on the meta device by `recipes`. Return the names of the
+    parameters that have them."""
     ids: set[int] = set()
     for extension in load_extensions(experiment) if fills else ():
         ids |= extension.fill(model, experiment, recipes)
@@ -143,23 +144,32 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     """Train, from a `checkpoint` where there is one, and return (status, reason)."""
     trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
     loaded = checkpoint and strategies.make_loadable(checkpoint, task.experiment, task)
+    with translate_errors():
+        try:
+            trainer.fit(task, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
+            if prepared.validations.step < task.experiment.trainer.max_steps:
+                trainer.validate(task, loaders, verbose=False)
+            prepared.checkpoint.finish(trainer)
+        except Stop as stop:
+            prepared.checkpoint.finish(trainer)
+            return stop.status, stop.reason
+    return "completed", ""
+
+
+@contextlib.contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise errors of Lightning's and torch's within as ours: DataError, OutOfMemory, and KeyboardInterrupt for the
+    SystemExit that Lightning makes of Ctrl-C."""
     try:
-        trainer.fit(task, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
-        if prepared.validations.step < task.experiment.trainer.max_steps:
-            trainer.validate(task, loaders, verbose=False)
-        prepared.checkpoint.finish(trainer)
-    except Stop as stop:
-        prepared.checkpoint.finish(trainer)
-        return stop.status, stop.reason
+        yield
     except DataError as error:
         raise simplify_error(error) from error
-    except SystemExit:  # what Lightning makes of Ctrl-C
+    except SystemExit:
         raise KeyboardInterrupt from None
     except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
         if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
             raise
         raise OutOfMemory(f"Out of memory: {describe_error(error)}") from error
-    return "completed", ""
 
 
 def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ablate.distributed import ranks
+from ablate.estimate.skeleton import build_blank
 
 if TYPE_CHECKING:
     from ablate.data import Corpus
@@ -90,8 +91,7 @@ def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
 def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
     """Return a rough time of the run: 6 FLOPs for each weight (the embedding left out) and each token or patch, and the
     attention."""
-    with torch.device("meta"):
-        model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+    model = build_blank(experiment, corpus.classes, corpus.shape)
     weights = sum(p.weight.numel() for p in model.projections() if p.role != "embedding")
     tokens = experiment.model.sequence_length(corpus.shape)
     attention = 12 * experiment.model.layers * experiment.model.hidden * tokens

@@ -20,6 +20,7 @@ from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
 from ablate.tracking import remote_files
 
+CHECKPOINT = "last.ckpt"
 _KEPT = "kept"  # beside a checkpoint that other runs start from
 
 
@@ -118,6 +119,3 @@ def count_epochs(experiment: Experiment, corpus: Corpus) -> str:
         return "streamed"
     trainer = experiment.trainer
     return f"{trainer.max_steps * trainer.batch_size / len(corpus.train):.3g}"
-
-
-CHECKPOINT = "last.ckpt"

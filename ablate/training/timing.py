@@ -1,4 +1,4 @@
-"""How long an update takes on this machine, measured by making a few."""
+"""The time of an update on this machine, measured by making a few."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
 from ablate.tasks.registry import tasks
 from ablate.training.callbacks import Stop
+from ablate.training.fit import translate_errors
 from ablate.training.loaders import Loaders
 from ablate.training.precision import choose_speed
-from ablate.training.trainer import quiet_lightning
+from ablate.training.trainer import BARE, quiet_lightning
 
 
 class Stopwatch(Callback):
@@ -42,7 +43,7 @@ class Stopwatch(Callback):
 
 def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> float:
     """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device; of fewer where
-    they take more than `seconds`."""
+    they take more than `seconds`. Raises DataError, OutOfMemory."""
     quiet_lightning()
     stopwatch = Stopwatch(updates, seconds)
     trainer = Trainer(
@@ -54,13 +55,8 @@ def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: f
         gradient_clip_val=experiment.trainer.gradient_clip_val,
         limit_val_batches=0,
         callbacks=[stopwatch],
-        logger=False,
-        num_sanity_val_steps=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
+        **BARE,
     )
-    with contextlib.suppress(Stop):
+    with translate_errors(), contextlib.suppress(Stop):
         trainer.fit(tasks[experiment.data.task](experiment, corpus), Loaders(experiment, corpus))
     return min(stopwatch.durations)

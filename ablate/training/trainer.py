@@ -103,6 +103,17 @@ def count_launches(config: TrainerConfig) -> int:
     return devices
 
 
+BARE: dict[str, Any] = {
+    "logger": False,
+    "num_sanity_val_steps": 0,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+    "use_distributed_sampler": False,
+}
+"""Arguments of a Lightning Trainer without logger, checkpoints, bars and samplers of its own."""
+
+
 def build_trainer(
     config: TrainerConfig, precision: str, callbacks: list[Callback], folder: Path, strategy: Strategy | None = None
 ) -> Trainer:
@@ -128,10 +139,5 @@ def build_trainer(
         **settings,
         callbacks=callbacks,
         default_root_dir=folder,
-        logger=False,
-        num_sanity_val_steps=0,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
+        **BARE,
     )

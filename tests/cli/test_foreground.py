@@ -3,6 +3,7 @@
 import io
 import os
 import signal
+import threading
 
 import pytest
 from rich.console import Console
@@ -50,6 +51,27 @@ def test_while_it_trains_it_ends_with_a_checkpoint_and_the_second_stops_at_once(
     monkeypatch.setattr(foreground, "Hooks", lambda *given: hooks(*given, times=2))
     with pytest.raises(KeyboardInterrupt):
         run()
+
+
+class Interrupted(io.StringIO):
+    """Ctrl-C comes while the line of a validation is written; as of a file, what writes cannot be entered again."""
+
+    writer = None
+
+    def flush(self):
+        if self.writer == threading.get_ident():
+            raise RuntimeError("reentrant call inside flush")
+        self.writer = threading.get_ident()
+        if "update 4/12" in self.getvalue() and "Stopping" not in self.getvalue():
+            os.kill(os.getpid(), signal.SIGINT)
+        self.writer = None
+
+
+def test_ctrl_c_while_a_line_is_written_stops_as_at_any_other_time(store, tiny_settings):
+    told = Interrupted()
+    result = foreground.train_in_foreground(Experiment.from_mapping(tiny_settings), Console(file=told, width=200))
+    assert result.status == "interrupted"
+    assert told.getvalue().count("Stopping: the update or the validation under way is finished") == 1
 
 
 def test_a_group_that_lost_a_rank_says_how_to_go_on_and_a_run_without_a_checkpoint_that_it_begins_again(

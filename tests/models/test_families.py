@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from norms.cases import COMBINATIONS, INITS, settings_of
+from norms.cases import COMBINATIONS, EACH_ONCE, INITS, settings_of
 from torch.utils.checkpoint import checkpoint
 
 from ablate.config.errors import Problem
@@ -71,7 +71,7 @@ def gradients(model, logits):
     return [p.grad.clone() for p in model.parameters()]
 
 
-@every_combination
+@pytest.mark.parametrize(("family", "kind", "layer"), EACH_ONCE)
 def test_compiled_and_checkpointed_it_is_the_same(tiny, family, kind, layer):
     """torch.compile takes the whole model as one graph; a layer that is computed again gives the same gradients."""
     _, model, inputs = tiny(family, settings_of(kind, layer, **{"model.layers": 2}))

@@ -20,6 +20,9 @@ COMBINATIONS = [
 ]
 """(family, placement, norm layer)."""
 
+EACH_ONCE = [case for case in COMBINATIONS if case[1] in ("pre", "peri") or case[2] == "rmsnorm"]
+"""Of these every placement and every norm layer, for what costs a second: a norm layer is compiled alike wherever it
+stands."""
 
 INITS = [
     (family, init)

@@ -1,7 +1,6 @@
 """The folder that ranks write together: begun beside, whole or not there, verified, and never needed in one piece."""
 
 import json
-import subprocess
 
 import pytest
 import torch
@@ -65,16 +64,13 @@ def seven(tiny_settings):
     }  # fmt: skip
 
 
-def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_all(store, seven, torchrun, tmp_path):
-    file = tmp_path / "seven.py"
-    file.write_text(SCRIPT)
-    command = torchrun(str(file), json.dumps(seven))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    whole, part, rest = json.loads(done.stdout.splitlines()[0])
+def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_all(store, seven, run_by_two, tmp_path):
+    (status, output, errors), (killed, _, _) = run_by_two(SCRIPT, json.dumps(seven))
+    whole, part, rest = json.loads(next(line for line in output.splitlines() if line.startswith("[")))
     assert (part["status"], part["step"], rest["step"]) == ("interrupted", 2, 3)
     assert rest["metrics"] == whole["metrics"]
-    assert done.returncode == 1
-    assert "A rank of this group is gone or stands still" in done.stderr or "Signal 9 (SIGKILL)" in done.stderr
+    assert (status, killed) == (1, -9)
+    assert "A rank of this group is gone or stands still" in errors
 
     folder = store / "runs" / rest["run_id"]
     path, before = find_newest(folder)

@@ -1,7 +1,6 @@
 """Two ranks that share a model train what one process trains, and their checkpoints go on anywhere."""
 
 import json
-import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -75,7 +74,7 @@ def weights(store, run_id):
 @pytest.fixture
 def trees(tiny_settings, vit_settings, tmp_path):
     """Name -> settings, each of which one process trains without its strategy."""
-    trainer = {"max_steps": 20, "val_check_interval": 20, "log_every_n_steps": 1, "precision": "32-true"}
+    trainer = {"max_steps": 10, "val_check_interval": 10, "log_every_n_steps": 1, "precision": "32-true"}
 
     def build(base, strategy, **more):
         return {**base, "trainer": {**base["trainer"], **trainer, **strategy, **more.pop("trainer", {})}, **more}
@@ -126,9 +125,8 @@ def test_ddp_sums_narrow_gradients_in_float32(monkeypatch):
     assert mean.item() == gradients.double().mean().bfloat16().item()
 
 
-def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees, torchrun, tmp_path):
-    file, given, out = tmp_path / "everything.py", tmp_path / "given.json", tmp_path / "out.json"
-    file.write_text(SCRIPT)
+def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees, run_by_two, tmp_path):
+    settings, out = tmp_path / "settings.json", tmp_path / "out.json"
     alone = {}
     for name, tree in trees.items():
         key = json.dumps({**tree, "trainer": {**tree["trainer"], "strategy": "auto", "tensor_parallel": 1}})
@@ -138,10 +136,9 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees
     part = train(pre, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
     parts = ["llama lns fsdp", "matrices"]
     rests = {"one, then two": (part.run_id, {"trainer.strategy": "fsdp"})}
-    given.write_text(json.dumps({"whole": trees, "parts": parts, "rests": rests}))
-    command = torchrun(str(file), str(given), str(out))
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    settings.write_text(json.dumps({"whole": trees, "parts": parts, "rests": rests}))
+    ended = run_by_two(SCRIPT, settings, out)
+    assert [status for status, *_ in ended] == [0, 0], ended
     group = json.loads(out.read_text())
 
     for name, result in alone.items():
@@ -150,7 +147,7 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees
         rough = {"mixed": 5e-3, "halved": 2e-2, "halved ddp": 2e-2}.get(name)
         run_id = group[name]["run_id"]
         for key in ("train/loss", "val/loss"):
-            assert len(history(run_id, key)) == {"train/loss": 20, "val/loss": 1}[key]
+            assert len(history(run_id, key)) == {"train/loss": 10, "val/loss": 1}[key]
             assert history(run_id, key) == pytest.approx(history(result.run_id, key), rel=rough or 1e-5), name
         key = "train/grad_norm"
         assert history(run_id, key) == pytest.approx(history(result.run_id, key), rel=(rough and 0.2) or 1e-3), name

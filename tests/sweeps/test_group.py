@@ -2,12 +2,12 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from forked import Forked
 
 from ablate import tracking
 from ablate.config.errors import SweepError
@@ -33,22 +33,14 @@ def table(record):
     return {arm: [(t.status, t.params, t.value, t.curve) for t in trials] for arm, trials in record.trials.items()}
 
 
-def processes(torchrun):
-    """The pids of the ranks of a running torchrun, in their order."""
-    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
-    found = {}
-    for child in children:
-        environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
-        found |= {int(item[5:]): int(child) for item in environment if item.startswith(b"RANK=")}
-    return [found[rank] for rank in sorted(found)]
-
-
 def ctrl_c(torchrun):
     torchrun.send_signal(signal.SIGINT)
 
 
 def kill_rank_1(torchrun):
-    os.kill(processes(torchrun)[1], signal.SIGKILL)
+    ranks = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
+    assert len(ranks) == 2
+    os.kill(max(map(int, ranks)), signal.SIGKILL)  # which was started last
 
 
 WITHOUT_REPORT = """
@@ -63,12 +55,15 @@ sys.exit(groups.lead(lambda: [sweep(Sweep.load(file)) for file in ("small.yaml",
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the ranks in /proc")
-def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(store, tiny_settings, torchrun, tmp_path):
+def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(
+    store, tiny_settings, run_by_two, tmp_path, monkeypatch
+):
     for name in ("plain", "small"):
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(tree(tiny_settings, name=name)))
-    command = torchrun("-m", "ablate", "sweep", "small.yaml")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for done, end in enumerate((ctrl_c, kill_rank_1), 1):
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        process = Forked(*torchrun, "-m", "ablate", "sweep", "small.yaml", cwd=tmp_path)
         for line in process.stdout:
             if line.startswith(f"[{done}/4]"):
                 break
@@ -79,9 +74,8 @@ def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(stor
         if end is ctrl_c:
             assert "go on from its last checkpoint with:\n  torchrun --nproc-per-node 2" in errors
             assert read_sweep("small").counts()["running"] == 0
-    (tmp_path / "rest.py").write_text(WITHOUT_REPORT)
-    rest = subprocess.run(torchrun("rest.py"), capture_output=True, text=True, cwd=tmp_path, timeout=200)
-    assert rest.returncode == 0, rest.stderr
+    ended = run_by_two(WITHOUT_REPORT)
+    assert [status for status, *_ in ended] == [0, 0], ended
     assert table(read_sweep("small")) == table(read_sweep("plain"))
     client = tracking.client()
     experiment = client.get_experiment_by_name("small").experiment_id

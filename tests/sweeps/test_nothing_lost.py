@@ -4,11 +4,11 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from forked import Forked
 from rich.console import Console
 
 from ablate import tracking
@@ -109,10 +109,7 @@ def disturbed(command, folder, seed):
     try:
         for whom, lines, delay in moments(seed):
             if process is None or process.poll() is not None:
-                process = subprocess.Popen(
-                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder,
-                    start_new_session=True,
-                )  # fmt: skip
+                process = Forked(*command, cwd=folder, session=True, merge=True)
             told += [process.stdout.readline() for _ in range(lines)]
             try:
                 process.wait(delay)
@@ -135,11 +132,11 @@ def test_a_sweep_killed_ten_times_has_the_table_of_an_uninterrupted_one(store, t
     plain = run.sweep(Sweep.from_tree(tree(tiny_settings, "plain")), console=Console(quiet=True))
     file = tmp_path / "small.yaml"
     file.write_text(yaml.safe_dump(tree(tiny_settings, "small")))
-    command = [sys.executable, "-m", "ablate", "sweep", str(file)]
+    command = ["-m", "ablate", "sweep", str(file)]
     output = tmp_path / "output.txt"
     told = disturbed(command, tmp_path, seed)
-    last = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
-    output.write_text("".join(told) + last.stdout + last.stderr)
+    last = Forked(*command, cwd=tmp_path, merge=True)
+    output.write_text("".join(told) + last.communicate(timeout=240)[0])
     story = f"seed {seed}; what the sweep said is in {output}"
     assert last.returncode == 0, story
     assert cells(read_sweep("small")) == cells(plain), story

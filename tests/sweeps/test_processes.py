@@ -1,24 +1,20 @@
 """Many processes on one storage: every trial is run once, whoever asks, and whoever dies."""
 
-import functools
 import multiprocessing
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import optuna
 import pytest
 import yaml
+from forked import Forked
 
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, read_trials
 
-ROOT = Path(__file__).parents[2]
 FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times
 RATES = [1e-4 * 1.2**i for i in range(12)]
 
@@ -165,14 +161,10 @@ def test_two_commands_at_once_share_one_sweep(store, tiny_settings, tmp_path):
     }
     file = tmp_path / "shared.yaml"
     file.write_text(yaml.safe_dump(tree))
-    command = [sys.executable, "-m", "ablate", "sweep", str(file)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     cores = sorted(os.sched_getaffinity(0))
-    both = []
-    for i in range(2):  # a core each, as on two machines: with all threads on all cores they would wait for each other
-        pin = functools.partial(os.sched_setaffinity, 0, {cores[i % len(cores)]})
-        both.append(subprocess.Popen(command, cwd=tmp_path, env=environment, preexec_fn=pin, **pipes))
+    both = [  # a core each, as on two machines: with all threads on all cores they would wait for each other
+        Forked("-m", "ablate", "sweep", file, cwd=tmp_path, cores={cores[i % len(cores)]}) for i in range(2)
+    ]
     told = [process.communicate(timeout=240) for process in both]
     assert [process.returncode for process in both] == [0, 0], told
     record = read_sweep("shared")

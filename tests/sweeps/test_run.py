@@ -11,6 +11,7 @@ import time
 import optuna
 import pytest
 import yaml
+from forked import Forked
 from rich.console import Console
 from sqlalchemy import text
 
@@ -505,10 +506,8 @@ def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_se
     """By Ctrl-C, then by SIGTERM, then by SIGKILL, each in the middle of a trial."""
     plain = run_sweep(spec(name="plain"), workers=1)
     file = sweep_file(tmp_path, spec_tree(tiny_settings))
-    command = [sys.executable, "-m", "ablate", "sweep", str(file)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     for done, interrupt in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGKILL), 1):
-        process = subprocess.Popen(command, **pipes, cwd=tmp_path, start_new_session=True)
+        process = Forked("-m", "ablate", "sweep", file, cwd=tmp_path, session=True)
         for line in process.stdout:
             if line.startswith(f"[{done}/4]"):
                 break
@@ -527,8 +526,9 @@ def test_a_stopped_command_is_continued_by_the_same_command(store, spec, tiny_se
         counts = read_sweep("small").counts()
         assert done <= counts["completed"] < 4
         assert counts["running"] == 0
-    again = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=240)
-    assert again.returncode == 0, again.stderr
+    again = Forked("-m", "ablate", "sweep", file, cwd=tmp_path)
+    _, errors = again.communicate(timeout=240)
+    assert again.returncode == 0, errors
     assert table(read_sweep("small")) == table(plain)
 
 

@@ -3,13 +3,12 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 
 import pytest
 import torch
+from forked import Forked
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, OutOfMemory
@@ -28,7 +27,7 @@ from ablate.training.train import train
 from ablate.training.trainer import advise_less_memory, check_ranks, count_launches
 
 WORDS = [
-    "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.01",
+    "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.002",
     "trainer.batch_size=4", "trainer.val_check_interval=20",
 ]  # fmt: skip
 
@@ -190,10 +189,7 @@ def ablate(store, tmp_path):
     running = []
 
     def start(*words, **environment):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "ablate", *words], cwd=tmp_path, env={**os.environ, **environment},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        process = Forked("-m", "ablate", *words, cwd=tmp_path, env={**os.environ, **environment})
         running.append(process)
         return process
 
@@ -233,7 +229,7 @@ def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store
     first.send_signal(signal.SIGUSR1)
     told, errors = first.communicate(timeout=60)
     assert first.returncode == 130, errors
-    assert "interrupted at update" in told
+    assert "interrupted at update" in told, errors
     assert "Slurm's job 12345 is queued again." in told
     assert (tmp_path / "asked").read_text() == "requeue 12345\n"
     again = ablate(*words, "trainer.max_steps=80", SLURM_RESTART_COUNT="1", **job)
@@ -273,18 +269,13 @@ def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     group = [
-        sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-id", "two",
+        "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", "--rdzv-id", "two",
         "--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--local-addr", "127.0.0.1",
         "-m", "ablate", "train",
     ]  # fmt: skip
     words = [*WORDS, "trainer.nodes=2", "trainer.strategy=fsdp", "trainer.max_steps=3"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    nodes = [
-        subprocess.Popen(
-            [*group, *words], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
+    nodes = [Forked(*group, *words, cwd=tmp_path, env=environment) for _ in range(2)]
     told = [node.communicate(timeout=120) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], told
     assert sorted(["completed" in out for out, _ in told]) == [False, True]

@@ -1,7 +1,6 @@
-"""A torchrun group of two trains what one process trains, stops as one, and goes on as if it had not stopped."""
+"""A group of two ranks trains what one process trains, stops as one, and goes on as if it had not stopped."""
 
 import json
-import subprocess
 
 import numpy as np
 import pytest
@@ -96,14 +95,13 @@ def settings(tiny_settings, vit_settings, images, tmp_path):
     }
 
 
-def test_two_ranks_train_what_one_process_trains_and_stop_as_one(store, settings, torchrun, tmp_path):
-    file, out = tmp_path / "everything.py", tmp_path / "out.json"
-    file.write_text(SCRIPT)
-    done = subprocess.run(
-        torchrun(str(file), json.dumps(settings), str(out)), capture_output=True, text=True, timeout=300, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2 ends with 7", "rank 1 of 2 ends with 7"]
+def test_two_ranks_train_what_one_process_trains_and_stop_as_one(store, settings, run_by_two, tmp_path):
+    out = tmp_path / "out.json"
+    ended = run_by_two(SCRIPT, json.dumps(settings), out)
+    assert [status for status, *_ in ended] == [0, 0], ended
+    assert [output.splitlines()[-1] for _, output, _ in ended] == [
+        "rank 0 of 2 ends with 7", "rank 1 of 2 ends with 7"
+    ]  # fmt: skip
     group = json.loads(out.read_text())
     for name, tree in settings.items():
         alone = train(Experiment.from_mapping(tree))
