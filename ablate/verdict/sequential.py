@@ -2,8 +2,8 @@
 
 Student's t: x_1, x_2, ... are normal with mean 0. The ratio u_n = sum(x) / sqrt(sum(x^2)) fixes t_n and does not depend
 on sum(x^2) (Basu's theorem). So (u_n) is a Markov chain: u_{n+1} = (u_n + w) / sqrt(1 + w^2), where w sqrt(n) has
-Student's distribution with n degrees of freedom. Its law is carried from look to look by numerical integration, which is
-how Jennison & Turnbull (1991, Biometrika 78, 133-141) find exact sequential t-tests. The levels of the normal theory
+Student's distribution with n degrees of freedom. Its law is carried from look to look by numerical integration, as
+Jennison & Turnbull (1991, Biometrika 78, 133-141) do for exact sequential t-tests. The levels of the normal theory
 (Armitage, McPherson & Rowe 1969) are too liberal for few seeds: t-tests at looks after 3, 4, ..., 12 seeds that are to
 spend 0.8 * 5 % / 7 spend 26 % more than that.
 
