@@ -89,8 +89,8 @@ def smallest_p(discordant: int) -> float:
 
 
 def count_family(comparisons: int, discordant: Sequence[int], alpha: float = ALPHA) -> int:
-    """Return the number of comparisons that share `alpha`: `comparisons` of means, and those comparisons of failures
-    that can reach their share at all (Tarone 1990, Biometrics 46, 515-522).
+    """Return the number of comparisons that share `alpha`: `comparisons` of means, and as many more as there are
+    comparisons of failures that can reach such a share at all (Tarone 1990, Biometrics 46, 515-522).
 
     Args:
         comparisons: of means.

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ablate.verdict.failures import ALPHA, smallest_p
 from ablate.verdict.intervals import find_t_limit
-from ablate.verdict.looks import Looks, nominal_levels
+from ablate.verdict.looks import PLANNED_SHARE, Looks, nominal_levels
 from ablate.verdict.sequential import LEAST
 
 POWER = 0.8  # with which a difference is to be found
@@ -16,8 +16,8 @@ QUANTILES = 2000  # of the chi-square distribution that the power is averaged ov
 
 
 def find_power(shift: float, n: int, level: float) -> float:
-    """Return the probability that a two-sided t-test over `n` pairs rejects at `level` where the true mean difference is
-    `shift` standard deviations: the normal probability given the standard deviation seen, averaged over its law."""
+    """Return the probability that a two-sided t-test over `n` pairs rejects at `level` where the true mean difference
+    is `shift` standard deviations: the normal probability given the standard deviation seen, averaged over its law."""
     import numpy as np
     from scipy.special import ndtr
 
@@ -115,9 +115,13 @@ def exclude_failures(n: int) -> float:
 
 
 def count_failures_needed(comparisons: int = 1) -> int:
-    """Return on how many seeds one arm alone must fail, and the other never alone, until the sign test can show that it
-    fails more often: 6 for one comparison at 5 %, 7 for two or three."""
-    level, seeds = ALPHA / comparisons, 1
+    """Return on how many seeds of those planned at once one arm alone must fail, and the other never alone, until the
+    sign test shows that it fails more often: 7 for two comparisons, the mean's and this one.
+
+    Args:
+        comparisons: that share 5 %, this one included.
+    """
+    level, seeds = PLANNED_SHARE * ALPHA / comparisons, 1
     while smallest_p(seeds) > level:
         seeds += 1
     return seeds
