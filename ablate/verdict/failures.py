@@ -41,11 +41,11 @@ class FailureShare:
             return "no seed"
         kinds = [f"{count} {word}" for count, word in ((self.diverged, "diverged"), (self.stuck, "stuck")) if count]
         if self.failed == 0:
-            interval = f"up to {self.high:.0%}, one-sided 95 %"
+            interval = f"up to {100 * self.high:.0f} %, one-sided 95 %"
         elif self.failed == self.n:
-            interval = f"at least {self.low:.0%}, one-sided 95 %"
+            interval = f"at least {100 * self.low:.0f} %, one-sided 95 %"
         else:
-            interval = f"{100 * self.low:.0f} to {self.high:.0%}"
+            interval = f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
         inside = f"{', '.join(kinds)}; {interval}" if kinds else interval
         return f"{self.failed} of {count_noun(self.n, 'seed')} ({inside})"
 

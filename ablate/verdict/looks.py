@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ablate.verdict.sequential import find_levels, find_sign_levels
 
@@ -24,7 +25,7 @@ class Looks:
     """Seeds at the last look that was planned when the first was made."""
 
     def __post_init__(self) -> None:
-        if not self.sizes or self.sizes[0] < 1 or any(b <= a for a, b in zip(self.sizes, self.sizes[1:], strict=False)):
+        if not self.sizes or self.sizes[0] < 1 or any(b <= a for a, b in pairwise(self.sizes)):
             raise ValueError(f"looks at {self.sizes} seeds: they are to ascend from 1 or more")
         if self.planned < 1:
             raise ValueError(f"{self.planned} seeds were planned: 1 or more")

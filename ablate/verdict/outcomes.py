@@ -113,10 +113,11 @@ def state_rule(trivial_loss: float | None) -> str:
     """Return the sentence that says what counts as a failure."""
     if trivial_loss is None:
         return (
-            "A seed fails when it diverges. Whether one that ran to its end learned anything isn't known here: there is "
-            "no trivial loss to compare with."
+            "A seed fails when it diverges. Whether one that ran to its end learned anything isn't known here, as no "
+            "trivial loss is."
         )
     return (
-        f"A seed fails when it diverges or is stuck: its last validation loss is not at least {LEARNED:.0%} below the "
-        f"trivial loss of {format_number(trivial_loss)} nats, that of the frequencies of tokens or classes alone."
+        "A seed fails when it diverges or is stuck: its last validation loss is not at least "
+        f"{100 * LEARNED:.0f} % below the trivial loss of {format_number(trivial_loss)} nats, that of the "
+        "frequencies of tokens or classes alone."
     )

@@ -10,7 +10,8 @@ spend 0.8 * 5 % / 7 spend 26 % more than that.
 Sign test: of d seeds on which one arm alone failed, the number that are the first arm's is binomial, with probability
 1/2; a walk from look to look.
 
-Laws are kept as masses in cells of the p-value: P(|t_n| > edge) is the same at an edge for all n.
+Laws are kept as masses in cells of the p-value: P(|t_n| > edge) is the same at an edge for all n. Each further seed
+blurs them by a share of a cell: up to some 20 seeds what is spent is right to 1 %, at 200 it is 2 % less than may be.
 """
 
 from __future__ import annotations
