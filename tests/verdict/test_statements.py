@@ -35,7 +35,8 @@ def state(arm, base, *, shared=(), effect=None, **more):
             seeds(1.9, fail=[1]),
             flat(),
             "post is better than pre by 0.1050 +- 0.0225 nats when it trains (over the 4 of 5 seeds on which both "
-            "trained; 1 left out); it failed on 1 of 5 seeds, pre on 0 of 5, which does not show that either fails more often.",
+            "trained; 1 left out); it failed on 1 of 5 seeds, pre on 0 of 5, which does not show that either fails "
+            "more often.",
         ),
         (
             seeds(2.0),
