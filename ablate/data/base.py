@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ablate.config.base import Kind
-from ablate.config.errors import Problem
+from ablate.config.errors import DataError, Problem
 from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, build_loader
+from ablate.data.trivial_loss import MOST, choose_blocks, compute_trivial_loss, count_targets
 
 Batch = tuple[Tensor, Tensor]
 
@@ -41,6 +42,10 @@ class TrainSet(Protocol):
         What batch k holds depends on the batch size and the seed alone, and not on the ranks, the `workers` that read
         it, or where it was begun.
         """
+
+    def read_targets(self, most: int) -> Iterator[Tensor]:
+        """Yield the targets of one epoch, in tensors of any shapes; of a large one as many as stand for it, reading at
+        most about `most` values."""
 
 
 class BatchDataset(Dataset[Batch], ABC):
@@ -87,6 +92,14 @@ class BatchDataset(Dataset[Batch], ABC):
         )
         return build_loader(data, order, workers)
 
+    def read_targets(self, most: int) -> Iterator[Tensor]:
+        """See `TrainSet`: of a large dataset blocks that are spread evenly over it. A dataset that has its targets at
+        hand gives those, without reading its inputs."""
+        if len(self):
+            inputs, targets = self.__getitems__([0])
+            for block in choose_blocks(len(self), max(1, most // max(1, inputs.numel(), targets.numel()))):
+                yield self.__getitems__(block)[1]
+
 
 @dataclass(frozen=True)
 class ValSet:
@@ -125,6 +138,22 @@ class Corpus:
     def items_per_sample(self) -> int:
         """The count of one input in budgets and curves: its tokens, or 1 for an image."""
         return self.shape[0] if len(self.shape) == 1 else 1
+
+    def measure_trivial_loss(self) -> float | None:
+        """Return the validation loss in nats that needs no look at the inputs (`compute_trivial_loss`), exact unless
+        there is too much to count; None where that cannot be told.
+
+        For text it is the cross-entropy of the unigram distribution. Padding and what else is `IGNORED` do not count.
+        """
+        try:
+            counts = [
+                count_targets(data.read_targets(MOST), self.classes, IGNORED) if hasattr(data, "read_targets") else None
+                for data in (self.train, self.val)
+            ]
+        except DataError:  # a stream that cannot be read now; training will say why
+            return None
+        train, val = counts
+        return None if train is None or val is None else compute_trivial_loss(train, val)
 
 
 UNITS = {"language_modeling": "tokens", "image_classification": "images"}

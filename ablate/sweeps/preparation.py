@@ -138,6 +138,7 @@ def open_arms(
 ) -> list[ArmTrials]:
     """The studies of the arms, created where they are missing, each with its run in MLflow."""
     arms = []
+    trivial_losses: dict[DataConfig, float | None] = {}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, generation, arm), spec)
         study.set_user_attr("plugins", plugins.hash_files(spec.plugin_files))
@@ -145,6 +146,11 @@ def open_arms(
         corpus = corpora[base.data]
         study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
+        if "trivial_loss" not in study.user_attrs:
+            if base.data not in trivial_losses:
+                trivial_losses[base.data] = corpus.measure_trivial_loss()
+            if (loss := trivial_losses[base.data]) is not None:  # else a later call may know it
+                study.set_user_attr("trivial_loss", loss)
         study.set_user_attr("trial_items", base.items)
         arms.append(
             ArmTrials(study, spec, arm, _open_parent_run(study, spec, format_title(spec.name, generation), arm))

@@ -39,6 +39,9 @@ class SweepRecord:
     """Arm -> tokens or images of one whole trial."""
     initial_loss: float | None = None
     """The loss of guessing evenly, in nats; None where that is not known."""
+    trivial_loss: float | None = None
+    """The validation loss that needs no look at the inputs, in nats (`Corpus.measure_trivial_loss`); the largest where
+    arms have different data, None where that is not known."""
 
     @property
     def title(self) -> str:

@@ -163,7 +163,14 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         plugins=first.user_attrs.get("plugins", {}),
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=notes[ordered[0]].get("initial_loss"),
+        trivial_loss=_find_largest([notes[arm].get("trivial_loss") for arm in ordered]),
     )
+
+
+def _find_largest(losses: list[float | None]) -> float | None:
+    """Return the largest; None where one of them is not known."""
+    known = [loss for loss in losses if loss is not None]
+    return max(known) if known and len(known) == len(losses) else None
 
 
 def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 Seed = TypeVar("Seed", bound=Hashable)
 CONFIDENCE = 0.95
 POWER = 0.8  # with which a difference is to be found, where it is asked how many seeds that takes
 MOST = 10_000  # seeds that anyone may be told to run
+EQUAL = 1e-12  # share of the numbers below which a standard deviation is their rounding
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over `n` seeds with its 95 % confidence interval `mean` +- `half_width` (Student's t)."""
+    """A mean over `n` seeds with its confidence interval `mean` +- `half_width` (Student's t; 95 % unless another level
+    goes with it)."""
 
     mean: float
     half_width: float | None
-    """None for fewer than two seeds."""
+    """None for fewer than two seeds, and where there can be no interval."""
     sd: float | None
     """Standard deviation over the seeds; None for fewer than two."""
     n: int
@@ -58,6 +61,46 @@ def estimate(values: Sequence[float]) -> Estimate:
 
     sd = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
     return Estimate(mean, float(stats.t.ppf(0.5 + CONFIDENCE / 2, n - 1)) * sd / math.sqrt(n), sd, n)
+
+
+@lru_cache(maxsize=65536)
+def find_t_limit(level: float, n: int) -> float:
+    """Return what |t| over `n` values exceeds with the probability `level`."""
+    from scipy.special import stdtrit
+
+    return -float(stdtrit(n - 1, level / 2))
+
+
+def bound_mean(values: Sequence[float], level: float, least_sd: float = 0.0, scale: float | None = None) -> Estimate:
+    """Return the mean of `values`, one for each seed, with the interval that leaves out the true mean with the
+    probability `level`. Raises ValueError for no values.
+
+    There is no interval for fewer than two values, for the level 0, and for values that are all equal, which show
+    nothing of how they vary, unless `least_sd` says what they vary by at least. Equal is what differs by rounding in
+    double precision; `scale` is the size of the numbers that were rounded, the mean if it isn't given.
+    """
+    n = len(values)
+    if not n:
+        raise ValueError("a mean of nothing")
+    mean = math.fsum(values) / n
+    if n < 2:
+        return Estimate(mean, None, None, n)
+    sd = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
+    spread = max(sd, least_sd)
+    if level <= 0 or spread <= EQUAL * abs(mean if scale is None else scale):
+        return Estimate(mean, None, sd, n)
+    return Estimate(mean, find_t_limit(level, n) * spread / math.sqrt(n), sd, n)
+
+
+def least_sd_of_value(resolution: float) -> float:
+    """Return the standard deviation that rounding alone gives to a multiple of `resolution`."""
+    return resolution / math.sqrt(12)
+
+
+def least_sd_of_difference(resolution: float) -> float:
+    """Return the standard deviation that rounding alone gives to the difference of two values that are multiples of
+    `resolution`, such as accuracies on 1/resolution items: each is uniform within +-resolution/2."""
+    return resolution / math.sqrt(6)
 
 
 def estimate_difference(arm: Mapping[Seed, float], baseline: Mapping[Seed, float]) -> Difference | None:

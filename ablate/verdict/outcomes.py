@@ -1,13 +1,20 @@
-"""How trials end: the record of one, its statuses, and the best of several."""
+"""How trials and seeds end: the record of a trial, its statuses, the outcome of a seed, and the best of several."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from ablate.config.formatting import format_number
 
 STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
 FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
+LEARNED = 0.02
+"""By which share of the trivial loss a training's last validation loss must lie below it; else it is stuck."""
+LOSS = "val/loss"
+Ending = Literal["trained", "stuck", "diverged"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +65,59 @@ def pick_best(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | No
 def count_finished(trials: Iterable[TrialRecord]) -> int:
     """How many of `trials` are results: completed, pruned or diverged."""
     return sum(trial.status in FINISHED for trial in trials)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How one seed ended. A failure is an outcome too, and stays in the comparison."""
+
+    ending: Ending
+    """trained; stuck: it ran to its end and learned nothing; diverged."""
+    value: float | None = None
+    """The objective; None where it diverged."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it has a value that counts."""
+        return self.ending == "trained"
+
+
+def classify(loss: float | None, trivial_loss: float | None) -> Ending:
+    """Return how a training ended that ran to its end with the validation loss `loss` in nats.
+
+    Args:
+        loss: the last validation loss; None: it has none, and is trained.
+        trivial_loss: that of a model which knows the frequencies alone: of the training tokens (cross entropy of their
+            unigram distribution on the validation set), or of the classes (the entropy of their frequencies). None:
+            unknown; nothing is called stuck.
+    """
+    if loss is None:
+        return "trained"
+    if not math.isfinite(loss):
+        return "diverged"
+    known = trivial_loss is not None and trivial_loss > 0
+    return "stuck" if known and loss >= (1 - LEARNED) * (trivial_loss or 0.0) else "trained"
+
+
+def read_outcome(trial: TrialRecord, trivial_loss: float | None) -> Outcome | None:
+    """Return how the seed of `trial` ended; None while it has not: it is open, or it crashed and is tried again."""
+    if trial.status == "diverged":
+        return Outcome("diverged")
+    if trial.status != "completed" or trial.value is None:
+        return None
+    ending = classify(trial.metrics.get(LOSS), trivial_loss) if math.isfinite(trial.value) else "diverged"
+    return Outcome(ending, None if ending == "diverged" else trial.value)
+
+
+def state_rule(trivial_loss: float | None) -> str:
+    """Return the sentence that says what counts as a failure."""
+    if trivial_loss is None:
+        return (
+            "A seed fails when it diverges. Whether one that ran to its end learned anything isn't known here, as no "
+            "trivial loss is."
+        )
+    return (
+        "A seed fails when it diverges or is stuck: its last validation loss is not at least "
+        f"{100 * LEARNED:.0f} % below the trivial loss of {format_number(trivial_loss)} nats, that of the "
+        "frequencies of tokens or classes alone."
+    )

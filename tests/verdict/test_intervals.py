@@ -7,10 +7,13 @@ from scipy import stats
 from ablate.verdict.intervals import (
     Difference,
     Estimate,
+    bound_mean,
     correct_p_values,
     count_seeds_needed,
     estimate,
     estimate_difference,
+    least_sd_of_difference,
+    least_sd_of_value,
 )
 
 
@@ -81,3 +84,29 @@ def test_coverage_and_false_positives():
         shown += correct_p_values({"b": estimate_difference(arms[1], arms[0])})["b"].shown
     assert 0.935 < covered / 2000 < 0.965
     assert shown / 2000 < 0.06
+
+
+def test_the_interval_at_a_level_is_students():
+    values = [0.03, 0.01, 0.04, 0.02, 0.05]
+    found = bound_mean(values, 0.012)
+    assert found.interval == pytest.approx(stats.t.interval(0.988, 4, np.mean(values), stats.sem(values)), rel=1e-9)
+    assert bound_mean(values, 0.0).half_width is None
+    assert bound_mean([2.0], 0.05) == Estimate(2.0, None, None, 1)
+    with pytest.raises(ValueError, match="nothing"):
+        bound_mean([], 0.05)
+
+
+def test_equal_differences_show_nothing_unless_the_metric_counts():
+    assert bound_mean([0.1] * 3, 0.05) == Estimate(pytest.approx(0.1), None, pytest.approx(0.0), 3)
+    rounded = [3.1 - 3.0, 2.1 - 2.0, 1.1 - 1.0]  # 0.1 but for the last bits
+    assert bound_mean(rounded, 0.05, scale=3.1).half_width is None
+    floor = least_sd_of_difference(1 / 90)
+    counted = bound_mean([2 / 90] * 3, 0.05, floor)
+    assert counted.half_width == pytest.approx(stats.t.ppf(0.975, 2) * floor / np.sqrt(3))
+
+
+def test_the_floor_is_what_rounding_does():
+    x = np.random.default_rng(0).uniform(0, 1, (2, 100_000))
+    error = np.round(x, 1) - x
+    assert least_sd_of_value(0.1) == pytest.approx(error[0].std(), rel=0.01)
+    assert least_sd_of_difference(0.1) == pytest.approx((error[0] - error[1]).std(), rel=0.01)

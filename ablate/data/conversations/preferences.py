@@ -56,6 +56,9 @@ class PairCorpus(Corpus):
     val_pairs: Pairs = field(kw_only=True)
     """The pairs to measure on; none is among `train_pairs`."""
 
+    def measure_trivial_loss(self) -> None:
+        """Return None: what aligns a model on pairs has a loss of its own."""
+
 
 @data_kinds.register
 class Preferences(DataConfig):

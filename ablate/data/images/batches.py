@@ -27,21 +27,32 @@ def _use_one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class MemoryImages(BatchDataset):
+class LabelledImages(BatchDataset):
+    """Images whose labels are at hand."""
+
+    labels: Tensor
+    """The class of each image, int64 [n]."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def read_targets(self, most: int) -> Iterator[Tensor]:
+        """See `TrainSet`; all of them."""
+        yield self.labels
+
+
+class MemoryImages(LabelledImages):
     """Images that are in memory: float32 [n, channels, height, width] and their classes, int64 [n]."""
 
     def __init__(self, images: Tensor, labels: Tensor, class_names: tuple[str, ...]) -> None:
         self.images, self.labels, self.class_names = images, labels, class_names
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         rows = torch.as_tensor(indices, dtype=torch.int64)
         return self.images[rows], self.labels[rows]
 
 
-class EncodedImages(BatchDataset):
+class EncodedImages(LabelledImages):
     """The `rows` of a source, decoded when they are asked for: float32 [batch, 3, size, size] and int64 [batch]."""
 
     def __init__(self, source: ImageSource, rows: NDArray, pixels: Pixels, augment: Augmentation | None = None) -> None:
@@ -49,9 +60,6 @@ class EncodedImages(BatchDataset):
         self.labels = torch.from_numpy(source.labels[rows])
         self.class_names = source.classes
         self.transform = pixels.build_transform()
-
-    def __len__(self) -> int:
-        return len(self.rows)
 
     def bind_seed(self, seed: int) -> BatchDataset:
         random = None if self.augment is None else self.augment.build_transform(self.pixels)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from ablate.config.errors import DataError
@@ -25,6 +26,7 @@ from ablate.data.text.encoding import cut_row, encode_pieces, keep_first_pieces
 from ablate.data.text.layouts import pad_rows
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import Tokenizer
+from ablate.data.trivial_loss import MOST_STREAMED
 
 BATCH = 1 << 18
 """UTF-8 bytes that are encoded at a time."""
@@ -110,6 +112,17 @@ class Stream:
             if not row:
                 raise DataError(f"Too little data: {self.source.name} has no row of seq_len={self.seq_len}.")
             first, place = max(0, first - row), _Place()
+
+    def read_targets(self, most: int) -> Iterator[Tensor]:
+        """See `TrainSet`: those of the first rows, at most about `MOST_STREAMED`."""
+        rows, left = [], min(most, MOST_STREAMED)
+        for row in self._read_epoch(_Place(), None):
+            rows.append(row[1:])
+            left -= len(row)
+            if left <= 0:
+                break
+        if rows:
+            yield torch.from_numpy(np.concatenate(rows).astype(np.int64))
 
     def collate(self, rows: list[NDArray[Any]]) -> Batch:
         """Return inputs and targets, int64 [rows, seq_len] each."""

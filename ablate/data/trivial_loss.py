@@ -1,0 +1,62 @@
+"""The loss of a predictor that looks at no input: the better of the training frequencies and an even guess."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+MOST = 1 << 22
+"""Values of a dataset that are read to count its targets: a fraction of a second from the disk's cache."""
+
+MOST_STREAMED = 1 << 19
+"""The same of a stream, each of which is tokenised for it."""
+
+BLOCKS = 64
+"""Parts of a larger dataset that are read, spread evenly over it: files are often sorted by what they are about."""
+
+
+def choose_blocks(items: int, most: int) -> Iterator[range]:
+    """Yield blocks of the numbers below `items`, ascending: all of them, or at most `most` spread evenly."""
+    size = max(1, most // BLOCKS)
+    count = -(-items // size) if items <= most else max(1, most // size)
+    starts = range(0, items, size) if items <= most else [items * block // count for block in range(count)]
+    for start in starts:
+        yield range(start, min(start + size, items))
+
+
+def count_targets(targets: Iterable[Tensor], classes: int, ignored: int) -> NDArray[np.int64] | None:
+    """Return how often each class is among `targets`, of any shapes, without those that are `ignored` [classes]; None
+    where a target is no class."""
+    counts = np.zeros(classes, np.int64)
+    for part in targets:
+        if part.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+            return None
+        numbers = part.flatten().long()
+        if (numbers < 0).any():
+            numbers = numbers[numbers != ignored]
+        if len(numbers) and not 0 <= int(numbers.min()) <= int(numbers.max()) < classes:
+            return None
+        counts += torch.bincount(numbers, minlength=classes).numpy()
+    return counts
+
+
+def compute_trivial_loss(train: NDArray[np.int64], val: NDArray[np.int64]) -> float | None:
+    """Return the mean loss in nats on targets that are there `val` times each of the better of two predictors: each
+    class with its frequency among `train`, or all classes evenly. None where there is nothing to count.
+
+    Frequencies are smoothed, or a class that was never trained on would cost infinitely much: d of n + d counts, with d
+    the number of distinct classes among the n, are shared evenly by all classes (Witten & Bell 1991, method C). Where
+    all classes are there, that is Laplace's rule, one more of each; of a vocabulary that is larger than the text,
+    adding one would take most of the mass.
+    """
+    if not train.sum() or not val.sum():
+        return None
+    distinct, classes = np.count_nonzero(train), len(train)
+    shares = (train + distinct / classes) / (train.sum() + distinct)
+    loss = float(-(val * np.log(shares)).sum() / val.sum())
+    return min(loss, math.log(classes))

@@ -1,0 +1,103 @@
+"""How often seeds fail: shares with exact intervals, and two arms compared on the same seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ablate.config.formatting import count_noun
+from ablate.verdict.outcomes import Outcome
+
+ALPHA = 0.05
+"""The error that is allowed: over all comparisons of a family, and beyond the intervals of shares."""
+
+
+@dataclass(frozen=True)
+class FailureShare:
+    """The seeds of an arm that failed, and the 95 % interval of the share that fails (Clopper & Pearson 1934)."""
+
+    diverged: int
+    stuck: int
+    n: int
+    """Seeds that ended."""
+    low: float
+    """Where none failed or all did, the interval has one side, and the other end is 0 or 1."""
+    high: float
+
+    @property
+    def failed(self) -> int:
+        """Seeds that diverged or got stuck."""
+        return self.diverged + self.stuck
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the interval is one-sided: none failed, or all did."""
+        return self.failed in (0, self.n)
+
+    def describe(self) -> str:
+        """Return the numbers as a clause: '3 of 5 seeds (2 diverged, 1 stuck; 15 to 95 %)'."""
+        if not self.n:
+            return "no seed"
+        kinds = [f"{count} {word}" for count, word in ((self.diverged, "diverged"), (self.stuck, "stuck")) if count]
+        if self.failed == 0:
+            interval = f"up to {100 * self.high:.0f} %, one-sided 95 %"
+        elif self.failed == self.n:
+            interval = f"at least {100 * self.low:.0f} %, one-sided 95 %"
+        else:
+            interval = f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
+        inside = f"{', '.join(kinds)}; {interval}" if kinds else interval
+        return f"{self.failed} of {count_noun(self.n, 'seed')} ({inside})"
+
+
+def count_failures(outcomes: Iterable[Outcome]) -> FailureShare | None:
+    """Return the share of `outcomes` that failed; None for no outcomes."""
+    endings = [outcome.ending for outcome in outcomes]
+    if not endings:
+        return None
+    diverged, stuck = endings.count("diverged"), endings.count("stuck")
+    return FailureShare(diverged, stuck, len(endings), *bound_share(diverged + stuck, len(endings)))
+
+
+@lru_cache(maxsize=4096)
+def bound_share(failed: int, n: int) -> tuple[float, float]:
+    """Return the ends of the exact 95 % interval of a share of which `failed` of `n` were seen; one-sided where that is
+    none or all: 0 of 3 has the upper end 1 - 0.05^(1/3) = 63 %."""
+    from scipy.special import betaincinv
+
+    if failed == 0:
+        return 0.0, 1 - ALPHA ** (1 / n)
+    if failed == n:
+        return ALPHA ** (1 / n), 1.0
+    low, high = betaincinv(failed, n - failed + 1, ALPHA / 2), betaincinv(failed + 1, n - failed, 1 - ALPHA / 2)
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=4096)
+def compare_failures(arm_alone: int, baseline_alone: int) -> float:
+    """Return the two-sided p-value of the exact sign test (McNemar's): of the seeds on which one of two arms alone
+    failed, each is as likely to be either's where they do not differ."""
+    from scipy.special import bdtr
+
+    n, few = arm_alone + baseline_alone, min(arm_alone, baseline_alone)
+    return min(1.0, 2 * float(bdtr(few, n, 0.5)))
+
+
+def smallest_p(discordant: int) -> float:
+    """Return the smallest p-value that the sign test can have on this number of seeds."""
+    return min(1.0, 2 * 0.5**discordant)
+
+
+def count_family(comparisons: int, discordant: Sequence[int], alpha: float = ALPHA) -> int:
+    """Return the number of comparisons that share `alpha`: `comparisons` of means, and as many more as there are
+    comparisons of failures that can reach such a share at all (Tarone 1990, Biometrics 46, 515-522).
+
+    Args:
+        comparisons: of means.
+        discordant: for each comparison of failures, the number of seeds on which one of the arms alone failed.
+        alpha: the error over all.
+    """
+    able = 0
+    while sum(smallest_p(d) <= alpha / max(comparisons + able, 1) for d in discordant) > able:
+        able += 1
+    return max(comparisons + able, 1)

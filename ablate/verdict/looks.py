@@ -1,0 +1,68 @@
+"""Looks at a comparison as seeds are added, and the level of each: alpha spending (Lan & DeMets 1983, Biometrika 70,
+659-663), with exact levels for t-tests (`ablate.verdict.sequential`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from ablate.verdict.sequential import find_levels, find_sign_levels
+
+PLANNED_SHARE = 0.8
+"""Of the error that may be made, by the planned number of seeds; the rest is for seeds that are added afterwards."""
+
+
+@dataclass(frozen=True)
+class Looks:
+    """How often a comparison was looked at, and what was planned. Seeds may be added for ever: a look beyond the plan
+    spends half of what is left."""
+
+    sizes: tuple[int, ...]
+    """Seeds at each look so far, ascending."""
+    planned: int
+    """Seeds at the last look that was planned when the first was made."""
+
+    def __post_init__(self) -> None:
+        if not self.sizes or self.sizes[0] < 1 or any(b <= a for a, b in pairwise(self.sizes)):
+            raise ValueError(f"looks at {self.sizes} seeds: they are to ascend from 1 or more")
+        if self.planned < 1:
+            raise ValueError(f"{self.planned} seeds were planned: 1 or more")
+
+    def add(self, size: int) -> Looks:
+        """Return these looks with one more at `size` seeds; the same if there are no more seeds than at the last."""
+        return self if size <= self.sizes[-1] else replace(self, sizes=(*self.sizes, size))
+
+    def share_spent(self) -> tuple[float, ...]:
+        """Return the share of the error that is spent up to each look: Lan and DeMets' function of Pocock's kind,
+        times 0.8, up to the plan; 1 - 0.2 / 2^j at the j-th look beyond it."""
+        shares, beyond = [], 0
+        for size in self.sizes:
+            beyond += size > self.planned
+            within = PLANNED_SHARE * math.log1p((math.e - 1) * min(size / self.planned, 1))
+            shares.append(1 - (1 - PLANNED_SHARE) / 2**beyond if beyond else within)
+        return tuple(shares)
+
+
+def plan_looks(first: int, last: int) -> Looks:
+    """Return a look after each seed from `first` to `last`; one look where they are the same."""
+    return Looks(tuple(range(first, last + 1)), last)
+
+
+def nominal_levels(looks: Looks, alpha: float, pairs: Sequence[int] | None = None) -> tuple[float, ...]:
+    """Return the level of the t-test at each look, for an error of at most `alpha` over all looks, however many follow.
+
+    Args:
+        looks: the looks.
+        alpha: the level of the comparison: 5 % over the number of comparisons.
+        pairs: the number of seeds at each look on which both arms trained; None: all. Given which seeds these are, the
+            levels are exact for normal differences; a look with fewer than three has the level 0.
+    """
+    return find_levels(looks.sizes if pairs is None else pairs, [alpha * share for share in looks.share_spent()])
+
+
+def sign_levels(looks: Looks, alpha: float, discordant: Sequence[int]) -> tuple[float, ...]:
+    """Return the level of the sign test at each look, given the number of seeds so far on which one of the arms alone
+    failed. The p-value is compared with `<=`."""
+    return find_sign_levels(discordant, [alpha * share for share in looks.share_spent()])

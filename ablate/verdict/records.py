@@ -1,0 +1,164 @@
+"""What is known of the arms on fresh seeds, and what may be said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from ablate.verdict.failures import FailureShare
+from ablate.verdict.intervals import Estimate
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import Outcome
+
+Kind = Literal[
+    "baseline",
+    "better",
+    "worse",
+    "equivalent",
+    "undecided",
+    "mixed",
+    "fails more often",
+    "fails less often",
+    "never trains",
+    "baseline never trains",
+    "could not be trained",
+    "figures",
+]
+DECIDED = frozenset(("better", "worse", "equivalent", "never trains", "baseline never trains", "could not be trained"))
+"""Kinds that further seeds are not run for."""
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """The loser of a comparison, trained at the winner's values of the searched parameters that both share."""
+
+    loser: str
+    """The arm's name or the baseline's."""
+    outcomes: Mapping[int, Outcome]
+    """Of the loser at the winner's settings: seed -> outcome, in the order of the seeds."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """Its settings."""
+
+
+@dataclass(frozen=True)
+class FreshOutcomes:
+    """The chosen settings of an arm, on fresh seeds."""
+
+    outcomes: Mapping[int, Outcome]
+    """Seed -> outcome, in the order of the seeds; seeds that have not ended are left out."""
+    params: dict[str, Any] = field(default_factory=dict)
+    """The settings."""
+    looks: Looks | None = None
+    """The rounds that are complete; None: no round is."""
+    crossed: Crossed | None = None
+    """Where the arm and the baseline have other settings; never of the baseline."""
+    found: bool = True
+    """Whether its search found settings: a trial of it completed."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """The comparisons of the same file besides these: other sizes, validation sets, tasks, trends."""
+
+    comparisons: int = 0
+    """Of means."""
+    discordant: tuple[int, ...] = ()
+    """For each comparison of failures, the number of seeds on which one of the two arms alone failed."""
+
+
+@dataclass(frozen=True)
+class Versus:
+    """The figures of an arm against another, on the seeds that both have."""
+
+    seeds: int
+    failed: int
+    """Of the arm."""
+    other_failed: int
+    failure_p: float | None
+    """Of the exact sign test; None where no seed tells the two apart."""
+    failure_level: float
+    """At most which it shows that one fails more often; 0: no outcome would."""
+    difference: Estimate | None
+    """The arm less the other, over the seeds on which both trained, with the interval at `level`."""
+    left_out: int
+    """Seeds that the difference leaves out, as one or both failed."""
+    level: float
+    """Of the interval of the difference; 0: there is none."""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the difference."""
+        return self.difference.interval if self.difference else None
+
+    @property
+    def side(self) -> int:
+        """-1: the difference is shown to be below 0; 1: above; 0: neither."""
+        ends = self.interval
+        return 0 if ends is None else (ends[0] > 0) - (ends[1] < 0)
+
+    @property
+    def failure_side(self) -> int:
+        """1: the arm is shown to fail more often than the other; -1: less often; 0: neither."""
+        if self.failure_p is None or self.failure_p > self.failure_level:
+            return 0
+        return 1 if self.failed > self.other_failed else -1
+
+    def lies_within(self, effect: float | None) -> bool:
+        """Whether the whole interval lies within +-`effect`."""
+        ends = self.interval
+        return effect is not None and ends is not None and -effect < ends[0] and ends[1] < effect
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What may be said of an arm."""
+
+    kind: Kind
+    outcomes: Mapping[int, Outcome]
+    """Seed -> outcome, of all seeds that ended."""
+    params: dict[str, Any]
+    """The settings."""
+    planned: int
+    """Seeds that there are to be."""
+    failures: FailureShare | None
+    """Of the seeds up to the last look; None without a seed."""
+    estimate: Estimate | None
+    """Of the objective, over the seeds up to the last look on which it trained; 95 % over all looks."""
+    looks: Looks | None
+    """The rounds that are complete; None: no round is."""
+    family: int
+    """Comparisons that share 5 %."""
+    effect: float | None
+    """The smallest difference that matters; None: not said."""
+    versus: Versus | None = None
+    """Against the baseline; None for the baseline itself."""
+    crossed: Versus | None = None
+    """The same with the loser at the winner's settings; None where that was not run."""
+    crossed_loser: str | None = None
+    """Which of the two that is."""
+    needs_crossed: str | None = None
+    """The arm that is to be trained at the other's settings before anything is claimed; None: neither."""
+    agrees: bool | None = None
+    """Whether the crossed comparison says the same; None where none is needed."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether further seeds would not be run for it."""
+        return self.kind in DECIDED
+
+    @property
+    def difference(self) -> Estimate | None:
+        """The arm less the baseline, over the seeds on which both trained."""
+        return self.versus.difference if self.versus else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        plain = asdict(self)
+        plain["outcomes"] = {str(seed): asdict(outcome) for seed, outcome in self.outcomes.items()}
+        plain["decided"] = self.decided
+        for key in ("versus", "crossed"):
+            versus: Versus | None = getattr(self, key)
+            if versus is not None:
+                plain[key]["interval"] = versus.interval
+        return plain

@@ -1,0 +1,236 @@
+"""What may be said of the arms on fresh seeds, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.verdict.intervals import Estimate
+from ablate.verdict.records import Compared, Kind, Versus
+from ablate.verdict.sequential import LEAST
+
+
+def format_estimate(figure: Estimate, sign: bool = False) -> str:
+    """Return '2.1533 +- 0.0121'; the mean alone where there is no interval."""
+    mean = f"{figure.mean:+.4f}" if sign else format_number(figure.mean)
+    return mean if figure.half_width is None else f"{mean} +- {figure.half_width:.4f}"
+
+
+def state_verdict(
+    compared: Mapping[str, Compared],
+    baseline: str,
+    *,
+    unit: str,
+    maximize: bool = False,
+    shared_start: str = "",
+) -> str:
+    """Return a sentence or two for each arm but `baseline`, and what they rest on: looks, comparisons, intervals.
+
+    Args:
+        compared: the arms.
+        baseline: the arm that they are compared with.
+        unit: the unit of the objective.
+        maximize: whether more of the objective is better.
+        shared_start: what all seeds start from, such as 'stage-1 model' or 'donor'; empty: each starts from its own.
+    """
+    if not compared:
+        return ""
+    others = {arm: c for arm, c in compared.items() if arm != baseline}
+    if not others:
+        return f"{_state_alone(baseline, compared[baseline])} There is one arm, so nothing is compared."
+    better = 1 if maximize else -1
+    sentences = [_Wording(arm, c, baseline, unit, better).state() for arm, c in others.items()]
+    sentences += _state_basis(others)
+    if shared_start:
+        sentences.append(
+            f"All seeds start from one {shared_start}, so they are not independent of it: no interval includes its "
+            "variance."
+        )
+    return "On fresh seeds, each at its chosen settings: " + " ".join(sentences)
+
+
+def _state_alone(arm: str, c: Compared) -> str:
+    """Return how often an arm failed and how good it is when it trains."""
+    if c.failures is None:
+        return f"{arm} has no finished seed."
+    text = f"{arm} failed on {c.failures.describe()}"
+    if c.estimate is None:
+        return f"{text}."
+    return f"{text}; when it trains: {format_estimate(c.estimate)} ({count_noun(c.estimate.n, 'seed')})."
+
+
+def _state_basis(others: Mapping[str, Compared]) -> list[str]:
+    """Return the sentences about error control, where anything was tested."""
+    tested = [c for c in others.values() if c.versus is not None and c.versus.level]
+    if not tested:
+        return []
+    family = tested[0].family
+    shared = f"{count_noun(family, 'comparison')} {'shares' if family == 1 else 'share'} an error of 5 %"
+    looks = sorted({c.looks.sizes for c in tested if c.looks})
+    told = join_words(
+        f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} seeds of {planned} planned"
+        for sizes, planned in sorted({(c.looks.sizes, c.looks.planned) for c in tested if c.looks})
+    )
+    word = "which every look counts towards" if any(len(sizes) > 1 for sizes in looks) else "which counts the look"
+    return [f"{shared}, {word}: {told}."]
+
+
+class _Wording:
+    """The sentences about one arm."""
+
+    def __init__(self, arm: str, compared: Compared, baseline: str, unit: str, better: int) -> None:
+        self.arm, self.c, self.baseline, self.unit, self.better = arm, compared, baseline, unit, better
+
+    def state(self) -> str:
+        """Return them."""
+        by_kind: dict[Kind, Callable[[Versus], str]] = {
+            "better": self._claim,
+            "worse": self._claim,
+            "mixed": self._claim,
+            "equivalent": self._equivalent,
+            "undecided": self._undecided,
+            "fails more often": self._fails,
+            "fails less often": self._fails,
+            "never trains": self._never_trains,
+            "baseline never trains": self._baseline_never_trains,
+            "figures": self._figures,
+        }
+        if self.c.kind == "could not be trained":
+            return f"{self.arm} could not be trained within the budget: no trial of its search completed."
+        assert self.c.versus is not None
+        return by_kind[self.c.kind](self.c.versus)
+
+    def _amount(self, d: Estimate, sign: bool = False) -> str:
+        width = "" if d.half_width is None else f" +- {d.half_width:.4f}"
+        size = f"{d.mean:+.4f}" if sign else format_number(abs(d.mean))
+        return f"{size}{width} {self.unit}"
+
+    def _over(self, v: Versus) -> str:
+        """Return over which seeds a difference is, with the number that it leaves out."""
+        n = v.seeds - v.left_out
+        if not v.left_out:
+            return f"n = {n}"
+        return f"over the {n} of {count_noun(v.seeds, 'seed')} on which both trained; {v.left_out} left out"
+
+    def _failures(self, v: Versus) -> str:
+        """Return the numbers of both as a clause: 'failed on 3 of 5 seeds, pre on 0 of 5'."""
+        return (
+            f"failed on {v.failed} of {count_noun(v.seeds, 'seed')}, {self.baseline} on {v.other_failed} of {v.seeds}"
+        )
+
+    def _is_better(self, d: Estimate) -> bool:
+        return d.mean * self.better > 0
+
+    def _claim(self, v: Versus) -> str:
+        d = v.difference
+        assert d is not None
+        amount = self._amount(d)
+        if v.failed or v.other_failed:
+            word = "is better than" if self._is_better(d) else "is worse than"
+            text = f"{self.arm} {word} {self.baseline} by {amount} when it trains ({self._over(v)})"
+            text += f"; it {self._failures(v)}"
+            if v.failure_side:
+                text += f" (exact test, p = {v.failure_p:.2g})"
+            elif v.failed != v.other_failed:
+                text += ", which does not show that either fails more often"
+        else:
+            word = "beats" if self._is_better(d) else "is worse than"
+            text = f"{self.arm} {word} {self.baseline} by {amount} ({self._over(v)})"
+        if v.lies_within(self.c.effect):
+            text += f"; that is less than the {self.c.effect:.2g} {self.unit} that matter"
+        if self.c.crossed is not None:
+            text += f", and {self._crossed(self.c.crossed)}"
+        return f"{text}."
+
+    def _crossed(self, v: Versus) -> str:
+        """Return what was seen with the loser at the winner's settings, as a clause."""
+        loser = self.c.crossed_loser
+        winner = self.baseline if loser == self.arm else self.arm
+        failed = v.failed if loser == self.arm else v.other_failed
+        if v.difference is None or v.difference.n < LEAST:
+            return f"at {winner}'s settings {loser} failed on {failed} of {count_noun(v.seeds, 'seed')}"
+        return (
+            f"with {loser} at {winner}'s settings {self.arm} less {self.baseline} is "
+            f"{self._amount(v.difference, sign=True)} ({self._over(v)})"
+        )
+
+    def _equivalent(self, v: Versus) -> str:
+        assert v.interval is not None
+        low, high = v.interval
+        text = (
+            f"{self.arm} and {self.baseline} differ by less than the {self.c.effect:.2g} {self.unit} that matter: "
+            f"{low:+.4f} to {high:+.4f} ({self._over(v)})"
+        )
+        return f"{text}; it {self._failures(v)}." if v.failed else f"{text}."
+
+    def _undecided(self, v: Versus) -> str:
+        pair = f"{self.arm} and {self.baseline}"
+        d = v.difference
+        if v.failed == v.seeds == v.other_failed:
+            return f"{pair}: neither trained on any of {count_noun(v.seeds, 'seed')}."
+        failures = f" It {self._failures(v)}." if v.failed or v.other_failed else ""
+        if v.side and d is not None:
+            word = "better" if self._is_better(d) else "worse"
+            text = (
+                f"{pair}: undecided. At their own settings {self.arm} is {word} by {self._amount(d)} ({self._over(v)})"
+            )
+            if self.c.needs_crossed:
+                winner = self.arm if self.c.needs_crossed == self.baseline else self.baseline
+                return f"{text}, but {self.c.needs_crossed} has not been trained at {winner}'s settings.{failures}"
+            assert self.c.crossed is not None
+            return f"{text}, but {self._crossed(self.c.crossed)}: the settings may be what differs.{failures}"
+        if v.lies_within(self.c.effect):
+            return f"{pair}: undecided. When both train {self._limits(v)}, less than what matters.{failures}"
+        return f"{pair}: undecided; {self._limits(v)}.{failures}"
+
+    def _limits(self, v: Versus) -> str:
+        """Return as a clause what is known of the mean difference where that is no claim."""
+        d = v.difference
+        if d is None:
+            return "no seed trained both"
+        if v.interval is None and d.n < LEAST:
+            return (
+                f"the mean difference is {self._amount(d, sign=True)} ({self._over(v)}), too few seeds for an interval"
+            )
+        if v.interval is None and v.level:
+            return (
+                f"the difference is {d.mean:+.4f} {self.unit} on each seed alike ({self._over(v)}), which says nothing "
+                "of how it varies"
+            )
+        assert v.interval is not None
+        low, high = v.interval
+        return f"the difference lies between {low:+.4f} and {high:+.4f} {self.unit} ({self._over(v)})"
+
+    def _fails(self, v: Versus) -> str:
+        text = (
+            f"{self.arm} {self.c.kind} than {self.baseline}: it {self._failures(v)} (exact test, p = {v.failure_p:.2g})"
+        )
+        return f"{text}; when both train, {self._limits(v)}."
+
+    def _never_trains(self, v: Versus) -> str:
+        share = f" ({100 * self.c.failures.low:.0f} % or more, one-sided 95 %)" if self.c.failures else ""
+        return (
+            f"{self.arm} never trained: it failed on all of {count_noun(v.seeds, 'seed')}{share}, {self.baseline} on "
+            f"{v.other_failed} of {v.seeds}."
+        )
+
+    def _baseline_never_trains(self, v: Versus) -> str:
+        alone = _state_alone(self.arm, self.c)
+        if not v.seeds:
+            return f"{self.baseline}, the baseline, could not be trained within the budget. {alone}"
+        return (
+            f"{self.baseline}, the baseline, never trained: it failed on all of {count_noun(v.seeds, 'seed')}, "
+            f"{self.arm} on {v.failed} of {v.seeds}. {alone}"
+        )
+
+    def _figures(self, v: Versus) -> str:
+        if not v.seeds:
+            return f"{self.arm} and {self.baseline} have no seed yet that ended for both."
+        failures = f"; it {self._failures(v)}" if v.failed or v.other_failed else ""
+        figure = "no seed trained both" if v.difference is None else self._amount(v.difference, sign=True)
+        need = (
+            f"a verdict takes {LEAST} seeds"
+            if v.seeds < LEAST
+            else f"a verdict comes with all of {self.c.planned} seeds"
+        )
+        return f"{self.arm} less {self.baseline}: {figure} ({self._over(v)}){failures}. These are figures; {need}."

@@ -1,0 +1,177 @@
+"""What is said of arms on fresh seeds: each kind, crossed settings, looks, and false claims by simulation."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablate.verdict.comparison import compare
+from ablate.verdict.looks import Looks, nominal_levels
+from ablate.verdict.outcomes import Outcome
+from ablate.verdict.records import Crossed, Family, FreshOutcomes
+
+STUCK, DIVERGED = Outcome("stuck", 3.3), Outcome("diverged")
+NOISE = (0.00, 0.02, -0.01, 0.01, -0.02, 0.015, -0.015, 0.005, 0.012, -0.004)
+
+
+def seeds(mean, n=5, noise=NOISE, fail=(), **more):
+    """`n` seeds with the mean `mean`, of which those in `fail` diverged; looked at once unless said otherwise."""
+    outcomes = {100 + i: DIVERGED if i in fail else Outcome("trained", mean + noise[i]) for i in range(n)}
+    return FreshOutcomes(outcomes, **{"looks": Looks((n,), n), **more})
+
+
+def flat(n=5, **more):
+    return seeds(2.0, n, [0.0] * 20, **more)
+
+
+def kind(arm, base, planned=5, **more):
+    return compare({"pre": base, "post": arm}, "pre", planned=planned, **more)["post"].kind
+
+
+def test_the_interval_is_that_of_the_paired_t_test_at_the_level_of_the_look():
+    compared = compare({"pre": flat(), "post": seeds(2.1)}, "pre", planned=5)["post"]
+    expected = stats.ttest_1samp(np.array(NOISE[:5]) + 0.1, 0).confidence_interval(1 - 0.04)
+    assert compared.versus.interval == pytest.approx(tuple(expected), rel=1e-3)
+    assert (compared.versus.level, compared.family) == (pytest.approx(0.04, rel=1e-3), 1)
+    two = compare({"pre": flat(), "post": seeds(2.1), "mix": seeds(2.0)}, "pre", planned=5, family=Family(2))["post"]
+    assert (two.versus.level, two.family) == (pytest.approx(0.01, rel=1e-3), 4)
+
+
+@pytest.mark.parametrize(
+    ("arm", "base", "expected"),
+    [
+        (seeds(1.9), flat(), "better"),
+        (seeds(2.1), flat(), "worse"),
+        (seeds(2.0), flat(), "undecided"),
+        (seeds(1.9, fail=[1]), flat(), "mixed"),
+        (seeds(1.9, fail=[1]), flat(fail=[0]), "better"),
+        (seeds(1.9, fail=[1]), flat(fail=[1]), "better"),
+        (seeds(2.1, fail=[1]), flat(), "worse"),
+        (seeds(2.1), flat(fail=[1]), "mixed"),
+        (seeds(1.9, fail=[0, 1, 2]), flat(), "undecided"),  # two pairs: nothing is claimed
+        (seeds(1.9, fail=range(5)), flat(), "never trains"),
+        (seeds(1.9, fail=range(5)), flat(fail=[0, 1]), "never trains"),
+        (flat(), seeds(1.9, fail=range(5)), "baseline never trains"),
+        (flat(fail=range(5)), flat(fail=range(5)), "undecided"),
+        (flat(10, fail=range(8)), flat(10), "fails more often"),
+        (flat(10), flat(10, fail=range(8)), "fails less often"),
+        (seeds(1.9, 2), flat(2), "figures"),
+        (seeds(1.9, 5, looks=None), flat(looks=None), "figures"),
+        (FreshOutcomes({}), flat(), "figures"),
+        (FreshOutcomes({}, found=False), flat(), "could not be trained"),
+        (flat(), FreshOutcomes({}, found=False), "baseline never trains"),
+        (seeds(2.5, noise=[0.0] * 5), flat(), "undecided"),  # equal differences
+    ],
+)
+def test_kinds(arm, base, expected):
+    assert kind(arm, base) == expected
+
+
+def test_more_may_be_better():
+    assert kind(seeds(2.1), flat(), maximize=True) == "better"
+    assert kind(seeds(1.9), flat(), maximize=True) == "worse"
+    assert kind(seeds(2.1, fail=[0]), flat(), maximize=True) == "mixed"
+
+
+def test_equivalence_needs_an_effect_and_equal_failures():
+    assert kind(seeds(2.0), flat(), effect=0.05) == "equivalent"
+    assert kind(seeds(2.0), flat(), effect=0.005) == "undecided"
+    assert kind(seeds(2.0, fail=[1]), flat(), effect=0.1) == "undecided"
+    assert kind(seeds(2.0, fail=[1]), flat(fail=[1]), effect=0.1) == "equivalent"
+
+
+def test_a_metric_that_counts_has_a_floor():
+    equal = seeds(2.0 + 1 / 90, noise=[0.0] * 5)
+    compared = compare({"pre": flat(), "post": equal}, "pre", planned=5, resolution=1 / 90)["post"]
+    assert compared.versus.interval is not None
+    assert kind(flat(), flat(), resolution=1 / 90, effect=0.05) == "equivalent"
+    assert kind(flat(), flat(), effect=0.05) == "undecided"
+
+
+def test_seeds_beyond_the_last_look_wait():
+    arm, base = seeds(1.9, 8, looks=Looks((5,), 5)), flat(8, looks=Looks((5,), 5))
+    compared = compare({"pre": base, "post": arm}, "pre", planned=8)
+    assert (compared["post"].versus.seeds, compared["post"].estimate.n, len(compared["post"].outcomes)) == (5, 5, 8)
+    more = compare({"pre": flat(8), "post": seeds(1.9, 8, looks=Looks((5, 8), 5))}, "pre", planned=8)["post"]
+    assert more.versus.level == pytest.approx(nominal_levels(Looks((5, 8), 5), 0.05)[1])
+
+
+def test_seeds_that_failed_are_left_out_and_counted():
+    compared = compare({"pre": flat(fail=[4]), "post": seeds(1.9, fail=[1])}, "pre", planned=5)
+    v = compared["post"].versus
+    assert (v.seeds, v.failed, v.other_failed, v.left_out, v.difference.n) == (5, 1, 1, 2, 3)
+    assert v.failure_p == 1.0
+    assert compared["pre"].failures.failed == 1
+    assert compared["pre"].estimate.n == 4
+
+
+def cross(loser, crossed, arm=None, base=None):
+    arm, base = arm or seeds(1.9), base or flat()
+    arm = FreshOutcomes(
+        arm.outcomes, {"lr": 1e-2, "alpha": 0.2}, arm.looks, crossed and Crossed(loser, crossed.outcomes)
+    )
+    base = FreshOutcomes(base.outcomes, {"lr": 1e-3}, base.looks)
+    return compare({"pre": base, "post": arm}, "pre", planned=5, shared=["lr"])["post"]
+
+
+def test_a_claim_must_stand_at_the_winners_settings_too():
+    missing = cross("pre", None)
+    assert (missing.kind, missing.needs_crossed, missing.agrees) == ("undecided", "pre", False)
+    assert cross("pre", flat()).kind == "better"
+    equal = cross("pre", seeds(1.9, noise=NOISE[::-1]))
+    assert (equal.kind, equal.needs_crossed, equal.agrees) == ("undecided", None, False)
+    assert cross("post", flat()).needs_crossed == "pre"  # what was run is of the other loser
+    assert cross("pre", flat(3)).needs_crossed == "pre"  # not yet on all seeds
+    assert cross("pre", flat(fail=[0, 1, 2])).kind == "better"  # it fails there
+    worse = cross("post", seeds(2.1), seeds(2.1))
+    assert (worse.kind, worse.crossed_loser) == ("worse", "post")
+    assert cross("post", seeds(2.0), seeds(2.1)).kind == "undecided"
+    assert cross("post", seeds(2.0, fail=range(5)), seeds(2.1)).kind == "worse"
+    assert cross("pre", None, seeds(2.0)).needs_crossed is None  # nothing is claimed
+
+
+def test_one_arm_or_none():
+    assert compare({}, "pre", planned=5) == {}
+    alone = compare({"pre": flat()}, "pre", planned=5)["pre"]
+    assert (alone.kind, alone.versus, alone.failures.n) == ("baseline", None, 5)
+    assert compare({"post": flat()}, "pre", planned=5)["post"].kind == "figures"
+
+
+def test_plain_values():
+    compared = compare({"pre": flat(fail=[1]), "post": seeds(1.9)}, "pre", planned=5, effect=0.1)["post"]
+    content = json.loads(json.dumps(compared.to_dict()))
+    assert content["kind"] == compared.kind
+    assert content["outcomes"]["101"] == {"ending": "trained", "value": pytest.approx(1.92)}
+    assert content["versus"]["interval"] == pytest.approx(compared.versus.interval)
+    assert content["looks"] == {"sizes": [5], "planned": 5}
+
+
+CLAIMS = {"better", "worse", "mixed", "fails more often", "fails less often"}
+
+
+@pytest.mark.parametrize("failing", [0.0, 0.3])
+@pytest.mark.parametrize(("sizes", "planned"), [((5,), 5), (range(3, 13), 12), (range(5, 12), 5)])
+def test_equal_arms_are_told_apart_in_at_most_6_of_100_however_often_one_looks(failing, sizes, planned):
+    """Stopping at the first claim. Also: the mean interval, where it stops, holds the truth."""
+    generator, claimed, covered, counted = np.random.default_rng(7), 0, 0, 0
+    for _ in range(600):
+        values, failed = generator.normal(2, 1, (2, sizes[-1])), generator.random((2, sizes[-1])) < failing
+        for i in range(len(sizes)):
+            looks = Looks(tuple(sizes[: i + 1]), planned)
+            arms = [
+                FreshOutcomes(
+                    {s: DIVERGED if failed[k, s] else Outcome("trained", values[k, s]) for s in range(sizes[i])},
+                    looks=looks,
+                )
+                for k in (0, 1)
+            ]
+            compared = compare({"a": arms[0], "b": arms[1]}, "a", planned=planned)
+            if compared["b"].kind in CLAIMS:
+                claimed += 1
+                break
+        interval = compared["b"].estimate.interval if compared["b"].estimate else None
+        counted += interval is not None
+        covered += interval is not None and interval[0] <= 2 <= interval[1]
+    assert claimed / 600 <= 0.06
+    assert covered >= 0.93 * counted

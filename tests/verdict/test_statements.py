@@ -1,0 +1,134 @@
+"""The sentences of a verdict, one for each kind."""
+
+import pytest
+
+from ablate.verdict.comparison import compare
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import Outcome
+from ablate.verdict.records import Crossed, FreshOutcomes
+from ablate.verdict.statements import state_verdict
+
+DIVERGED = Outcome("diverged")
+NOISE = (0.00, 0.02, -0.01, 0.01, -0.02, 0.015, -0.015, 0.005, 0.012, -0.004)
+
+
+def seeds(mean, n=5, noise=NOISE, fail=(), **more):
+    outcomes = {100 + i: DIVERGED if i in fail else Outcome("trained", mean + noise[i]) for i in range(n)}
+    return FreshOutcomes(outcomes, **{"looks": Looks((n,), n), **more})
+
+
+def flat(n=5, **more):
+    return seeds(2.0, n, [0.0] * 20, **more)
+
+
+def state(arm, base, *, shared=(), effect=None, **more):
+    compared = compare({"pre": base, "post": arm}, "pre", planned=5, shared=shared, effect=effect)
+    return state_verdict(compared, "pre", unit="nats", **more)
+
+
+@pytest.mark.parametrize(
+    ("arm", "base", "sentence"),
+    [
+        (seeds(1.9), flat(), "post beats pre by 0.1000 +- 0.0212 nats (n = 5)."),
+        (seeds(2.1), flat(), "post is worse than pre by 0.1000 +- 0.0212 nats (n = 5)."),
+        (
+            seeds(1.9, fail=[1]),
+            flat(),
+            "post is better than pre by 0.1050 +- 0.0225 nats when it trains (over the 4 of 5 seeds on which both "
+            "trained; 1 left out); it failed on 1 of 5 seeds, pre on 0 of 5, which does not show that either fails "
+            "more often.",
+        ),
+        (
+            seeds(2.0),
+            flat(),
+            "post and pre: undecided; the difference lies between -0.0212 and +0.0212 nats (n = 5).",
+        ),
+        (
+            seeds(1.9, fail=[0, 1, 2]),
+            flat(),
+            "post and pre: undecided; the mean difference is -0.1050 nats (over the 2 of 5 seeds on which both "
+            "trained; 3 left out), too few seeds for an interval. It failed on 3 of 5 seeds, pre on 0 of 5.",
+        ),
+        (
+            seeds(2.0, fail=range(5)),
+            flat(),
+            "post never trained: it failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5.",
+        ),
+        (flat(), flat(fail=range(5)), "pre, the baseline, never trained: it failed on all of 5 seeds, post on 0 of 5."),
+        (flat(fail=range(5)), flat(fail=range(5)), "post and pre: neither trained on any of 5 seeds."),
+        (
+            seeds(2.0, 10, fail=range(8)),
+            flat(10),
+            "post fails more often than pre: it failed on 8 of 10 seeds, pre on 0 of 10 (exact test, p = 0.0078)",
+        ),
+        (
+            seeds(2.5, noise=[0.0] * 5),
+            flat(),
+            "the difference is +0.5000 nats on each seed alike (n = 5), which says nothing of how it varies.",
+        ),
+        (seeds(1.9, 2), flat(2), "post less pre: -0.0900 nats (n = 2). These are figures; a verdict takes 3 seeds."),
+        (
+            seeds(1.9, 4, looks=None),
+            flat(4, looks=None),
+            "post less pre: -0.0950 nats (n = 4). These are figures; a verdict comes with all of 5 seeds.",
+        ),
+        (FreshOutcomes({}), flat(), "post and pre have no seed yet that ended for both."),
+        (
+            FreshOutcomes({}, found=False),
+            flat(),
+            "post could not be trained within the budget: no trial of its search completed.",
+        ),
+        (
+            flat(),
+            FreshOutcomes({}, found=False),
+            "pre, the baseline, could not be trained within the budget. post failed",
+        ),
+    ],
+)
+def test_sentences(arm, base, sentence):
+    text = state(arm, base)
+    assert sentence in text
+    assert text.startswith("On fresh seeds, each at its chosen settings: ")
+
+
+def test_equivalence_and_small_differences():
+    text = state(seeds(2.0), flat(), effect=0.05)
+    assert "post and pre differ by less than the 0.05 nats that matter: -0.0212 to +0.0212 (n = 5)." in text
+    assert "; that is less than the 0.2 nats that matter." in state(seeds(1.9), flat(), effect=0.2)
+
+
+def test_settings_that_may_be_what_differs():
+    def crossed(outcomes):
+        arm = seeds(1.9, params={"lr": 0.01}, crossed=Crossed("pre", outcomes.outcomes) if outcomes else None)
+        return state(arm, flat(params={"lr": 0.001}), shared=["lr"])
+
+    assert "but pre has not been trained at post's settings." in crossed(None)
+    assert (
+        "post and pre: undecided. At their own settings post is better by 0.1000 +- 0.0212 nats (n = 5), but with pre "
+        "at post's settings post less pre is +0.0000 +- "
+    ) in crossed(seeds(1.9, noise=(0.02, 0.0, 0.01, -0.02, -0.01)))
+    assert "the settings may be what differs." in crossed(seeds(1.9, noise=(0.02, 0.0, 0.01, -0.02, -0.01)))
+    assert ", and with pre at post's settings post less pre is -0.1000 +- 0.0212 nats (n = 5)." in crossed(flat())
+    assert ", and at post's settings pre failed on 4 of 5 seeds." in crossed(flat(fail=range(4)))
+
+
+def test_what_it_rests_on():
+    assert "1 comparison shares an error of 5 %, which counts the look: 1 look at 5 seeds of 5 planned." in state(
+        seeds(1.9), flat()
+    )
+    text = state(seeds(1.9, looks=Looks((3, 4, 5), 12)), flat())
+    assert "which every look counts towards: 3 looks at 3, 4 and 5 seeds of 12 planned." in text
+    text = state(seeds(1.9), flat(), shared_start="stage-1 model")
+    assert text.endswith("not independent of it: no interval includes its variance.")
+    assert "comparison" not in state(seeds(1.9, 2), flat(2))
+
+
+def test_one_arm_and_none():
+    alone = compare({"pre": seeds(2.0, fail=[1])}, "pre", planned=5)
+    assert state_verdict(alone, "pre", unit="nats") == (
+        "pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 1.9950 +- 0.0225 (4 seeds). There is one "
+        "arm, so nothing is compared."
+    )
+    empty = compare({"pre": FreshOutcomes({})}, "pre", planned=5)
+    assert state_verdict(empty, "pre", unit="nats").startswith("pre has no finished seed.")
+    assert state_verdict({}, "pre", unit="nats") == ""
