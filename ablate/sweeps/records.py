@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best
 
 COSTS = {  # of a trial -> the fact of its run
@@ -16,6 +18,28 @@ COSTS = {  # of a trial -> the fact of its run
     "peak_memory_bytes": "ablate.peak_memory_bytes",
 }
 UNLIMITED = 1_000_000  # trials
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One of the best settings that the search of an arm found, compared with the others on selection seeds."""
+
+    trial: TrialRecord
+    """Of the search."""
+    runs: list[TrialRecord]
+    """Of its settings on the selection seeds; `params` holds the seed."""
+
+
+@dataclass(frozen=True)
+class CrossedRuns:
+    """The loser of a comparison at the winner's values of the searched parameters that both share, on fresh seeds."""
+
+    loser: str
+    """The arm, or the baseline."""
+    params: dict[str, Any]
+    """Its settings."""
+    runs: list[TrialRecord]
+    """`params` holds the seed."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +57,14 @@ class SweepRecord:
     """Sequences or images of the smallest validation set, or pairs that are measured; None where that is not known."""
     confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
     """Arm -> the trainings of its best settings on fresh seeds; `params` holds the seed."""
+    candidates: dict[str, list[Candidate]] = field(default_factory=dict)
+    """Arm -> its candidates, the best of the search first; empty for an arm without a selection."""
+    chosen: dict[str, TrialRecord] = field(default_factory=dict)
+    """Arm -> the trial of the search whose settings are tested on fresh seeds, once it is chosen."""
+    crossed: dict[str, CrossedRuns] = field(default_factory=dict)
+    """Arm that is compared with the baseline -> the loser of the two at the winner's settings."""
+    looks: dict[str, Looks] = field(default_factory=dict)
+    """Arm -> the numbers of fresh seeds at which its verdict was looked at."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
     trial_items: dict[str, int] = field(default_factory=dict)

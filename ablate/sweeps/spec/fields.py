@@ -16,7 +16,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
 from ablate.sweeps.search.samplers import SamplerConfig, samplers
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
-from ablate.sweeps.spec.parts import Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
+from ablate.sweeps.spec.parts import MOST_SEEDS, Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -127,10 +127,18 @@ class SweepFields(Config):
         return self.baseline or next(iter(self.all_arms))
 
     def fresh_seeds(self) -> list[int]:
-        """The seeds of the confirmation: the first above all that any arm is tuned on."""
+        """Return the seeds on which chosen settings are tested: the first above all that any arm is tuned on."""
+        return [self._last_tuned_seed() + 1 + i for i in range(self.confirm.most_seeds)]
+
+    def selection_seeds(self) -> list[int]:
+        """Return the seeds on which candidates are compared, beyond all that settings may ever be tested on."""
+        return [self._last_tuned_seed() + 1 + MOST_SEEDS + i for i in range(self.confirm.selection_seeds)]
+
+    def _last_tuned_seed(self) -> int:
+        """Return the largest seed that any arm is tuned on."""
         tuned = [self.base(arm).seed for arm in self.all_arms]
         tuned += [int(v) for arm in self.all_arms for v in self.corners(arm).get("seed", []) if isinstance(v, int)]
-        return [max(tuned) + 1 + i for i in range(self.confirm.seeds)]
+        return max(tuned)
 
     @property
     def plugin_files(self) -> tuple[str, ...]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_serializer, model_validator
 
 from ablate.config.base import Config
 from ablate.sweeps.search.space import Choice, Entry
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+MOST_SEEDS = 1000
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all of what is searched."""
@@ -83,14 +88,54 @@ class Budget(Config):
     """Hours that all trials of the arm may take, those of parallel workers added up. A slower arm gets fewer trials."""
 
 
-class Confirm(Config):
-    """Whether the best settings of each arm are trained again: the best of a search is flattered by the search."""
+class SeedRange(Config):
+    """Seeds that are added until every comparison is decided."""
 
-    seeds: int = Field(0, ge=0)
-    """Fresh seeds on which they are trained, the same for every arm. 0: none; 5 give intervals worth reading."""
+    min: int = Field(ge=3)
+    """Seeds of the first look."""
+    max: int = Field(le=MOST_SEEDS)
+    """Seeds at which it ends, decided or not."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min is above max, given {self.min} and {self.max}")
+        return self
+
+
+class Confirm(Config):
+    """How the best settings of each arm are chosen and tested: the best of a search is flattered by the search."""
+
+    seeds: Annotated[int, Field(ge=0, le=MOST_SEEDS)] | SeedRange = 0
+    """Fresh seeds on which the chosen settings are tested, the same for every arm: a number, or {min: 3, max: 12} for
+    as many as the verdict takes (needs `effect`). 0: none; 2 give figures and no verdict."""
+    candidates: int = Field(3, ge=1)
+    """The best settings of each arm's search that are compared before one is tested. 1: the best is taken."""
+    selection_seeds: int = Field(2, ge=1, le=MOST_SEEDS)
+    """Seeds on which the candidates are compared, the same for every arm, none of them tuned or tested on."""
     effect: float | None = Field(None, gt=0)
-    """The smallest difference of the objective that matters: how many seeds it takes to find one of this size is told.
-    None: told for differences of the size that was seen."""
+    """The smallest difference of the objective that matters: arms are called equivalent where the interval lies within
+    it, and plans say whether the seeds can show it. None: nothing is called equivalent."""
+    sd: float | None = Field(None, gt=0)
+    """The standard deviation, over seeds, of the difference of two arms, from a pilot or a source: plans say what can
+    be shown by it."""
+    sd_source: str | None = None
+    """Where `sd` is from."""
+
+    @property
+    def first_seeds(self) -> int:
+        """Seeds of the first look."""
+        return self.seeds if isinstance(self.seeds, int) else self.seeds.min
+
+    @property
+    def most_seeds(self) -> int:
+        """Seeds of the last look that is planned."""
+        return self.seeds if isinstance(self.seeds, int) else self.seeds.max
+
+    @property
+    def is_sequential(self) -> bool:
+        """Whether seeds are added until every comparison is decided."""
+        return isinstance(self.seeds, SeedRange)
 
 
 class Published(Config):
