@@ -5,9 +5,10 @@ interval that the report prints, beside other intervals.
     python benchmarks/downstream.py --seeds 3 --questions 500 --tables 200
 
 A table has 7 tasks, a baseline and two arms, so 16 comparisons with the averages over tasks. A model answers a question
-rightly where ability + easiness + noise > 0: easiness varies over questions, noise over questions and models (little
-of it, and models answer alike), ability over the seeds of an arm (half of it common to all tasks) and, where arms vary, over its questions. `seed sd` is that of
-the accuracy over seeds, in units of the sampling sd of the questions, sqrt(p (1 - p) / questions).
+rightly where ability + easiness + noise > 0: easiness varies over questions, noise over questions and models (little of
+it, and models answer alike), ability over the seeds of an arm (half of it common to all tasks) and, where arms vary,
+over its questions. `seed sd` is that of the accuracy over seeds, in units of the sampling sd of the questions,
+sqrt(p (1 - p) / questions).
 """
 
 from __future__ import annotations

@@ -66,11 +66,6 @@ class QuestionDifference:
     high: float
     n: int
 
-    @property
-    def shown(self) -> bool:
-        """Whether the interval leaves out 0."""
-        return self.low > 0 or self.high < 0
-
 
 @dataclass(frozen=True)
 class SeedDifference:
