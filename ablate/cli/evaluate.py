@@ -119,8 +119,8 @@ def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
     if len(evaluated) > 1:
         first = _shorten(evaluated[0].name)
         console.print(
-            f"less the first: paired over the questions with {first}, 95 % bootstrap interval. It is about these models: "
-            "the questions say nothing of other seeds. ablate report compares arms over their seeds."
+            f"less the first: paired over the questions with {first}, 95 % bootstrap interval. It is about these "
+            "models: the questions say nothing of other seeds. ablate report compares arms over their seeds."
         )
     for task in evaluated[0].scores:
         for one in evaluated:
