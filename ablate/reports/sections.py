@@ -16,7 +16,7 @@ from ablate.config.formatting import (
     join_words,
 )
 from ablate.reports import fairness, findings
-from ablate.reports.downstream import tabulate
+from ablate.reports.downstream_table import tabulate
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
 from ablate.reports.labels import list_searched, shorten_paths
 from ablate.reports.plain_values import trial_to_plain
@@ -310,7 +310,7 @@ class Part:
 
 PARTS = (
     Part(tabulate_confirmed),
-    Part(tabulate_downstream, lambda report: {"downstream": asdict(report.downstream)}),
+    Part(tabulate_downstream, lambda report: {"downstream": report.downstream.to_dict()}),
     Part(tabulate_published, _published_values),
     Part(tabulate_search),
     Part(tabulate_savings),
