@@ -15,7 +15,7 @@ from ablate.scaling.fits import Interval, varies
 from ablate.verdict.sequential import LEAST
 
 Word = Literal["grows", "shrinks", "changes", "stays", "not shown", "figures"]
-_NODES = np.linspace(-24, 24, 1921)
+_NODES = np.linspace(-12, 12, 481)
 
 
 @dataclass(frozen=True)
@@ -95,21 +95,21 @@ def find_limit(level: float, freedom: tuple[int, int], sine: float) -> float:
     from scipy.optimize import brentq
     from scipy.special import gammaln, stdtr, stdtrit
 
-    cosine = math.sqrt(max(0.0, 1 - sine**2))
-    if min(sine, cosine) < 1e-6:
-        return -float(stdtrit(freedom[0] if sine > cosine else freedom[1], level / 2))
-    n = freedom[0]
+    shares = sorted(zip((sine, math.sqrt(max(0.0, 1 - sine**2))), freedom, strict=True))
+    (small, n), (large, other) = shares  # summed over the one that has the smaller share, so that the other is smooth
+    if small < 1e-6:
+        return -float(stdtrit(other, level / 2))
     t = np.sinh(_NODES)
     log_density = gammaln((n + 1) / 2) - gammaln(n / 2) - 0.5 * math.log(n * math.pi)
     weight = np.exp(log_density - (n + 1) / 2 * np.log1p(t**2 / n)) * np.cosh(_NODES) * (_NODES[1] - _NODES[0])
 
     def excess(limit: float) -> float:
-        return 2 * float(weight @ stdtr(freedom[1], (sine * t - limit) / cosine)) - level
+        return 2 * float(weight @ stdtr(other, (small * t - limit) / large)) - level
 
     high = 2.0
     while excess(high) > 0:
         high *= 2
-    return float(brentq(excess, 0.0, high, xtol=1e-9))
+    return float(brentq(excess, 0.0, high, xtol=1e-7))
 
 
 @dataclass(frozen=True)
