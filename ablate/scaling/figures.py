@@ -123,12 +123,20 @@ def _draw_seeds(
 
 
 def _draw_curve(axes: Any, ladder: Ladder, fit: Curve | Gap | None, look: tuple[str, str]) -> None:
-    """Draw a curve with its interval as far as it reaches."""
+    """Draw a curve with its interval as far as it reaches, dashed beyond the sizes that were trained."""
     if fit is None:
         return
     ends = [float(rung.parameters) for rung in ladder.rungs] + ([float(ladder.target[1])] if ladder.target else [])
-    xs = [x for x in np.geomspace(min(ends), max(ends), 60) if fit.reaches(x)]
+    grid = {*np.geomspace(min(ends), max(ends), 60).tolist()[1:-1], *ends}
+    xs = sorted(x for x in grid if fit.reaches(x))
     along = [fit.at(x) for x in xs]
-    axes.plot(xs, [i.value for i in along], color=look[0], linewidth=1.3, zorder=2)
+    low, high = float(ladder.rungs[0].parameters), float(ladder.rungs[-1].parameters)
+    for part in ((xs[0], low), (low, high), (high, xs[-1])):
+        inside = [k for k, x in enumerate(xs) if part[0] <= x <= part[1]]
+        trained = part == (low, high)
+        axes.plot(
+            [xs[k] for k in inside], [along[k].value for k in inside],
+            color=look[0], linewidth=1.3, linestyle="-" if trained else "--", zorder=2,
+        )  # fmt: skip
     if fit.level:
         axes.fill_between(xs, [i.low for i in along], [i.high for i in along], color=look[0], alpha=0.15, linewidth=0)

@@ -88,6 +88,8 @@ def _state_target(ladder: Ladder, arm: str, pair: SizedPair) -> str:
     if not gap.reaches(parameters):
         return f"{_name_floorless(ladder, arm, pair)}: {name} can't be extrapolated to."
     value = f"{format_interval(gap.at(parameters), sign=True)} nats"
+    if not gap.level:
+        value += f", without an interval, as not all sizes have {LEAST} seeds that tell one"
     largest, smallest = gap.arm.sizes[-1], gap.arm.sizes[0]
     if smallest <= parameters <= largest:
         return f"At {name} the curves put {arm} less {ladder.baseline} at {value}, between sizes that were trained."
