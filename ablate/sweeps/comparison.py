@@ -168,6 +168,17 @@ def plan_round(
     return Round(seeds, crossed)
 
 
+def plan_record(record: SweepRecord) -> Round:
+    """Return the runs on fresh seeds that there are to be next in `record`, those that ended included; none of an arm
+    whose settings are not chosen."""
+    spec = record.spec
+    if not spec.confirm.most_seeds:
+        return Round({}, {})
+    arms = collect_outcomes(record)
+    chosen = [arm for arm in arms if arm in record.chosen]
+    return plan_round(spec, arms, chosen, compare_arms(spec, arms, find_resolution(spec, record.validation_items)))
+
+
 def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:
     """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own."""
     baseline, due = spec.compared_with, {}

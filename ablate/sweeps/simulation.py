@@ -7,13 +7,13 @@ conclusions from the points alone, hundreds of times as fast.
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
@@ -67,10 +67,21 @@ class Valley:
         return self.floors[arm] + self.curvature * math.log10(params["optimizer.lr"] / self.best_lr) ** 2
 
     def __call__(self, arm: str, params: Mapping[str, Any], seed: int) -> float:
-        common = np.random.default_rng([self.entropy, seed])
-        settings = repr((arm, params["optimizer.lr"])).encode()
-        alone = np.random.default_rng([self.entropy, seed, *settings])
-        return self.mean(arm, params) + self.shared * common.standard_normal() + self.own * alone.standard_normal()
+        common = draw_normal(self.entropy, seed)
+        alone = draw_normal(self.entropy, seed, arm, params["optimizer.lr"])
+        return self.mean(arm, params) + self.shared * common + self.own * alone
+
+
+def draw_uniform(*key: object) -> tuple[float, float]:
+    """Return two numbers between 0 and 1, always the same for the same `key`, in microseconds."""
+    first, second = struct.unpack("QQ", hashlib.blake2b(repr(key).encode(), digest_size=16).digest())
+    return (first + 0.5) / 2**64, (second + 0.5) / 2**64
+
+
+def draw_normal(*key: object) -> float:
+    """Return a standard normal number, always the same for the same `key` (Box and Muller 1958)."""
+    first, second = draw_uniform(*key)
+    return math.sqrt(-2 * math.log(first)) * math.cos(2 * math.pi * second)
 
 
 def simulate(

@@ -72,7 +72,7 @@ class Divided(NamedTuple):
         `overrides`: with a baseline, on three fresh seeds or more."""
         trees = {**self.others, **self.trees}
         counts = [_count_comparisons(trees[name], self.overrides(overrides, name)) for name in trees if name != at]
-        return {**tree, "family": sum(counts)} if counts else tree
+        return {**tree, "family": sum(counts)} if sum(counts) else tree
 
 
 STAGES = "stages."
