@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ablate.config.formatting import count_noun, format_number
+from ablate.config.formatting import count_noun
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks, plan_looks
 from ablate.verdict.power import (
@@ -81,7 +81,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""
         shown = (
-            f"{format_number(smallest, 2)} or more, by a standard deviation of {confirm.sd:g} of a paired difference"
+            f"{smallest:.2g} or more, by a standard deviation of {confirm.sd:g} of a paired difference"
         )
         shown += f" over seeds{source}"
     lines = [
@@ -99,7 +99,7 @@ def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -
     for source, gap in sought.items():
         if gap and gap < smallest:
             needed = count_seeds(spec.confirm.sd or 0.0, gap, comparisons)
-            text = f"WARNING: {source}, {format_number(gap, 2)}, is less than these seeds can show"
+            text = f"WARNING: {source}, {gap:.2g}, is less than these seeds can show"
             if needed is None:
                 yield f"{text}: it would take more than {MOST:,}"
                 continue

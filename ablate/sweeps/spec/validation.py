@@ -138,6 +138,8 @@ def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]
             yield Problem(place, "a grid tries every cell anyway; leave the fixed points out, or take tpe")
             return
         for path, value in point.items():
+            if path == "seed":
+                continue  # told before
             if path not in space:
                 text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}."
                 yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)
