@@ -139,10 +139,14 @@ def replay(
     *,
     trivial_loss: float | None = None,
     validation_items: int | None = None,
+    then: Callable[[Sweep, Mapping[str, Compared]], Sweep | None] = lambda spec, compared: None,
 ) -> dict[str, Compared]:
     """Return what may be said of the arms that `simulate` ends with where its search tries `points` (arm -> settings),
-    as those of a grid or of a random sampler do not depend on what is found. The other arguments are those of
-    `simulate`."""
+    as those of a grid or of a random sampler do not depend on what is found.
+
+    `then` is given the sweep and what it concludes, and returns the sweep with which somebody goes on, such as one with
+    more seeds; None: nobody does. The other arguments are those of `simulate`.
+    """
     resolution = find_resolution(spec, validation_items)
     run = _Trainer(spec, objective, trivial_loss)
     found = {arm: _choose(spec, arm, run, list(tried)) for arm, tried in points.items()}
@@ -166,7 +170,10 @@ def replay(
         for arm, looks in due.items():
             arms[arm] = replace(arms[arm], looks=looks)
         if not due and not wanted.crossed:
-            return compared
+            later = then(spec, compared)
+            if later is None:
+                return compared
+            spec = later
 
 
 @dataclass(frozen=True)

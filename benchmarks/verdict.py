@@ -1,0 +1,196 @@
+"""What sweeps claim of arms that are equal, what their intervals hold, and what they find of arms that are not.
+
+    python benchmarks/verdict.py --sweeps 2000            # the table of docs/verdict.md; hours with TPE, see --samplers
+    python benchmarks/verdict.py --sweeps 200 --samplers grid --comparisons 1
+
+Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.
+Grid and random search are replayed, TPE runs through Optuna. All arms have the same floor and fail equally often, so
+that every claim that one is better, worse or fails more often is false.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.sweeps.simulation import Valley, draw_normal, draw_uniform, replay, simulate
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.records import Compared
+
+TRIVIAL = 3.0  # loss, a nat above the floor
+CLAIMS = ("better", "worse", "mixed", "fails more often", "fails less often")
+OWN = 0.01  # standard deviation of a training's own noise
+
+
+@dataclass(frozen=True)
+class Noisy(Valley):
+    """A valley whose trainings fail with probability `fails`, and whose own noise may have heavy tails."""
+
+    kind: str = "normal"
+    """normal, t3, stuck or diverging."""
+    fails: float = 0.0
+
+    def __call__(self, arm: str, params: Mapping[str, Any], seed: int) -> float:
+        key = (self.entropy, seed, arm, params["optimizer.lr"])
+        if draw_uniform("fails", *key)[0] < self.fails:
+            return TRIVIAL if self.kind == "stuck" else math.inf
+        common = self.shared * draw_normal(self.entropy, seed)
+        noise = draw_normal(*key)
+        if self.kind == "t3":  # of the same standard deviation
+            noise /= math.sqrt(sum(draw_normal(i, *key) ** 2 for i in range(3)))
+        return self.mean(arm, params) + common + self.own * noise
+
+
+NOISES = {
+    "normal": {},
+    "t3": {"kind": "t3"},
+    **{f"stuck {q}": {"kind": "stuck", "fails": q} for q in (0.1, 0.2, 0.3, 0.4, 0.5)},
+    **{f"diverging {q}": {"kind": "diverging", "fails": q} for q in (0.1, 0.3, 0.5)},
+}
+LOOKS = {
+    "one look at 5": {"seeds": 5},
+    "a look after each of 3 to 12": {"seeds": {"min": 3, "max": 12}, "effect": 1e-6},
+    "5, then one more until a claim, to 20": {"seeds": 5},
+}
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "grid": {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 2e-3, 4e-3, 8e-3]}},
+    "random": {"sampler": {"kind": "random"}, "budget": {"trials": 6}},
+    "tpe": {"sampler": {"kind": "tpe", "n_startup_trials": 3}, "budget": {"trials": 6}},
+}
+
+
+def build_spec(sampler: str, looks: str, comparisons: int, seed: int) -> Sweep:
+    """Return a sweep of `comparisons` arms besides the baseline."""
+    arms = {
+        f"arm{i}": {"norm": "pre" if i == 0 else {"kind": "mix", "first_layers": i}} for i in range(comparisons + 1)
+    }
+    tree: dict[str, Any] = {
+        "name": "simulated",
+        "experiment": {"model.layers": 12},
+        "arms": arms,
+        "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
+        "confirm": LOOKS[looks],
+        **SAMPLERS[sampler],
+    }
+    if sampler != "grid":
+        tree["sampler"] = {**tree["sampler"], "seed": seed}
+    return Sweep.from_tree(tree)
+
+
+def add_a_seed(spec: Sweep, compared: Mapping[str, Compared]) -> Sweep | None:
+    """Return the sweep with one more fresh seed: what somebody does who stops when an arm is claimed to differ."""
+    seeds = spec.confirm.most_seeds
+    if seeds >= 20 or any(c.kind in CLAIMS for c in compared.values()):
+        return None
+    return spec.model_copy(update={"confirm": spec.confirm.model_copy(update={"seeds": seeds + 1})})
+
+
+def run_sweep(sampler: str, looks: str, comparisons: int, valley: Noisy) -> dict[str, Compared]:
+    """Return what one simulated sweep concludes."""
+    import optuna
+
+    from ablate.sweeps.comparison import compare_record
+
+    spec = build_spec(sampler, looks, comparisons, valley.entropy)
+    then: Callable[..., Sweep | None] = add_a_seed if "until" in looks else lambda spec, compared: None
+    if sampler != "tpe":
+        points = list_points(sampler, comparisons, spec, valley.entropy)
+        return replay(spec, valley, points, trivial_loss=TRIVIAL, then=then)
+    storage = optuna.storages.InMemoryStorage()
+    while True:
+        compared = compare_record(simulate(spec, valley, storage, trivial_loss=TRIVIAL))
+        later = then(spec, compared)
+        if later is None:
+            return compared
+        spec = later
+
+
+def list_points(sampler: str, comparisons: int, spec: Sweep, entropy: int) -> dict[str, list[dict[str, Any]]]:
+    """Return the settings that each arm's search tries."""
+    rates = SAMPLERS["grid"]["search"]["optimizer.lr"]
+    if sampler == "random":  # the same points for each arm, as the sampler's seed is the same
+        rates = [10 ** (-3 + draw_uniform("rate", entropy, i)[0]) for i in range(6)]
+    return {arm: [{"optimizer.lr": rate} for rate in rates] for arm in spec.all_arms}
+
+
+def measure(sampler: str, noise: str, looks: str, comparisons: int, sweeps: int, better: float = 0.0) -> dict[str, Any]:
+    """Return shares over `sweeps` simulated sweeps. `better`: by how many standard deviations of a paired difference
+    the first arm is truly better."""
+    counts: Counter[str] = Counter()
+    gap = better * OWN * math.sqrt(2)
+    floors = {f"arm{i}": 2.0 - (gap if i == 1 else 0.0) for i in range(comparisons + 1)}
+    for entropy in range(sweeps):
+        valley = Noisy(floors, own=OWN, entropy=entropy, **NOISES[noise])
+        compared = run_sweep(sampler, looks, comparisons, valley)
+        base = compared["arm0"]
+        others = {arm: c for arm, c in compared.items() if arm != "arm0"}
+        counts["sweeps"] += 1
+        counts["claims"] += any(c.kind in CLAIMS for c in others.values())
+        counts["found"] += compared["arm1"].kind == "better"
+        counts["facts"] += any("never trains" in c.kind for c in others.values())
+        counts["seeds"] += len(base.outcomes)
+        for arm, c in others.items():
+            if c.difference and c.difference.interval:
+                truth = valley.mean(arm, c.params) - valley.mean("arm0", base.params)
+                counts["differences"] += 1
+                counts["differences held"] += c.difference.interval[0] <= truth <= c.difference.interval[1]
+            if c.estimate and c.estimate.interval:
+                counts["means"] += 1
+                low, high = c.estimate.interval
+                counts["means held"] += low <= valley.mean(arm, c.params) <= high
+            if c.failures:
+                counts["shares"] += 1
+                counts["shares held"] += c.failures.low <= valley.fails <= c.failures.high
+    return {
+        "claims": counts["claims"] / sweeps,
+        "found": counts["found"] / sweeps,
+        "facts": counts["facts"] / sweeps,
+        "seeds": counts["seeds"] / sweeps,
+        **{
+            what: counts[f"{what} held"] / counts[what] if counts[what] else math.nan
+            for what in ("differences", "means", "shares")
+        },
+    }
+
+
+def list_cells(options: argparse.Namespace) -> Iterator[tuple[str, str, str, int]]:
+    """Yield sampler, noise, looks and number of comparisons of each row."""
+    for sampler in options.samplers:
+        for noise in options.noises:
+            for looks in LOOKS:
+                for comparisons in options.comparisons:
+                    yield sampler, noise, looks, comparisons
+
+
+def main() -> None:
+    """Print the table as Markdown, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sweeps", type=int, default=2000, help="simulated sweeps of each row")
+    parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS), choices=list(SAMPLERS))
+    parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=list(NOISES))
+    parser.add_argument("--comparisons", nargs="+", type=int, default=[1, 3, 7])
+    parser.add_argument("--better", type=float, default=0.0, help="true lead of one arm, in sd of a paired difference")
+    options = parser.parse_args()
+    begin = time.monotonic()
+    last = "found" if options.better else "false claims"
+    print(f"| search | outcomes | looks | comparisons | {last} | difference | mean | failures | seeds |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for sampler, noise, looks, comparisons in list_cells(options):
+        row = measure(sampler, noise, looks, comparisons, options.sweeps, options.better)
+        shares = [
+            f"{100 * row[key]:.1f} %"
+            for key in ("found" if options.better else "claims", "differences", "means", "shares")
+        ]
+        print(
+            f"| {sampler} | {noise} | {looks} | {comparisons} | {' | '.join(shares)} | {row['seeds']:.1f} |", flush=True
+        )
+    print(f"\n{options.sweeps} sweeps a row, {time.monotonic() - begin:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
