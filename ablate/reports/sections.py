@@ -33,28 +33,6 @@ from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, count_finis
 RARE = ("pruned", "diverged", "failed")
 
 
-def tabulate_confirmed(report: ReportData) -> list[Section]:
-    """Return the best settings of each arm on fresh seeds; nothing where none are confirmed."""
-    record, confirmed = report.record, report.confirmed
-    if not confirmed:
-        return []
-    rows = list(confirmed.values())
-    differences = [c.difference for c in rows]
-    columns = [
-        _word_column("arm", confirmed),
-        Column("n", [f"{c.estimate.n if c.estimate else 0}/{c.target}" for c in rows]),
-        Column(record.spec.objective.metric, [format_estimate(c.estimate) if c.estimate else NOTHING for c in rows]),
-        Column("diverged", [str(c.diverged) for c in rows]),
-        Column(
-            f"less {record.spec.compared_with}",
-            [format_estimate(d.estimate, sign=True) if d else NOTHING for d in differences],
-        ),
-        Column("p (Holm)", [f"{d.adjusted_p:.2g}" if d and d.adjusted_p is not None else NOTHING for d in differences]),
-        *_setting_columns(record, [record.best(arm) for arm in confirmed]),
-    ]
-    return [Section("The best settings of each arm on fresh seeds: mean +- 95 % interval", Table(columns))]
-
-
 def tabulate_published(report: ReportData) -> list[Section]:
     """Return the figures of papers beside ours, one section per source."""
     baseline = report.record.spec.compared_with
@@ -63,13 +41,13 @@ def tabulate_published(report: ReportData) -> list[Section]:
         rows = source.rows
         differences = [format_estimate(r.difference, sign=True) if r.difference else NOTHING for r in rows]
         columns = [
-            _word_column("arm", [r.arm for r in rows]),
-            _word_column("which", [r.kind or NOTHING for r in rows]),
+            word_column("arm", [r.arm for r in rows]),
+            word_column("which", [r.kind or NOTHING for r in rows]),
             Column("n", [str(r.ours.n) if r.ours else NOTHING for r in rows]),
             Column("ours", [format_estimate(r.ours) if r.ours else NOTHING for r in rows]),
             Column(f"less {baseline}", differences),
             Column("published", [format_number(r.published) for r in rows]),
-            Column(f"less {baseline}", [_format_signed(r.published_difference) for r in rows]),
+            Column(f"less {baseline}", [format_signed(r.published_difference) for r in rows]),
         ]
         sections.append(Section(f"Published: {source.source} ({source.metric})", Table(columns)))
         if source.tokenizers:
@@ -98,7 +76,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
     others = list(dict.fromkeys(m for trial in best.values() if trial for m in sorted(trial.metrics) if m != metric))
     counts = {arm: record.counts(arm) for arm in record.trials}
     columns = [
-        _word_column("arm", best),
+        word_column("arm", best),
         Column("finished", [f"{count_finished(record.trials[arm])}/{record.target(arm)}" for arm in best]),
         Column(metric, [format_number(trial.value) if trial else NOTHING for trial in best.values()]),
         *(
@@ -106,7 +84,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
             for m in others
         ),
         Column("time", [format_duration(findings.median_seconds(record, arm)) for arm in best]),
-        *_setting_columns(record, best.values()),
+        *setting_columns(record, best.values()),
         *(
             Column(status, [str(c[status]) for c in counts.values()], merge=COUNTS)
             for status in RARE
@@ -125,7 +103,7 @@ def tabulate_usage(report: ReportData) -> list[Section]:
     """Return what the trials of each arm used, and its trainings on fresh seeds."""
     search, fresh = report.usage, report.confirmation_usage
     noun = report.usage_unit.noun
-    columns = [_word_column("arm", search), *_usage_columns("", noun, search.values())]
+    columns = [word_column("arm", search), *_usage_columns("", noun, search.values())]
     if report.confirmed:
         columns += _usage_columns("fresh ", noun, [fresh[arm] for arm in search])
     title = f"What each arm took: runs, {noun} and time" + ("; fresh: to confirm it" if report.confirmed else "")
@@ -147,7 +125,7 @@ def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list
     peaks = [s.peak_memory_bytes for s in rows]
     less = [_format_percent(1 - s.state_bytes / baseline.state_bytes) if baseline else NOTHING for s in rows]
     return [
-        _word_column("arm", savings),
+        word_column("arm", savings),
         Column("FLOPs before", [f"{s.flops_before:.3g}" if s.flops_before else NOTHING for s in rows]),
         Column("FLOPs", [f"{s.flops:.3g}" for s in rows]),
         Column("states", [format_bytes(int(s.state_bytes)) for s in rows]),
@@ -184,7 +162,7 @@ def tabulate_sensitivities(report: ReportData) -> list[Section]:
     if not any(known.values()):
         return []
     columns = [
-        _word_column("arm", known),
+        word_column("arm", known),
         Column("sensitivity", [format_number(s.value) if s else NOTHING for s in known.values()]),
         Column("n trials", [str(s.n) if s else NOTHING for s in known.values()]),
         Column("diverged", [str(s.diverged) if s else NOTHING for s in known.values()]),
@@ -210,7 +188,7 @@ def tabulate_importances(report: ReportData) -> list[Section]:
     if not any(report.importance.values()):
         return [Section("", sentences=[f"No importance yet: {needed}"])]
     columns = [
-        _word_column("arm", record.trials),
+        word_column("arm", record.trials),
         Column("n trials", [str(count_scored(record, arm)) for arm in record.trials]),
         *(
             Column(name, [format_number(report.importance[arm].get(path), 2) for arm in record.trials])
@@ -236,7 +214,7 @@ def tabulate_confounds(report: ReportData) -> list[Section]:
                 for c in confounds.found
                 for value in dict.fromkeys(c.values.values())
             ]
-            sections.append(Section(title, _word_table(("setting", "value", "arms", "declared"), rows)))
+            sections.append(Section(title, word_table(("setting", "value", "arms", "declared"), rows)))
         else:
             sentence = f"It cannot be told: {confounds.problem}" if confounds.problem else "nothing."
             sections.append(Section(title, sentences=[sentence]))
@@ -247,7 +225,7 @@ def tabulate_confounds(report: ReportData) -> list[Section]:
             for s in report.surroundings
             for value, arms in s.runs.items()
         ]
-        sections.append(Section("The runs differ in", _word_table(("fact", "value", "runs"), lines), notes))
+        sections.append(Section("The runs differ in", word_table(("fact", "value", "runs"), lines), notes))
     elif notes:
         sections.append(Section("Where and how the runs were made", sentences=notes))
     return sections
@@ -262,11 +240,11 @@ def tabulate_trials(report: ReportData) -> list[Section]:
         for t in sorted(trials, key=lambda t: (STATUSES.index(t.status), sign * (t.value or 0.0), t.number))
     ]
     columns = [
-        _word_column("arm", [t.arm for t in ordered]),
+        word_column("arm", [t.arm for t in ordered]),
         Column("trial", [str(t.number) for t in ordered]),
-        _word_column("status", [t.status for t in ordered]),
+        word_column("status", [t.status for t in ordered]),
         Column(record.spec.objective.metric, [format_number(t.value) for t in ordered]),
-        *_setting_columns(record, ordered),
+        *setting_columns(record, ordered),
         Column("updates", [str(t.step) for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),
     ]
@@ -326,24 +304,6 @@ PARTS = (
 # ---------------------------------------------------------------------------------------------------- parts
 
 
-def _word_column(name: str, cells: Iterable[str]) -> Column:
-    return Column(name, list(cells), words=True)
-
-
-def _word_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    return Table([_word_column(name, [row[i] for row in rows]) for i, name in enumerate(header)])
-
-
-def _setting_columns(record: SweepRecord, trials: Iterable[TrialRecord | None]) -> list[Column]:
-    """Return a column for each searched parameter."""
-    params = [trial.params if trial else {} for trial in trials]
-    names = shorten_paths(list_searched(record.spec))
-    return [
-        Column(name, [format_setting(p[path]) if path in p else NOTHING for p in params], merge=SETTINGS)
-        for path, name in names.items()
-    ]
-
-
 def _usage_columns(prefix: str, noun: str, usage: Iterable[Usage]) -> list[Column]:
     rows = list(usage)
     return [
@@ -376,10 +336,6 @@ def _format_percent(share: float) -> str:
 def _format_share(share: Estimate) -> str:
     mean = f"{100 * share.mean:+.1f} %"
     return mean if share.half_width is None else f"{mean} +- {100 * share.half_width:.1f}"
-
-
-def _format_signed(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:+.4f}"
 
 
 def _list_reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:

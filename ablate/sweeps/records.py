@@ -84,6 +84,17 @@ class SweepRecord:
         """The completed trial of `arm` with the best objective."""
         return pick_best(self.trials[arm], self.spec.objective.direction)
 
+    def settled(self, arm: str) -> TrialRecord | None:
+        """The trial whose settings stand for `arm`: the one that was chosen to be tested, else the best of the
+        search."""
+        return self.chosen.get(arm) or self.best(arm)
+
+    def list_runs(self) -> list[TrialRecord]:
+        """All runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
+        searched = [t for arms in (self.trials, self.confirmed) for trials in arms.values() for t in trials]
+        selected = [t for candidates in self.candidates.values() for candidate in candidates for t in candidate.runs]
+        return [*searched, *selected, *(t for crossed in self.crossed.values() for t in crossed.runs)]
+
     def counts(self, arm: str | None = None) -> dict[str, int]:
         """Trials by status, of one arm or of all."""
         statuses = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
