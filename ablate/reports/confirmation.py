@@ -122,7 +122,8 @@ def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared])
         seeds = count_noun(c.failures.n, "fresh seed")
         if c.failures.failed == c.failures.n:
             yield f"{head}it trained on none of {seeds}."
-        elif c.estimate is not None and (ends := c.estimate.interval) is not None:
-            if sign * settled.value > max(sign * end for end in ends):
-                failed = f", and {c.failures.failed} of {seeds} failed" if c.failures.failed else ""
-                yield f"{head}its mean on fresh seeds is {format_estimate(c.estimate)} (n = {c.estimate.n}){failed}."
+            continue
+        ends = c.estimate.interval if c.estimate else None
+        if c.estimate and ends and sign * settled.value > max(sign * end for end in ends):
+            failed = f", and {c.failures.failed} of {seeds} failed" if c.failures.failed else ""
+            yield f"{head}its mean on fresh seeds is {format_estimate(c.estimate)} (n = {c.estimate.n}){failed}."

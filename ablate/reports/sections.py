@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ablate.config.formatting import (
     count_noun,
-    format_bytes,
-    format_count,
     format_duration,
     format_number,
     format_setting,
     join_words,
 )
 from ablate.reports import fairness, findings
+from ablate.reports.columns import format_signed, setting_columns, word_column, word_table
 from ablate.reports.downstream import tabulate
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
 from ablate.reports.labels import list_searched, shorten_paths
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
-from ablate.reports.savings import Saving
+from ablate.reports.savings_section import tabulate_savings
 from ablate.reports.sensitivity import MINIMUM_RATES, Sensitivity
-from ablate.reports.table import COUNTS, NOTHING, SETTINGS, Column, Section, Table
-from ablate.reports.usage import Usage
-from ablate.sweeps.records import SweepRecord
-from ablate.verdict.confirmation import format_estimate
-from ablate.verdict.intervals import Estimate
+from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
+from ablate.reports.usage_section import tabulate_usage
+from ablate.reports.verdict_sections import count_failed, tabulate_confirmed, tabulate_crossed, tabulate_selection
 from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, count_finished
+from ablate.verdict.statements import format_estimate
 
 RARE = ("pruned", "diverged", "failed")
 
@@ -44,6 +42,7 @@ def tabulate_published(report: ReportData) -> list[Section]:
             word_column("arm", [r.arm for r in rows]),
             word_column("which", [r.kind or NOTHING for r in rows]),
             Column("n", [str(r.ours.n) if r.ours else NOTHING for r in rows]),
+            *([Column("failed", [count_failed(r.failures) for r in rows])] if any(r.failures for r in rows) else []),
             Column("ours", [format_estimate(r.ours) if r.ours else NOTHING for r in rows]),
             Column(f"less {baseline}", differences),
             Column("published", [format_number(r.published) for r in rows]),
@@ -56,6 +55,10 @@ def tabulate_published(report: ReportData) -> list[Section]:
                 f"Theirs is measured in tokens of {theirs}, ours in those of {ours}: "
                 f"unless that is the same tokenizer, {source.metric} cannot be compared."
             )
+    if any(row.failures for source in report.published for row in source.rows):
+        sections[-1].sentences.append(
+            "Ours: mean +- interval over the n seeds on which it trained, as in the table of fresh seeds."
+        )
     if sections:
         sections[-1].sentences.append(
             "Other data, sizes or budgets may be behind these: they enter no comparison of ours."
@@ -84,7 +87,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
             for m in others
         ),
         Column("time", [format_duration(findings.median_seconds(record, arm)) for arm in best]),
-        *setting_columns(record, best.values()),
+        *setting_columns(record, [trial.params if trial else {} for trial in best.values()]),
         *(
             Column(status, [str(c[status]) for c in counts.values()], merge=COUNTS)
             for status in RARE
@@ -97,63 +100,6 @@ def tabulate_search(report: ReportData) -> list[Section]:
     sentence += " No trial was pruned, diverged or failed." if clean else ""
     title = "The search, which flatters its best" if report.confirmed else "The best trial of each arm"
     return [Section(title, Table(columns), [sentence])]
-
-
-def tabulate_usage(report: ReportData) -> list[Section]:
-    """Return what the trials of each arm used, and its trainings on fresh seeds."""
-    search, fresh = report.usage, report.confirmation_usage
-    noun = report.usage_unit.noun
-    columns = [word_column("arm", search), *_usage_columns("", noun, search.values())]
-    if report.confirmed:
-        columns += _usage_columns("fresh ", noun, [fresh[arm] for arm in search])
-    title = f"What each arm took: runs, {noun} and time" + ("; fresh: to confirm it" if report.confirmed else "")
-    return [Section(title, Table(columns))]
-
-
-def tabulate_savings(report: ReportData) -> list[Section]:
-    """Return what arms that start from other models take in all; nothing where none does."""
-    savings, baseline = report.savings, report.record.spec.compared_with
-    if not savings:
-        return []
-    title = f"Compute and memory, and what it takes to be where {baseline} ends"
-    sentences = _explain_savings(savings, report.record.spec.objective.metric, baseline)
-    return [Section(title, Table(_saving_columns(savings, savings.get(baseline))), list(sentences))]
-
-
-def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list[Column]:
-    rows = list(savings.values())
-    peaks = [s.peak_memory_bytes for s in rows]
-    less = [_format_percent(1 - s.state_bytes / baseline.state_bytes) if baseline else NOTHING for s in rows]
-    return [
-        word_column("arm", savings),
-        Column("FLOPs before", [f"{s.flops_before:.3g}" if s.flops_before else NOTHING for s in rows]),
-        Column("FLOPs", [f"{s.flops:.3g}" for s in rows]),
-        Column("states", [format_bytes(int(s.state_bytes)) for s in rows]),
-        Column("less", less),
-        *([Column("measured", [format_bytes(int(n)) if n else NOTHING for n in peaks])] if any(peaks) else []),
-        Column("reached", [f"{s.reached}/{s.seeds}" if s.seeds else NOTHING for s in rows]),
-        Column("after updates", [f"{s.updates.mean:.0f}" if s.updates else NOTHING for s in rows]),
-        Column("FLOPs saved", [_format_share(s.saved) if s.saved else NOTHING for s in rows]),
-    ]
-
-
-def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> Iterable[str]:
-    yield (
-        "FLOPs: 6 for each weight that is trained and 2 for each frozen one, times the tokens, a token's look-up left "
-        "out; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for a "
-        f"frozen one. Reached: on how many seeds it came to the final {metric} of "
-        f"{baseline} on the same seed, after how many updates, and the share of its FLOPs that are saved until then, "
-        "with the FLOPs before: mean +- 95 % interval. The searches of the learning rate are not counted, for no arm."
-    )
-    if any(s.saved is None and s.seeds for s in savings.values()):
-        yield "Where an arm does not get there on every seed, no mean is given: it would leave the worst out."
-    if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in savings.items() if s.at_first]:
-        yield (
-            f"There at the first validation: {join_words(early)}. They may have been before, and their interval, which "
-            "knows the validations alone, is too narrow."
-        )
-    if any(s.flops_before for s in savings.values()):
-        yield "All seeds of an arm start from the same model: the interval does not cover the luck of that one."
 
 
 def tabulate_sensitivities(report: ReportData) -> list[Section]:
@@ -244,7 +190,7 @@ def tabulate_trials(report: ReportData) -> list[Section]:
         Column("trial", [str(t.number) for t in ordered]),
         word_column("status", [t.status for t in ordered]),
         Column(record.spec.objective.metric, [format_number(t.value) for t in ordered]),
-        *setting_columns(record, ordered),
+        *setting_columns(record, [t.params for t in ordered]),
         Column("updates", [str(t.step) for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),
     ]
@@ -288,8 +234,10 @@ class Part:
 
 PARTS = (
     Part(tabulate_confirmed),
+    Part(tabulate_crossed),
     Part(tabulate_downstream, lambda report: {"downstream": asdict(report.downstream)}),
     Part(tabulate_published, _published_values),
+    Part(tabulate_selection),
     Part(tabulate_search),
     Part(tabulate_savings),
     Part(tabulate_usage),
@@ -302,15 +250,6 @@ PARTS = (
 
 
 # ---------------------------------------------------------------------------------------------------- parts
-
-
-def _usage_columns(prefix: str, noun: str, usage: Iterable[Usage]) -> list[Column]:
-    rows = list(usage)
-    return [
-        Column(f"{prefix}runs", [str(row.trials) for row in rows]),
-        Column(f"{prefix}{noun}", [format_count(row.items) for row in rows]),
-        Column(f"{prefix}time", [format_duration(row.seconds) for row in rows]),
-    ]
 
 
 def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Iterable[str]:
@@ -327,15 +266,6 @@ def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Ite
         yield "The ranges differ, so that these values cannot be compared."
     if none := [arm for arm, s in sensitivities.items() if not s]:
         yield f"None for {join_words(none)}: it takes {MINIMUM_RATES} finished trials at positive learning rates."
-
-
-def _format_percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share else NOTHING
-
-
-def _format_share(share: Estimate) -> str:
-    mean = f"{100 * share.mean:+.1f} %"
-    return mean if share.half_width is None else f"{mean} +- {100 * share.half_width:.1f}"
 
 
 def _list_reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:

@@ -12,7 +12,6 @@ from ablate.reports.findings import objective_sign
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
-from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import Candidate, SweepRecord
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.intervals import Estimate
@@ -69,6 +68,11 @@ def format_share(share: FailureShare | None) -> str:
     return f"{head}{100 * share.low:.0f} to {100 * share.high:.0f} %"
 
 
+def count_failed(share: FailureShare | None) -> str:
+    """Return '2 of 5'."""
+    return f"{share.failed} of {share.n}" if share else NOTHING
+
+
 def _format_mean(figure: Estimate | None) -> str:
     return f"{format_estimate(figure)} (n = {figure.n})" if figure else NOTHING
 
@@ -89,14 +93,14 @@ def tabulate_selection(report: ReportData) -> list[Section]:
     rows = [(arm, one) for arm, candidates in record.candidates.items() for one in candidates]
     if not any(one.runs for _, one in rows):
         return []
-    ended = [read_outcomes(record, one.runs) for _, one in rows]
+    ended = [record.read_outcomes(one.runs) for _, one in rows]
     seeds = record.spec.confirm.selection_seeds
     columns = [
         word_column("arm", [arm for arm, _ in rows]),
         Column("trial", [str(one.trial.number) for _, one in rows]),
         Column("in the search", [format_number(one.trial.value) for _, one in rows]),
         Column("seeds", [f"{len(outcomes)}/{max(seeds, len(outcomes))}" for outcomes in ended]),
-        Column("failed", [_count_failed(outcomes) for outcomes in ended]),
+        Column("failed", [count_failed(count_failures(outcomes.values())) for outcomes in ended]),
         Column("mean", [_format_mean_of(outcomes) for outcomes in ended]),
         word_column("chosen", [_tell_chosen(record, arm, one) for arm, one in rows]),
         *setting_columns(record, [one.trial.params for _, one in rows]),
@@ -124,11 +128,6 @@ def _tell_chosen(record: SweepRecord, arm: str, candidate: Candidate) -> str:
     return "yes" if is_chosen(record, arm, candidate) else "no"
 
 
-def _count_failed(outcomes: dict[int, Outcome]) -> str:
-    share = count_failures(outcomes.values())
-    return f"{share.failed} of {share.n}" if share else NOTHING
-
-
 def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
     values = [o.value for o in outcomes.values() if o.trained and o.value is not None]
     return f"{format_number(math.fsum(values) / len(values))} ({len(values)})" if values else NOTHING
@@ -141,8 +140,15 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
     """Return the comparisons at the winner's settings; nothing where none was needed."""
     record, baseline = report.record, report.record.spec.compared_with
     rows = {arm: c for arm, c in report.confirmed.items() if c.crossed is not None or c.needs_crossed}
+    unused = [arm for arm in record.crossed if arm not in rows]
+    title = "At each other's settings"
+    told = [
+        f"Crossed runs of {arm} and {baseline} are stored and decide nothing: at their own settings no difference is "
+        "shown, or they have the same."
+        for arm in unused
+    ]
     if not rows:
-        return []
+        return [Section(title, sentences=told)] if told else []
     crossed = [c.crossed for c in rows.values()]
     runs = [record.crossed.get(arm) for arm in rows]
     columns = [
@@ -159,7 +165,7 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
         "is also trained at the other's values, on the same fresh seeds. A difference is claimed only if it stands "
         "there too; else the settings may be what differs."
     )
-    return [Section("At each other's settings", Table(columns), [sentence])]
+    return [Section(title, Table(columns), [sentence, *told])]
 
 
 def _find_loser(c: Compared) -> str:
@@ -191,7 +197,7 @@ def candidates_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
             "chosen": is_chosen(record, arm, one),
             "outcomes": {
                 str(seed): {"ending": outcome.ending, "value": outcome.value}
-                for seed, outcome in read_outcomes(record, one.runs).items()
+                for seed, outcome in record.read_outcomes(one.runs).items()
             },
             "runs": [trial_to_plain(run) for run in one.runs],
         }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.comparison import compare
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import Outcome, TrialRecord, count_finished, read_outcome
+from ablate.verdict.outcomes import Outcome, count_finished
 from ablate.verdict.records import Compared, Crossed, Family, FreshOutcomes
 
 COUNTING = ("accuracy", "win_rate")
@@ -37,21 +35,15 @@ def find_resolution(record: SweepRecord) -> float:
     return 1 / record.validation_items if counts and record.validation_items else 0.0
 
 
-def read_outcomes(record: SweepRecord, trials: Iterable[TrialRecord]) -> dict[int, Outcome]:
-    """Return seed -> how it ended, in the order of the seeds, without those that have not ended."""
-    ended = ((int(t.params["seed"]), read_outcome(t, record.trivial_loss)) for t in trials)
-    return dict(sorted((seed, outcome) for seed, outcome in ended if outcome is not None))
-
-
 def _read_arm(record: SweepRecord, arm: str) -> FreshOutcomes:
-    outcomes = read_outcomes(record, record.confirmed.get(arm, ()))
+    outcomes = record.read_outcomes(record.confirmed.get(arm, ()))
     settled, crossed = record.settled(arm), record.crossed.get(arm)
     open_search = count_finished(record.trials[arm]) < record.target(arm)
     return FreshOutcomes(
         outcomes,
         settled.params if settled else {},
         record.looks.get(arm) or _count_one_look(record, outcomes),
-        Crossed(crossed.loser, read_outcomes(record, crossed.runs), crossed.params) if crossed else None,
+        Crossed(crossed.loser, record.read_outcomes(crossed.runs), crossed.params) if crossed else None,
         found=settled is not None or open_search,
     )
 
