@@ -43,8 +43,8 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
 
 
 def _read_runs(record: SweepRecord) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield arm -> what the run of its chosen trial holds, or its best: the numbers at the end, those of `ablate diagnose` where there are
-    any, and their history in training."""
+    """Yield arm -> what the run of its chosen trial holds, or its best: the numbers at the end, those of
+    `ablate diagnose` where there are any, and their history in training."""
     from mlflow.exceptions import MlflowException
 
     for arm in record.trials:

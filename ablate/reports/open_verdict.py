@@ -107,5 +107,5 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
         ]:
             yield (
                 f"{arm} and {record.spec.compared_with} were tested at different settings ({join_words(different)}). "
-                f'"{c.kind[0].upper()}{c.kind[1:]}" is said of them there: at the other\'s settings neither was trained.'
+                f"What is said of them ({c.kind}) holds there: neither was trained at the other's settings."
             )

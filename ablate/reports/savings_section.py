@@ -45,7 +45,8 @@ def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> 
         "out; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for a "
         f"frozen one. Reached: on how many seeds it came to the final {metric} of "
         f"{baseline} on the same seed, after how many updates, and the share of its FLOPs that are saved until then, "
-        "with the FLOPs before: mean +- 95 % interval over these seeds, as at one look. The searches of the learning rate are not counted, for no arm."
+        "with the FLOPs before: mean +- 95 % interval over these seeds, as at one look. The searches of the learning "
+        "rate are not counted, for no arm."
     )
     if any(s.saved is None and s.seeds for s in savings.values()):
         yield "Where an arm does not get there on every seed, no mean is given: it would leave the worst out."

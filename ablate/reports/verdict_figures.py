@@ -57,13 +57,11 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
         "light: each seed; strong: mean and 95 % interval of those that trained; line: the mean of the baseline",
     )
     axes.set_xlabel(label_metric(objective.metric, record.spec))
-    trained = {
-        arm: [o.value for o in c.outcomes.values() if o.trained and o.value is not None] for arm, c in compared.items()
-    }
     reach: list[float] = []
     for row, (arm, result) in enumerate(compared.items()):
         colour, marker = looks[arm]
-        values, mean = trained[arm], result.estimate
+        values = [o.value for o in result.outcomes.values() if o.trained and o.value is not None]
+        mean = result.estimate
         axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
         if mean:
             axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
@@ -80,7 +78,8 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
         look = (style.GREY, "o")
         entries.append(style.create_entry(look, "failed: diverged or stuck", linestyle="none", markerfacecolor="none"))
     _draw_shares(side, compared, looks)
-    _label_rows(axes, [f"{style.escape_math(arm)} (n = {len(trained[arm])})" for arm in compared])
+    counts = {arm: c.estimate.n if c.estimate else 0 for arm, c in compared.items()}
+    _label_rows(axes, [f"{style.escape_math(arm)} (n = {n})" for arm, n in counts.items()])
     if entries:
         style.add_legend(figure, entries)
     return figure
