@@ -52,39 +52,42 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
     if c.kind == "equivalent":
         return f"equivalent within {c.effect:.2g}"
     if c.kind == "undecided" and c.versus is not None and c.versus.side:
-        return "undecided, as settings differ"
+        return "undecided, not yet crossed" if c.needs_crossed else "undecided, as settings differ"
     if c.kind in ("better", "worse") and c.versus is not None and c.versus.lies_within(c.effect):
         return f"{c.kind}, by less than matters"
     if c.kind == "mixed" and c.versus is not None:
         sign = 1 if record.spec.objective.direction == "maximize" else -1
         better = c.versus.side == sign
-        return "mixed: better when it trains, fails more" if better else "mixed: worse when it trains, fails less"
+        return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
     return c.kind
 
 
 def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
     """Yield what the figures of `compared` mean, and by which rules they were made."""
     spec, any_arm = record.spec, next(iter(compared.values()))
+    yield from describe_unreproduced(record, compared)
     yield state_rule(record.trivial_loss)
     yield (
         "failed: of the seeds that ended, with the exact 95 % interval of the share that fails (Clopper-Pearson; "
         "one-sided where none failed, or all did)."
     )
+    bounded = any(c.estimate and c.estimate.half_width is not None for c in compared.values())
+    interval = ", +- its 95 % interval, towards which all looks count" if bounded else "; there is no interval yet"
     yield (
-        f"{spec.objective.metric}: mean +- 95 % interval over the n seeds on which the arm trained, so conditional on "
-        "that; all looks count towards it."
+        f"{spec.objective.metric}: mean over the n seeds on which the arm trained, so conditional on that{interval}."
     )
     if len(compared) > 1:
         sharing = "one comparison" if any_arm.family == 1 else f"{any_arm.family} comparisons together"
+        bounded = any(c.difference and c.difference.half_width is not None for c in compared.values())
+        interval = f", +- an interval that errs in 5 % for {sharing} and all looks" if bounded else "; no interval yet"
         yield (
-            f"less {spec.compared_with}: mean of the paired differences over the n seeds on which both trained, with "
-            f"an interval that errs in 5 % for {sharing} and all looks."
+            f"less {spec.compared_with}: mean of the paired differences over the n seeds on which both trained"
+            f"{interval}."
         )
         if spec.confirm.effect is None:
             yield "No confirm.effect is given, so no arms are called equivalent."
     yield from _note_waiting(compared)
     yield from _note_old_rules(record, compared)
-    yield from describe_unreproduced(record, compared)
 
 
 def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:

@@ -35,10 +35,10 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
     for panel in collect_panels(record):
-        text = f"{metric} against {label_parameter(panel.path)}, every finished trial; ringed: the best of each arm."
+        text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; ringed: the best."
         figures.append((panel.file, draw_panel(record, panel), text))
     if trials := collect_courses(record):
-        text = f"{metric} against {UsageUnit.of(record).noun}, every trial; strong: the best of each arm."
+        text = f"{metric} against {UsageUnit.of(record).noun}, every trial of the search; strong: the best of each arm."
         figures.append(("curves", draw_courses(record, trials), text))
     captions = {}
     for name, figure, text in figures:

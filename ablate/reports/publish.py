@@ -55,7 +55,8 @@ def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
 
 def label_report(verdict: str, baseline: str, compared: Mapping[str, Compared]) -> Labels:
     """Return what the run of the report says: the verdict in full, and of each arm what its parent run says."""
-    tags, metrics = {"ablate.verdict": verdict, "ablate.baseline": baseline}, {}
+    tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
+    metrics: dict[str, float] = {}
     for arm, one in compared.items():
         own, name = label_arm(arm, baseline, one), _UNNAMEABLE.sub("_", arm)
         tags[f"ablate.verdict.{name}"] = own.tags["ablate.verdict"]

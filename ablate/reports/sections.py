@@ -196,7 +196,8 @@ def tabulate_trials(report: ReportData) -> list[Section]:
     ]
     best = [record.best(arm) for arm in record.trials]
     strong = frozenset(i for i, t in enumerate(ordered) if any(t is b for b in best))
-    return [Section(f"All {count_noun(len(ordered), 'trial')}", Table(columns, strong), list(_list_reasons(ordered)))]
+    title = f"All {count_noun(len(ordered), 'trial')}{' of the search' if report.confirmed else ''}"
+    return [Section(title, Table(columns, strong), list(_list_reasons(ordered)))]
 
 
 def _published_values(report: ReportData) -> dict[str, Any]:

@@ -106,6 +106,9 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
         d = c.difference
         if d is not None:
             axes.errorbar(d.mean, row, xerr=d.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
+            if c.crossed and (there := c.crossed.difference) is not None:
+                options = {"markerfacecolor": "white", "alpha": 0.6, "capsize": 3, "zorder": 2.5}
+                axes.errorbar(there.mean, row + _ASIDE, xerr=there.half_width, fmt=marker, color=colour, **options)
         elif arm == baseline:
             axes.plot(0, row, marker, color=colour, zorder=3)
         else:
@@ -114,6 +117,10 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
     if not any(c.difference for c in compared.values()):
         axes.set_xlim(-1, 1)
         axes.set_xticks([0])
+    if any(c.crossed and c.crossed.difference for c in compared.values()):
+        look = (style.GREY, "o")
+        text = "the one that is behind, trained at the other's settings: it decides too"
+        style.add_legend(figure, [style.create_entry(look, text, markerfacecolor="white")])
     _draw_shares(side, compared, looks)
     names = {arm: style.escape_math(arm) for arm in compared}
     _label_rows(axes, [f"{names[arm]}\n{_fold(name_verdict(record, arm, compared))}" for arm in compared])
@@ -130,11 +137,13 @@ def _create_pair(title: str, subtitle: str) -> tuple[Figure, Axes, Axes]:
     figure, axes = style.create_canvas(title, subtitle)
     grid = figure.add_gridspec(1, 2, width_ratios=[1, _SHARES])
     axes.set_subplotspec(grid[0])
+    for text in axes.texts:  # the subtitle may reach over both
+        text.set_in_layout(False)
     side = figure.add_subplot(grid[1], sharey=axes)
     side.spines[["top", "right"]].set_visible(False)
     side.grid(True, which="major", axis="x", color="#e6e6e6", linewidth=0.7)
     side.set_axisbelow(True)
-    side.set_xlim(-4, 104)
+    side.set_xlim(-8, 108)
     side.set_xticks([0, 50, 100])
     side.set_xlabel("seeds that fail (%)")
     side.tick_params(axis="y", labelleft=False, length=0)
@@ -158,7 +167,7 @@ def _draw_shares(side: Axes, compared: Mapping[str, Compared], looks: style.Look
         side.errorbar(seen, row, xerr=reach, fmt=marker, color=colour, capsize=4, zorder=3, clip_on=False)
         side.annotate(
             f"{share.failed} of {share.n}",
-            (seen, row),
+            (50 * (share.low + share.high), row),
             (0, 7),
             textcoords="offset points",
             fontsize=8,

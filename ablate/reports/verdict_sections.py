@@ -74,14 +74,14 @@ def count_failed(share: FailureShare | None) -> str:
 
 
 def _format_mean(figure: Estimate | None) -> str:
-    return f"{format_estimate(figure)} (n = {figure.n})" if figure else NOTHING
+    return f"{format_estimate(figure)} (n={figure.n})" if figure else NOTHING
 
 
 def _format_difference(versus: Versus | None) -> str:
     if versus is None or versus.difference is None:
         return NOTHING
     left_out = f", {versus.left_out} left out" if versus.left_out else ""
-    return f"{format_estimate(versus.difference, sign=True)} (n = {versus.difference.n}{left_out})"
+    return f"{format_estimate(versus.difference, sign=True)} (n={versus.difference.n}{left_out})"
 
 
 # ---------------------------------------------------------------------------------------------------- selection
