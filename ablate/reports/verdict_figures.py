@@ -54,7 +54,7 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
     objective, looks = record.spec.objective, style.choose_looks(record.trials)
     figure, axes, side = _create_pair(
         f"{record.title}: {objective.metric} on fresh seeds",
-        "light: each seed; strong: mean and 95 % interval of those that trained; line: the mean of the baseline",
+        "light: each seed; strong: mean and 95 % interval where it trained; line: the baseline's mean",
     )
     axes.set_xlabel(label_metric(objective.metric, record.spec))
     reach: list[float] = []
@@ -107,8 +107,17 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
         if d is not None:
             axes.errorbar(d.mean, row, xerr=d.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
             if c.crossed and (there := c.crossed.difference) is not None:
-                options = {"markerfacecolor": "white", "alpha": 0.6, "capsize": 3, "zorder": 2.5}
-                axes.errorbar(there.mean, row + _ASIDE, xerr=there.half_width, fmt=marker, color=colour, **options)
+                axes.errorbar(
+                    there.mean,
+                    row + _ASIDE,
+                    xerr=there.half_width,
+                    fmt=marker,
+                    color=colour,
+                    markerfacecolor="white",
+                    alpha=0.6,
+                    capsize=3,
+                    zorder=2.5,
+                )
         elif arm == baseline:
             axes.plot(0, row, marker, color=colour, zorder=3)
         else:
