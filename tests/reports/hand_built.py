@@ -13,10 +13,10 @@ from ablate.verdict.outcomes import TrialRecord
 TRIVIAL = 3.3
 STUCK = 3.29
 LR = "optimizer.lr"
-Values = Sequence["float | None | str"]
+Values = Sequence["float | str | None"]
 
 
-def run(arm: str, number: int, params: Mapping[str, Any], value: float | None | str) -> TrialRecord:
+def run(arm: str, number: int, params: Mapping[str, Any], value: float | str | None) -> TrialRecord:
     """A training that ended at `value`; None: it diverged; a word: its status."""
     status = "diverged" if value is None else value if isinstance(value, str) else "completed"
     reached = value if isinstance(value, float) else None
@@ -38,7 +38,7 @@ def build_record(
     rates: Mapping[str, float] | None = None,
     promised: Mapping[str, float | None] | None = None,
     confirm: Mapping[str, Any] | None = None,
-    looks: Looks | None | str = "one",
+    looks: Looks | str | None = "one",
     trivial_loss: float | None = TRIVIAL,
     selected: Mapping[str, Mapping[int, Values]] | None = None,
     crossed: Mapping[str, tuple[str, Values]] | None = None,
