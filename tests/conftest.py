@@ -1,5 +1,6 @@
 """Fixtures that several folders share: tiny models of every family, registries that a test may add to, and a store."""
 
+import gc
 import json
 import os
 import shutil
@@ -20,6 +21,13 @@ if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     allowed = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {allowed[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(allowed)]})
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it does, most of all beside other work
+
+
+def pytest_collection_finish(session):
+    """What is imported by now stays: looking for garbage in it, a million objects, again and again takes time."""
+    gc.collect()
+    gc.freeze()
+
 
 CLASSES = 11
 SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of one input, by task

@@ -96,13 +96,12 @@ def _is_kept(run_id: str) -> bool:
 
 def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
     """Print one row for each model and metric, and below what did not fit into the context."""
-    differences, rows, shown = evaluation.compare(evaluated), [], []
+    differences, rows = evaluation.compare(evaluated), []
     for task in evaluated[0].scores:
         for metric in evaluated[0].scores[task].metrics:
             for one in evaluated:
                 score, paired = one.scores[task], differences.get((one.name, task, metric))
                 error = score.stderr.get(metric)
-                shown.append(bool(paired and paired.shown))
                 rows.append(
                     (
                         task,
@@ -116,13 +115,13 @@ def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
                     )
                 )
     right = ("questions", "shots", "score", "stderr", "less the first")
-    grid = build_table(("task", "metric", "model", *right), rows, right)
-    for row, is_shown in zip(grid.rows, shown, strict=True):
-        row.style = "bold" if is_shown else None
-    console.print(grid)
+    console.print(build_table(("task", "metric", "model", *right), rows, right))
     if len(evaluated) > 1:
         first = _shorten(evaluated[0].name)
-        console.print(f"less the first: paired over the questions with {first}, 95 % bootstrap interval.")
+        console.print(
+            f"less the first: paired over the questions with {first}, 95 % bootstrap interval. It is about these "
+            "models: the questions say nothing of other seeds. ablate report compares arms over their seeds."
+        )
     for task in evaluated[0].scores:
         for one in evaluated:
             score = one.scores[task]

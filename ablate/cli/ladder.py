@@ -1,4 +1,4 @@
-"""`ablate ladder`: the arms of a sweep at several sizes, and whether their difference stays."""
+"""`ablate ladder`: the arms of a sweep at several sizes, and how their difference and their failures change."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from ablate.config.yaml import parse_overrides
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate.scaling import ladder, report
+    from ablate.scaling import ladder, report, rungs, statements, tables
     from ablate.sweeps import dry_run
 else:
     ladder = LazyModule("ablate.scaling.ladder")
     report = LazyModule("ablate.scaling.report")
+    rungs = LazyModule("ablate.scaling.rungs")
+    statements = LazyModule("ablate.scaling.statements")
+    tables = LazyModule("ablate.scaling.tables")
     dry_run = LazyModule("ablate.sweeps.dry_run")
 
 _EXAMPLE = """\
@@ -34,13 +37,13 @@ _PER_PARAMETER = "tokens for each weight of the layers (default: as in the file)
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "the arms of a sweep at several sizes, and whether their difference stays"
+    text = "the arms of a sweep at several sizes, and how their difference and their failures change"
     parser = add_verb(verbs, "ladder", text, _EXAMPLE, run)
     parser.add_argument("file", metavar="FILE.yaml", help="the sweep file")
     parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, over every size")
     parser.add_argument("--sizes", type=parse_names, default=[], metavar="A,B,...", help=_SIZES)
     parser.add_argument("--tokens-per-parameter", type=parse_positive, metavar="N", help=_PER_PARAMETER)
-    parser.add_argument("--extrapolate", metavar="SIZE", help="what the fits say of this size, and how surely")
+    parser.add_argument("--extrapolate", metavar="SIZE", help="what the curves say of this size (needs four sizes)")
     parser.add_argument("--dry-run", action="store_true", help="print the plan of each size, run nothing")
     parser.add_argument("--workers", type=parse_positive, default=1, metavar="N", help="trials at a time (default: 1)")
     add_storage(parser)
@@ -50,14 +53,14 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run or continue the sweep of each size, and print the ladder."""
     overrides = parse_overrides(options.words)
-    rungs = ladder.build_rungs(options.file, options.sizes, overrides, options.tokens_per_parameter)
+    known = rungs.build_rungs(options.file, options.sizes, overrides, options.tokens_per_parameter)
     if options.extrapolate:
-        ladder.count_parameters(options.extrapolate, rungs)  # a mistake is told before anything is trained
+        rungs.count_parameters(options.extrapolate, known)  # a mistake is told before anything is trained
     if options.dry_run:
-        print("\n\n".join(dry_run.outline(rung.spec) for rung in rungs))
+        print("\n\n".join(dry_run.outline(rung.spec) for rung in known))
         return 0
     console, records = build_console(stderr=options.json), []
-    for rung in rungs:
+    for rung in known:
         console.print(f"{rung.spec.name}: {rung.parameters:,} parameters in the layers", style="bold")
         try:
             record = ablate.sweep(rung.spec, workers=options.workers, storage=options.storage, console=console)
@@ -66,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
             return 130
         records.append(record)
     name = f"{Path(options.file).stem.removesuffix('-ladder')}-ladder"
-    content = report.report_ladder(ladder.fit_ladder(name, rungs, records, options.extrapolate), to_text)
+    content = report.report_ladder(ladder.fit_ladder(name, known, records, options.extrapolate), to_text)
     if options.json:
         print_json(content.to_dict())
     else:
@@ -75,13 +78,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(content: report.LadderReport, console: Console) -> None:
-    """Print the table, the sentences below it, and where the files are."""
-    name, metric = content.ladder.name, ladder.METRIC
-    console.print(f"\n{name}: {metric} on fresh seeds, mean +- 95 % interval", style="bold", markup=False)
-    header, rows = report.tabulate(content.ladder)
-    console.print(build_table(header, rows, right=header[1:]))
+    """Print the tables, the sentences below them, and where the files are."""
+    name = content.ladder.name
+    console.print(f"\n{name}", style="bold", markup=False)
+    for table in tables.tabulate(content.ladder):
+        console.print(f"\n{table.title}", markup=False)
+        console.print(build_table(table.header, table.rows, right=table.header[1:]))
     console.print("\nWhat this shows", style="bold")
-    sentences = [*report.describe_trends(content.ladder), *report.list_caveats(content.ladder)]
+    sentences = [*statements.state_findings(content.ladder), *statements.list_caveats(content.ladder)]
     for sentence in (*sentences, *(f"Note: {note}" for note in content.notes)):
         console.print(sentence, markup=False, soft_wrap=False)
     files = ", ".join((report.LOSSES, report.DIFFERENCES, report.JSON, report.TEXT))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 
+from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, join_words
-from ablate.config.merging import iterate_leaves
 from ablate.reports.labels import name_unit
+from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.outcomes import state_rule
 from ablate.verdict.records import Compared
 from ablate.verdict.statements import format_estimate, state_verdict
@@ -17,29 +18,13 @@ from ablate.verdict.statements import format_estimate, state_verdict
 def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
     """Return the sentences that may be said of the arms in `compared`; empty for none."""
     spec = record.spec
-    return state_verdict(
-        compared,
-        spec.compared_with,
-        unit=name_unit(spec),
-        maximize=spec.objective.direction == "maximize",
-        shared_start=name_shared_start(spec),
-    )
-
-
-def name_shared_start(spec: Sweep) -> str:
-    """Return the model that all seeds start from, as a noun, with the arms where it is not all of them; empty where
-    each seed starts from weights of its own."""
-    base = _find_donor(spec.experiment)
-    donors = {arm: found for arm, own in spec.all_arms.items() if (found := _find_donor(own.settings) or base)}
-    if not donors:
+    if not compared:
         return ""
-    noun = "stage-1 model" if all(donor.startswith("sweep:") for donor in donors.values()) else "donor"
-    return noun if len(donors) == len(spec.all_arms) else f"{noun} in {join_words(donors)}"
-
-
-def _find_donor(settings: Mapping[str, object]) -> str:
-    found = (str(value) for path, value in iterate_leaves(settings) if path == "warm_start.from" and value)
-    return next(found, "")
+    maximize = spec.objective.direction == "maximize"
+    text = state_verdict(compared, spec.compared_with, unit=name_unit(spec), maximize=maximize)
+    with contextlib.suppress(ConfigError):  # of a plugin that is gone
+        text = f"{text} {state_shared_starts(record)}".rstrip()
+    return text
 
 
 def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
@@ -98,19 +83,26 @@ def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:
 
 
 def _note_old_rules(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Yield what a store does not say that was begun before it was written down."""
-    if assumed := {arm: c.looks.sizes[-1] for arm, c in compared.items() if c.looks and arm not in record.looks}:
-        per_arm = join_words(f"{arm} {n}" for arm, n in assumed.items())
-        yield (
-            "This report is made by rules that are newer than the sweep: it has no looks on record, and one is assumed "
-            f"at the seeds that there are ({per_arm}). If seeds were added after a look, the intervals are too narrow."
-        )
+    """Yield where settings were not chosen on selection seeds, and why: the search found one alone, one is what was
+    asked for, or the sweep was tested before there were selections."""
     unselected = [arm for arm, c in compared.items() if c.outcomes and not record.candidates.get(arm)]
-    if unselected:
+    old = [arm for arm in unselected if record.spec.confirm.candidates > 1 and _count_settings(record, arm) > 1]
+    if old:
         yield (
-            f"The settings of {join_words(unselected)} are those of the best trial of the search, which is flattered "
-            "by its seed: no candidates were compared on selection seeds."
+            f"This report is made by rules that are newer than the fresh seeds of {join_words(old)}: their settings "
+            "are those of the best trial of the search, without selection, and looks that nobody wrote down are not "
+            "counted. If seeds were added after a look, the intervals are too narrow."
         )
+    if rest := [arm for arm in unselected if arm not in old]:
+        yield (
+            f"The settings of {join_words(rest)} are those of the best trial of the search: no candidates were "
+            "compared on selection seeds."
+        )
+
+
+def _count_settings(record: SweepRecord, arm: str) -> int:
+    """Return how many different settings completed in the search of an arm."""
+    return len({tuple(sorted(t.params.items())) for t in record.trials.get(arm, ()) if t.value is not None})
 
 
 def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:

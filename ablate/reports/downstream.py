@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ablate.config.errors import StoreError
-from ablate.config.formatting import format_number
-from ablate.reports.table import NOTHING, Column, Section, Table
+from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.tracking.scores import read_scores
-from ablate.verdict.questions import QuestionDifference, Score, average_by_question, compare_by_question
+from ablate.verdict.failures import ALPHA
+from ablate.verdict.looks import Looks, nominal_levels
+from ablate.verdict.outcomes import Outcome, read_outcome
+from ablate.verdict.questions import (
+    Parts,
+    Score,
+    SeedDifference,
+    average_by_question,
+    average_tasks,
+    bound_difference,
+    decompose,
+)
+from ablate.verdict.sequential import LEAST
+
+Seed = int | None
+"""None: the seed of the search, of an arm's best trial."""
+Runs = dict[str, dict[Seed, dict[str, Score]]]
+"""Arm -> seed -> task -> score."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One metric of one task."""
+    """One metric of one task, or its mean over tasks."""
 
     task: str
     shots: int
@@ -25,8 +44,8 @@ class Row:
     """Questions that every run of every arm was asked."""
     means: dict[str, float]
     """Arm -> the mean over its runs, on those questions."""
-    differences: dict[str, QuestionDifference]
-    """Arm -> how much above the baseline, paired by question."""
+    differences: dict[str, SeedDifference]
+    """Arm -> how much above the baseline, on the same questions and seeds."""
 
 
 @dataclass(frozen=True)
@@ -36,92 +55,210 @@ class Downstream:
     rows: list[Row]
     runs: dict[str, int]
     """Arm -> runs that the means are over."""
+    family: int = 0
+    """Comparisons that share an error of 5 %: the differences over three seeds or more; 0: there are none."""
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Arm -> fresh seeds on which both it and the baseline ended, but which its differences leave out."""
+    searched: list[str] = field(default_factory=list)
+    """Arms of which no fresh seed was scored, but the best trial of the search."""
+    shared_starts: dict[str, str] = field(default_factory=dict)
+    """Arm -> the model that all of its seeds start from (`describe_shared_start`)."""
+    shared_start: str = ""
+    """The sentence about these."""
+    baseline: str = ""
+
+    def list_shown(self, row: Row) -> list[str]:
+        """Return the arms that differ from the baseline as far as is shown. Seeds that share a start show nothing of
+        what another start would give."""
+        if self.baseline in self.shared_starts:
+            return []
+        return [arm for arm, d in row.differences.items() if d.excludes_zero and arm not in self.shared_starts]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        rows = []
+        for row in self.rows:
+            shown = self.list_shown(row)
+            differences = {
+                arm: {**asdict(d), "n": d.n_questions, "interval": d.interval, "shown": arm in shown}
+                for arm, d in row.differences.items()
+            }
+            rows.append({**asdict(row), "differences": differences})
+        plain = {key: value for key, value in asdict(self).items() if key not in ("shared_start", "baseline")}
+        return {**plain, "rows": rows}
 
 
-def compare_downstream(record: SweepRecord) -> Downstream:
+def compare_downstream(record: SweepRecord, others: int = 0) -> Downstream:
     """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of its best trial; nothing
-    where there are none, or MLflow is away."""
+    where there are none, or MLflow is away.
+
+    Args:
+        record: the sweep.
+        others: comparisons of the same file that share the error with those of the scores.
+    """
     try:
         scores = read_scores(record.title)
     except StoreError:
         scores = {}
-    runs: dict[str, list[dict[str, Score]]] = {}
+    outcomes = {arm: _read_outcomes(record, arm) for arm in record.trials}
+    runs, searched = _find_runs(record, outcomes, scores)
+    baseline = record.spec.compared_with
+    pairs = {arm: [s for s in own if s in runs.get(baseline, {})] for arm, own in runs.items() if arm != baseline}
+    measured = _measure_tasks(runs, baseline, pairs)
+    measured += _average_over_tasks(measured)
+    family = sum(len(parts.by_seed) >= LEAST for m in measured for parts in m.parts.values())
+    alpha = ALPHA / max(1, family + others)
+    ended = {arm: [s for s in outcomes[arm] if s in outcomes.get(baseline, {})] for arm in pairs}
+    levels = {arm: _find_level(record, arm, ended[arm], pairs[arm], alpha) for arm in pairs}
+    starts = {arm: start for arm in runs if (start := describe_shared_start(record, arm))}
+    return Downstream(
+        [m.bound(levels, pairs) for m in measured],
+        {arm: len(own) for arm, own in runs.items()},
+        family + others if family else 0,
+        {arm: len(set(ended[arm]) - set(pairs[arm])) for arm in pairs},
+        searched,
+        starts,
+        state_shared_starts(record) if starts else "",
+        baseline,
+    )
+
+
+def _read_outcomes(record: SweepRecord, arm: str) -> dict[int, Outcome]:
+    """Return seed -> how it ended, of the fresh seeds of `arm`, ascending."""
+    trials = sorted(record.confirmed.get(arm, ()), key=lambda trial: int(trial.params["seed"]))
+    ended = ((int(trial.params["seed"]), read_outcome(trial, record.trivial_loss)) for trial in trials)
+    return {seed: outcome for seed, outcome in ended if outcome is not None}
+
+
+def _find_runs(
+    record: SweepRecord,
+    outcomes: Mapping[str, Mapping[int, Outcome]],
+    scores: Mapping[str, Mapping[str, Mapping[str, Any]]],
+) -> tuple[Runs, list[str]]:
+    """Return the scored runs of each arm that trained, and the arms of which that is the best trial."""
+    runs: Runs = {}
+    searched = []
     for arm in record.trials:
-        fresh = [t.run_id for t in record.confirmed.get(arm, ()) if t.run_id in scores]
+        trained = {seed for seed, outcome in outcomes[arm].items() if outcome.trained}
+        found: dict[Seed, str] = {
+            int(t.params["seed"]): t.run_id
+            for t in record.confirmed.get(arm, ())
+            if t.run_id in scores and t.run_id and int(t.params["seed"]) in trained
+        }
         best = record.best(arm)
-        run_ids = fresh or ([best.run_id] if best is not None and best.run_id in scores else [])
-        if run_ids:
-            runs[arm] = [_parse_scores(scores[str(run_id)]) for run_id in run_ids]
-    return Downstream(_compare_arms(runs, record.spec.compared_with), {arm: len(own) for arm, own in runs.items()})
+        if not found and best is not None and best.run_id in scores and best.run_id:
+            found = {None: best.run_id}
+            searched.append(arm)
+        if found:
+            runs[arm] = {
+                seed: {task: Score.from_dict(content) for task, content in scores[run_id].items()}
+                for seed, run_id in found.items()
+            }
+    return runs, searched
 
 
-def _parse_scores(contents: Mapping[str, Mapping[str, Any]]) -> dict[str, Score]:
-    return {task: Score.from_dict(content) for task, content in contents.items()}
+def _find_level(record: SweepRecord, arm: str, ended: Sequence[int], pairs: Sequence[Seed], alpha: float) -> float:
+    """Return the level of the intervals of `arm` for an error of `alpha` over all looks at its seeds.
+
+    Args:
+        record: the sweep.
+        arm: not the baseline.
+        ended: the seeds that were run for both, ascending.
+        pairs: those of them that are compared.
+        alpha: the error.
+    """
+    if len(pairs) < LEAST:
+        return 0.0
+    planned = max(len(ended), record.spec.confirm.most_seeds)
+    looks = record.looks.get(arm, Looks((len(ended),), planned)).add(len(ended))
+    compared = set(pairs)
+    return nominal_levels(looks, alpha, [sum(seed in compared for seed in ended[:size]) for size in looks.sizes])[-1]
 
 
-def _compare_arms(runs: Mapping[str, Sequence[Mapping[str, Score]]], baseline: str) -> list[Row]:
-    """Return a row for each metric that every run of some arm has. `runs`: arm -> of each run task -> score."""
+@dataclass(frozen=True)
+class _Measured:
+    """A row before its intervals: their level depends on how many there are."""
+
+    row: Row
+    parts: dict[str, Parts]
+    """Arm -> its differences from the baseline."""
+    questions: frozenset[str]
+    """That all were asked."""
+
+    def bound(self, levels: Mapping[str, float], pairs: Mapping[str, Sequence[Seed]]) -> Row:
+        """Return the row with the differences at `levels`."""
+        differences = {}
+        for arm, parts in self.parts.items():
+            found = bound_difference(parts, levels[arm])
+            values = {**asdict(found), "n_seeds": len(pairs[arm])}
+            differences[arm] = SeedDifference(**values)
+        return Row(**{**vars(self.row), "differences": differences})
+
+
+def _measure_tasks(runs: Runs, baseline: str, pairs: Mapping[str, Sequence[Seed]]) -> list[_Measured]:
+    """Return a row for each metric that every run of some arm has."""
     keys = {
         (task, score.shots, metric): None
-        for arm_runs in runs.values()
-        for scores in arm_runs
+        for own in runs.values()
+        for scores in own.values()
         for task, score in scores.items()
         for metric in score.metrics
     }
-    rows = []
+    measured = []
     for task, shots, metric in keys:
-        of_arms = {
-            arm: [scores[task] for scores in arm_runs]
-            for arm, arm_runs in runs.items()
-            if all(task in s and s[task].shots == shots and metric in s[task].metrics for s in arm_runs)
+        arms = {
+            arm: {seed: scores[task] for seed, scores in own.items()}
+            for arm, own in runs.items()
+            if all(task in s and s[task].shots == shots and metric in s[task].metrics for s in own.values())
         }
-        if of_arms:
-            rows.append(_compare_metric(task, shots, metric, of_arms, baseline))
-    return rows
+        if arms:
+            measured.append(_measure(Row(task, shots, metric, 0, {}, {}), arms, baseline, pairs))
+    return measured
 
 
-def _compare_metric(task: str, shots: int, metric: str, arms: Mapping[str, Sequence[Score]], baseline: str) -> Row:
+def _measure(
+    row: Row, arms: Mapping[str, Mapping[Seed, Score]], baseline: str, pairs: Mapping[str, Sequence[Seed]]
+) -> _Measured:
     """Return the means of `arms` and their differences from `baseline`, on the questions that all were asked; of a
     metric that is no mean over questions, the means over runs alone."""
-    means = {arm: sum(score.metrics[metric] for score in scores) / len(scores) for arm, scores in arms.items()}
-    answers = {arm: average_by_question(scores, metric) for arm, scores in arms.items()}
-    common = set.intersection(*(set(values) for values in answers.values()))
-    if not all(metric in score.stderr for scores in arms.values() for score in scores):
-        return Row(task, shots, metric, len(common), means, {})
-    if common:  # some may have been asked less than others
-        answers = {arm: {q: v for q, v in values.items() if q in common} for arm, values in answers.items()}
-        means = {arm: sum(values.values()) / len(values) for arm, values in answers.items()}
-    paired = {
-        arm: compare_by_question(answers[arm], answers[baseline])
-        for arm in answers
-        if arm != baseline and baseline in answers
-    }
-    return Row(task, shots, metric, len(common), means, {arm: d for arm, d in paired.items() if d})
+    metric = row.metric
+    answers = {arm: {s: average_by_question([score], metric) for s, score in own.items()} for arm, own in arms.items()}
+    common = frozenset.intersection(*(frozenset(values) for own in answers.values() for values in own.values()))
+    means = {arm: sum(score.metrics[metric] for score in own.values()) / len(own) for arm, own in arms.items()}
+    parts = {}
+    if common and all(metric in score.stderr for own in arms.values() for score in own.values()):
+        order = sorted(common)  # some may have been asked less than others
+        values = {a: {s: np.array([v[q] for q in order]) for s, v in own.items()} for a, own in answers.items()}
+        means = {arm: float(np.mean(list(own.values()))) for arm, own in values.items()}
+        theirs = values.get(baseline, {})
+        for arm, own in values.items():
+            if arm == baseline or not theirs or len(order) < 2:
+                continue
+            paired = [own[seed] - theirs[seed] for seed in pairs[arm]]
+            unpaired = np.mean(list(own.values()), axis=0) - np.mean(list(theirs.values()), axis=0)
+            parts[arm] = decompose(np.stack(paired or [unpaired]))
+    return _Measured(Row(**{**vars(row), "n": len(common), "means": means}), parts, common)
 
 
-def tabulate(downstream: Downstream, baseline: str) -> list[Section]:
-    """Return the table of the scores; nothing where nothing was evaluated."""
-    rows, others = downstream.rows, [arm for arm in downstream.runs if arm != baseline]
-    if not rows:
-        return []
-    columns = [
-        Column("task", [row.task for row in rows], words=True),
-        Column("shots", [str(row.shots) for row in rows]),
-        Column("metric", [row.metric for row in rows], words=True),
-        Column("n", [f"{row.n:,}" for row in rows]),
-        *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in downstream.runs),
-        *(Column(f"{arm} less {baseline}", [_format(row.differences.get(arm)) for row in rows]) for arm in others),
-    ]
-    sentences = [
-        "n: questions. Differences are paired by question; in brackets their 95 % bootstrap interval over questions, "
-        "which says nothing of other seeds.",
-        "Runs: " + ", ".join(f"{arm} {count}" for arm, count in downstream.runs.items()) + ".",
-    ]
-    strong = frozenset(i for i, row in enumerate(rows) if any(d.shown for d in row.differences.values()))
-    return [Section("Downstream tasks", Table(columns, strong), sentences)]
-
-
-def _format(difference: QuestionDifference | None) -> str:
-    if difference is None:
-        return NOTHING
-    return f"{difference.mean:+.4f} [{difference.low:+.4f}, {difference.high:+.4f}]"
+def _average_over_tasks(measured: Sequence[_Measured]) -> list[_Measured]:
+    """Return a row for each metric of several tasks with differences; a task whose questions are part of another's, as
+    those of a group are, counts with that."""
+    averages = []
+    for metric, shots in dict.fromkeys((m.row.metric, m.row.shots) for m in measured if m.parts):
+        own = [m for m in measured if m.parts and (m.row.metric, m.row.shots) == (metric, shots)]
+        whole = [m for m in own if not any(m.questions < other.questions for other in own)]
+        if len(whole) < 2:
+            continue
+        means = {
+            arm: math.fsum(m.row.means[arm] for m in whole) / len(whole)
+            for arm in whole[0].row.means
+            if all(arm in m.row.means for m in whole)
+        }
+        parts = {
+            arm: average_tasks([m.parts[arm] for m in whole])
+            for arm in whole[0].parts
+            if all(arm in m.parts for m in whole)
+        }
+        row = Row(f"mean of {len(whole)} tasks", shots, metric, sum(m.row.n for m in whole), means, {})
+        averages.append(_Measured(row, parts, frozenset()))
+    return averages

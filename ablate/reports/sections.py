@@ -15,7 +15,7 @@ from ablate.config.formatting import (
 )
 from ablate.reports import fairness, findings
 from ablate.reports.columns import format_signed, setting_columns, word_column, word_table
-from ablate.reports.downstream import tabulate
+from ablate.reports.downstream_table import tabulate
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
 from ablate.reports.labels import list_searched, shorten_paths
 from ablate.reports.plain_values import trial_to_plain
@@ -236,7 +236,7 @@ class Part:
 PARTS = (
     Part(tabulate_confirmed),
     Part(tabulate_crossed),
-    Part(tabulate_downstream, lambda report: {"downstream": asdict(report.downstream)}),
+    Part(tabulate_downstream, lambda report: {"downstream": report.downstream.to_dict()}),
     Part(tabulate_published, _published_values),
     Part(tabulate_selection),
     Part(tabulate_search),

@@ -51,7 +51,7 @@ def caption_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> st
 def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
     """Return one row per arm: each fresh seed, the mean and its interval, the published value where there is one, and
     beside them the share of seeds that fails."""
-    objective, looks = record.spec.objective, style.choose_looks(record.trials)
+    objective, looks = record.spec.objective, style.choose_looks({**record.trials, **compared})
     figure, axes, side = _create_pair(
         f"{record.title}: {objective.metric} on fresh seeds",
         "light: each seed; strong: mean and 95 % interval where it trained; line: the baseline's mean",
@@ -88,7 +88,11 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
 def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
     """Return one row per arm: its difference from the baseline with its interval, the verdict in words, and the share
     of its seeds that fails."""
-    baseline, looks, effect = record.spec.compared_with, style.choose_looks(record.trials), record.spec.confirm.effect
+    baseline, looks, effect = (
+        record.spec.compared_with,
+        style.choose_looks({**record.trials, **compared}),
+        record.spec.confirm.effect,
+    )
     better = "left" if objective_sign(record) > 0 else "right"
     figure, axes, side = _create_pair(
         f"{record.title}: the verdict on fresh seeds",
@@ -191,7 +195,7 @@ def _list_failed(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def _draw_band(axes: Axes, record: SweepRecord, compared: Mapping[str, Compared]) -> None:
     """Draw each seed that failed as an open mark in a band at the bad edge, with the number of each arm."""
-    looks = style.choose_looks(record.trials)
+    looks = style.choose_looks({**record.trials, **compared})
     low, high = axes.get_xlim()
     if not any(c.estimate for c in compared.values()):
         low, high = 0.0, 1.0

@@ -1,10 +1,12 @@
-"""Loss against size: a curve for each arm, a line for each difference, and their intervals over seeds.
+"""Loss against size: a curve with a floor for each arm, their difference, and the intervals of both over seeds.
 
-Intervals are 95 % bootstrap intervals over the seeds: those of each size are drawn anew with replacement, the same for
-all arms, so that differences stay paired. With few seeds a percentile interval is too short (Hesterberg 2015, arXiv
-1411.5279, section 5.3): the means are spread by sqrt(n / (n - 1)), and as much as Student's t is wider than the normal
-distribution, with the degrees of freedom of the smallest and the largest size, on which a trend hangs. The intervals
-speak of the seeds, not of whether the curve is the right one.
+Intervals are a parametric bootstrap of the whole fit over the seeds: at each size the mean of n seeds is drawn from
+Student's t with n - 1 degrees of freedom about the mean that was seen, and the curve is fitted to each draw. The draws
+belong to the seeds, so that two arms on the same seeds are drawn alike and their difference stays paired. This is
+Behrens and Fisher's way with means of unequal variance (generalised fiducial inference: Hannig 2009, Statistica Sinica
+19, 491-544): at one size it is the t interval, and no size is taken to vary as much as another, as unstable trainings
+do not. Resampling three seeds with replacement instead has too short tails (Hesterberg 2015, arXiv 1411.5279). The
+intervals speak of the seeds, not of whether the curve is the right one.
 """
 
 from __future__ import annotations
@@ -16,155 +18,196 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.verdict.intervals import EQUAL
+from ablate.verdict.sequential import LEAST
+
 Floats = NDArray[np.float64]
 BySeed = Mapping[int, float]
-FLOOR, STRAIGHT = "a + b N^-c", "b N^-c"
-_CONFIDENCE = 0.95
+FORM = "a + b N^-c"
+LEAST_SIZES = 4
+"""Sizes that a curve of three coefficients is fitted to; three would fit any three losses."""
 _EXPONENTS = np.geomspace(0.01, 3, 300)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its 95 % interval; the ends are None where there is one seed for each size."""
+    """A value with its interval; the ends are None where the seeds are too few for one."""
 
     value: float
     low: float | None
     high: float | None
 
     @property
-    def excludes_zero(self) -> bool:
-        """Whether 0 lies outside."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+    def side(self) -> int:
+        """1: the interval lies above 0; -1: below; 0: neither, or there is none."""
+        return 0 if self.low is None or self.high is None else (self.low > 0) - (self.high < 0)
+
+    def lies_within(self, effect: float | None) -> bool:
+        """Return whether the whole interval lies within +-`effect`."""
+        known = effect is not None and self.low is not None and self.high is not None
+        return known and -effect < self.low and self.high < effect  # type: ignore[operator]
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A function of the number of parameters, fitted to the means over seeds and to each resample of them."""
+class Curve:
+    """The loss of one arm against the number of parameters, fitted to its means over seeds and to each draw of them."""
 
-    form: str
     coefficients: Floats
-    """[1 + draws, number of coefficients]; the first row is that of the means."""
-    unit: float
-    """The number of parameters of the smallest size."""
-    sure: bool
-    """Whether there are seeds enough for an interval."""
-
-    def at(self, parameters: float) -> Interval:
-        """Return the value at a size."""
-        x, c = parameters / self.unit, self.coefficients
-        if self.form == FLOOR:
-            values = c[:, 0] + c[:, 1] * x ** -c[:, 2]
-        elif self.form == STRAIGHT:
-            values = np.exp(c[:, 0] - c[:, 1] * math.log(x))
-        else:
-            values = c[:, 0] + c[:, 1] * math.log10(x)
-        return find_interval(values, self.sure)
-
-
-@dataclass(frozen=True)
-class Trend(Fit):
-    """The difference of two arms against size: a straight line in the logarithm of the number of parameters."""
+    """[1 + draws, 3]: a, b, c; the first row is that of the means."""
+    sizes: tuple[float, ...]
+    """The numbers of parameters that it was fitted to, ascending."""
+    level: float
+    """The error of its intervals; 0: there are none."""
 
     @property
-    def slope(self) -> Interval:
-        """Change of the difference for ten times the parameters."""
-        return find_interval(self.coefficients[:, 1], self.sure)
+    def has_floor(self) -> bool:
+        """Whether the losses flatten so far as to tell a floor; else larger sizes are anyone's guess."""
+        return bool(self.coefficients[0, 0] > 0)
 
-    def describe(self, parameters: float) -> str:
-        """Return whether the size of the difference at `parameters` on the line "grows", "shrinks" or "stays"."""
-        if not self.slope.excludes_zero:
-            return "stays"
-        return "grows" if self.slope.value * self.at(parameters).value > 0 else "shrinks"
+    def reaches(self, parameters: float) -> bool:
+        """Return whether the curve says anything of a size: within its sizes, and beyond them where it has a floor."""
+        return self.has_floor or self.sizes[0] <= parameters <= self.sizes[-1]
+
+    def draw(self, parameters: float) -> Floats:
+        """Return the value at a size, [1 + draws]."""
+        a, b, c = self.coefficients.T
+        value: Floats = a + b * (parameters / self.sizes[0]) ** -c
+        return value
+
+    def at(self, parameters: float) -> Interval:
+        """Return the value at a size with its interval."""
+        return find_interval(self.draw(parameters), self.level)
 
 
-def find_interval(values: Floats, sure: bool) -> Interval:
-    """Return the interval of a value and its resamples."""
-    if not sure:
+@dataclass(frozen=True)
+class Gap:
+    """The difference of two arms against size: of their curves, fitted to the same seeds."""
+
+    arm: Curve
+    baseline: Curve
+
+    @property
+    def level(self) -> float:
+        """The error of its intervals; 0: there are none."""
+        return min(self.arm.level, self.baseline.level)
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether both curves have one."""
+        return self.arm.has_floor and self.baseline.has_floor
+
+    def reaches(self, parameters: float) -> bool:
+        """Return whether both curves say anything of a size."""
+        return self.arm.reaches(parameters) and self.baseline.reaches(parameters)
+
+    def draw(self, parameters: float) -> Floats:
+        """Return the difference at a size, [1 + draws]."""
+        return self.arm.draw(parameters) - self.baseline.draw(parameters)
+
+    def at(self, parameters: float) -> Interval:
+        """Return the difference at a size with its interval."""
+        return find_interval(self.draw(parameters), self.level)
+
+
+def find_interval(values: Floats, level: float) -> Interval:
+    """Return the interval of a value, from its draws, that leaves out the truth with the probability `level`."""
+    if level <= 0:
         return Interval(float(values[0]), None, None)
-    low, high = np.quantile(values[1:], [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
+    low, high = np.quantile(values[1:], [level / 2, 1 - level / 2])
     return Interval(float(values[0]), float(low), float(high))
 
 
 @dataclass(frozen=True)
-class Resampler:
-    """Draws the seeds of each size anew."""
+class SeedDraws:
+    """Draws the means of each size, the same for every arm that was trained on the same seeds."""
 
-    parameters: Sequence[float]
-    """Of each size, ascending."""
-    seeds: Sequence[Sequence[int]]
-    """Of each size: all on which some arm was trained to the end."""
     draws: int = 4000
-    """Resamples."""
-    _counts: list[Floats] = field(init=False, repr=False)
+    _kept: dict[tuple[int, int, int], Floats] = field(default_factory=dict, repr=False)
 
-    def __post_init__(self) -> None:
-        generator = np.random.default_rng(0)
-        counts = [generator.multinomial(len(s), [1 / len(s)] * len(s), self.draws).astype(float) for s in self.seeds]
-        object.__setattr__(self, "_counts", counts)
+    def draw_mean(self, size: int, values: BySeed) -> Floats:
+        """Return the mean of `values` and its draws, [1 + draws], at the `size`-th size. The draws of the difference of
+        two arms on the same seeds are the difference of their draws."""
+        v = np.array(list(values.values()))
+        n, mean = len(v), v.mean()
+        if n < 2:
+            return np.full(1 + self.draws, mean)
+        normal = np.stack([self._draw_normal(size, seed) for seed in values])
+        spread = (v - mean) @ normal / (math.sqrt(n * (n - 1)) * self._draw_scale(size, n))
+        return np.concatenate([[mean], mean + spread])
 
-    def fit_curve(self, losses: Sequence[BySeed]) -> Fit:
-        """Return the loss of one arm against size: with a floor from four sizes on, else a straight line in the
-        logarithms."""
-        kept, means, sure = self._resample_means(losses)
-        x = np.array([self.parameters[k] for k in kept]) / self.parameters[kept[0]]
-        form = FLOOR if len(x) > 3 else STRAIGHT
-        coefficients = _fit_with_floor(x, means) if form == FLOOR else _fit_line(-np.log(x), np.log(means))
-        return Fit(form, coefficients, self.parameters[kept[0]], sure)
+    def _draw_normal(self, size: int, seed: int) -> Floats:
+        key = (0, size, seed)
+        if key not in self._kept:
+            self._kept[key] = np.random.default_rng(key).standard_normal(self.draws)
+        return self._kept[key]
 
-    def fit_trend(self, losses: Sequence[BySeed], baseline: Sequence[BySeed]) -> Trend:
-        """Return the difference of an arm to the baseline, on the seeds that both have, against size."""
-        pairs = [{s: a[s] - b[s] for s in a if s in b} for a, b in zip(losses, baseline, strict=True)]
-        kept, means, sure = self._resample_means(pairs)
-        x = np.array([self.parameters[k] for k in kept]) / self.parameters[kept[0]]
-        return Trend("difference", _fit_line(np.log10(x), means), self.parameters[kept[0]], sure)
-
-    def _resample_means(self, values: Sequence[BySeed]) -> tuple[list[int], Floats, bool]:
-        """Return the sizes that have values, the means there, [1 + draws, sizes], spread as seeds allow, and whether
-        they allow an interval. Raises ValueError for fewer than two sizes."""
-        kept = [k for k, by_seed in enumerate(values) if by_seed]
-        if len(kept) < 2:
-            raise ValueError("a trend needs two sizes")
-        wider = _widening_factor(len(values[kept[0]]) + len(values[kept[-1]]) - 2)
-        columns = []
-        for k in kept:
-            chosen = [i for i, seed in enumerate(self.seeds[k]) if seed in values[k]]
-            v = np.array([values[k][self.seeds[k][i]] for i in chosen])
-            counts, mean, n = self._counts[k][:, chosen], v.mean(), len(v)
-            total = counts.sum(axis=1)
-            drawn = np.where(total > 0, counts @ v / np.maximum(total, 1), mean)
-            spread = wider * math.sqrt(n / max(1, n - 1))
-            columns.append(np.concatenate([[mean], mean + spread * (drawn - mean)]))
-        return kept, np.stack(columns, axis=1), wider > 0
+    def _draw_scale(self, size: int, n: int) -> Floats:
+        """Return the standard deviation of n normal values over the true one."""
+        key = (1, size, n)
+        if key not in self._kept:
+            self._kept[key] = np.sqrt(np.random.default_rng(key).chisquare(n - 1, self.draws) / (n - 1))
+        return self._kept[key]
 
 
-def _widening_factor(freedom: int) -> float:
-    """Return how much wider Student's t is than the normal distribution; 0 without a degree of freedom."""
-    from scipy import stats
+def fit_curve(
+    parameters: Sequence[float], losses: Sequence[BySeed], draws: SeedDraws, level: float = 0.05
+) -> Curve | None:
+    """Return the curve of one arm; None where fewer than four sizes have a seed that trained.
 
-    upper = (1 + _CONFIDENCE) / 2
-    return float(stats.t.ppf(upper, freedom) / stats.norm.ppf(upper)) if freedom else 0.0
+    Args:
+        parameters: of each size, ascending.
+        losses: of each size: seed -> loss, of the seeds that trained.
+        draws: of the seeds.
+        level: the error of the intervals. There are none where a size has fewer than three seeds, or seeds that all
+            came to the same.
+    """
+    kept = [k for k, by_seed in enumerate(losses) if by_seed]
+    if len(kept) < LEAST_SIZES:
+        return None
+    sizes = tuple(float(parameters[k]) for k in kept)
+    means = np.stack([draws.draw_mean(k, losses[k]) for k in kept], axis=1)
+    sure = all(len(losses[k]) >= LEAST and varies(list(losses[k].values())) for k in kept)
+    return Curve(_fit_with_floor(np.array(sizes) / sizes[0], means), sizes, level if sure else 0.0)
 
 
-def _fit_line(x: Floats, y: Floats) -> Floats:
-    """Return [intercept, slope] of least squares for each row of `y` [rows, sizes]."""
-    design = np.stack([np.ones_like(x), x], axis=1)
-    return y @ np.linalg.pinv(design).T
+def fit_gap(
+    parameters: Sequence[float],
+    arm: Sequence[BySeed],
+    baseline: Sequence[BySeed],
+    draws: SeedDraws,
+    level: float = 0.05,
+) -> Gap | None:
+    """Return the difference of two arms, both fitted to the seeds on which both trained; None where fewer than four
+    sizes have one. Arguments as in `fit_curve`."""
+    ours = [{seed: a[seed] for seed in a if seed in b} for a, b in zip(arm, baseline, strict=True)]
+    theirs = [{seed: b[seed] for seed in a} for a, b in zip(ours, baseline, strict=True)]
+    pairs = [(list(a.values()), list(b.values())) for a, b in zip(ours, theirs, strict=True) if a]
+    sure = all(varies(np.subtract(a, b).tolist(), max(map(abs, a))) for a, b in pairs)
+    fitted = [fit_curve(parameters, losses, draws, level if sure else 0.0) for losses in (ours, theirs)]
+    return Gap(fitted[0], fitted[1]) if fitted[0] and fitted[1] else None
+
+
+def varies(values: Sequence[float], scale: float | None = None) -> bool:
+    """Return whether `values` differ by more than rounding, which else says nothing of how seeds vary. `scale` is the
+    size of the numbers that were rounded, the largest value if it isn't given."""
+    largest = max(map(abs, values)) if scale is None else scale
+    return float(np.std(values)) > EQUAL * largest
 
 
 def _fit_with_floor(x: Floats, y: Floats) -> Floats:
-    """Return [a, b, c] of the least squares fit of a + b x^-c, with a and b of at least 0, for each row of `y`: for
-    each exponent of a fine grid a and b are known in closed form."""
-    best = np.full(len(y), np.inf)
-    coefficients = np.zeros((len(y), 3))
-    for c in _EXPONENTS:
-        z = x**-c
-        centred = z - z.mean()
-        b = np.maximum(y @ centred / (centred @ centred), 0)
-        a = y.mean(axis=1) - b * z.mean()
-        b = np.where(a < 0, y @ z / (z @ z), b)
-        a = np.maximum(a, 0)
-        error = ((y - a[:, None] - b[:, None] * z) ** 2).sum(axis=1)
-        better = error < best
-        best = np.where(better, error, best)
-        coefficients[better] = np.stack([a, b, np.full_like(a, c)], axis=1)[better]
-    return coefficients
+    """Return [a, b, c] of the least squares fit of a + b x^-c, with a and b of at least 0, for each row of `y`
+    [rows, sizes]: for each exponent of a fine grid a and b are known in closed form."""
+    z = x[:, None] ** -_EXPONENTS
+    centred = z - z.mean(axis=0)
+    mean = y.mean(axis=1, keepdims=True)
+    b = np.maximum(y @ (centred / (centred**2).sum(axis=0)), 0)
+    a = mean - b * z.mean(axis=0)
+    through = y @ (z / (z**2).sum(axis=0))
+    b, a = np.where(a < 0, through, b), np.maximum(a, 0)
+    # the squared error less sum(y^2), which is the same for all exponents
+    moment, square = y @ z, (z**2).sum(axis=0)
+    n = len(x)
+    error = n * a**2 + b**2 * square + 2 * a * b * z.sum(axis=0) - 2 * a * n * mean - 2 * b * moment
+    best = error.argmin(axis=1)
+    rows = np.arange(len(y))
+    return np.stack([a[rows, best], b[rows, best], _EXPONENTS[best]], axis=1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import SweepError, did_you_mean
+from ablate.config.formatting import join_words
 from ablate.experiment.extensions import load_extension
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.records import SweepRecord
@@ -97,3 +98,30 @@ def inherit_donors(study: Study, arm: Study) -> None:
     """Give the confirmation `study` of an arm the donors of the arm's trials."""
     if noted := arm.user_attrs.get(_NOTE):
         study.set_user_attr(_NOTE, noted)
+
+
+def describe_shared_start(record: SweepRecord, arm: str) -> str | None:
+    """Return the model that all fresh seeds of `arm` start from, such as 'stage-1 model (sweep:small/pre)'; None where
+    each seed draws all of its weights. Such seeds are not independent: their variance is without that of the start."""
+    settings = record.chosen.get(arm) or record.best(arm)
+    start = record.spec.base(arm).warm_start
+    name = (settings.params if settings else {}).get(WEIGHTS, start.donor if start else None)
+    if name is None:
+        return None
+    reference = parse_reference(name)
+    if reference is None:
+        return f"donor ({name})"
+    own = reference.sweep in ("", record.spec.name)
+    return f"stage-1 model ({PREFIX}{record.title if own else reference.sweep}/{reference.arm})"
+
+
+def state_shared_starts(record: SweepRecord) -> str:
+    """Return the sentence that says which arms have seeds that share a start; '' where none has."""
+    starts = {arm: start for arm in record.trials if (start := describe_shared_start(record, arm))}
+    if not starts:
+        return ""
+    told = join_words(f"those of {arm} one {start}" for arm, start in starts.items())
+    return (
+        f"Seeds share what they start from, {told}: no interval includes the variance of these models, and what is "
+        "found holds for them alone."
+    )

@@ -87,7 +87,7 @@ class SweepRecord:
     def settled(self, arm: str) -> TrialRecord | None:
         """The trial whose settings stand for `arm`: the one that was chosen to be tested, else the best of the
         search."""
-        return self.chosen.get(arm) or self.best(arm)
+        return self.chosen.get(arm) or (self.best(arm) if arm in self.trials else None)
 
     def read_outcomes(self, trials: Iterable[TrialRecord]) -> dict[int, Outcome]:
         """Return seed -> how it ended, in the order of the seeds, without those that have not ended."""

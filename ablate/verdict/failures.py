@@ -97,7 +97,13 @@ def count_family(comparisons: int, discordant: Sequence[int], alpha: float = ALP
         discordant: for each comparison of failures, the number of seeds on which one of the arms alone failed.
         alpha: the error over all.
     """
+    return count_able(comparisons, [smallest_p(d) for d in discordant], alpha)
+
+
+def count_able(comparisons: int, smallest: Sequence[float], alpha: float = ALPHA) -> int:
+    """Return the number of comparisons that share `alpha`: `comparisons`, and as many more as there are exact tests
+    that can reach such a share at all. `smallest` holds the smallest p-value of each (Tarone 1990)."""
     able = 0
-    while sum(smallest_p(d) <= alpha / max(comparisons + able, 1) for d in discordant) > able:
+    while sum(p <= alpha / max(comparisons + able, 1) for p in smallest) > able:
         able += 1
     return max(comparisons + able, 1)

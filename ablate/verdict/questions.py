@@ -8,6 +8,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+
+from ablate.verdict.intervals import find_t_limit, least_sd_of_difference
+from ablate.verdict.sequential import LEAST
 
 RESAMPLES, AT_ONCE, SEED = 10_000, 250, 0
 CONFIDENCE = 0.95
@@ -54,17 +58,40 @@ class Score:
 
 @dataclass(frozen=True)
 class QuestionDifference:
-    """A mean difference with the ends of its 95 % interval, over `n` questions."""
+    """A mean difference of two models with the ends of its 95 % interval, over `n` questions. It holds for these two
+    models: other seeds of the same arms are not in it."""
 
     mean: float
     low: float
     high: float
     n: int
 
+
+@dataclass(frozen=True)
+class SeedDifference:
+    """A mean difference of two arms, over questions and seeds, with its interval."""
+
+    mean: float
+    low: float | None
+    """The ends of the interval that leaves out the true difference with the probability `level`; None where there is no
+    interval."""
+    high: float | None
+    n_questions: int
+    n_seeds: int
+    """On which both arms were scored, and which the mean is over; 0: none, and the mean is that of all runs of one arm
+    less that of all runs of the other."""
+    level: float
+    """0: there is no interval."""
+
     @property
-    def shown(self) -> bool:
+    def interval(self) -> tuple[float, float] | None:
+        """The two ends."""
+        return None if self.low is None or self.high is None else (self.low, self.high)
+
+    @property
+    def excludes_zero(self) -> bool:
         """Whether the interval leaves out 0."""
-        return self.low > 0 or self.high < 0
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
 def average_by_question(scores: Sequence[Score], metric: str) -> dict[str, float]:
@@ -89,3 +116,74 @@ def compare_by_question(ours: Mapping[str, float], baseline: Mapping[str, float]
     draws = (pairs[generator.integers(n, size=(AT_ONCE, n))].mean(1) for _ in range(RESAMPLES // AT_ONCE))
     low, high = np.quantile(np.concatenate(list(draws)), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return QuestionDifference(float(pairs.mean()), float(low), float(high), n)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The mean differences of two arms by seed, and what the variance of their mean is made of: seeds and questions are
+    drawn at random and crossed, as all models answer the same questions."""
+
+    by_seed: NDArray[np.float64]
+    """The mean over the questions, of each seed."""
+    of_questions: float
+    """The variance that the questions give to the mean of all, by the analysis of variance; it may come out below 0."""
+    questions: int
+    fewest: int
+    """Questions of the smallest task."""
+    resolution: float
+    """Where answers are counted, the step of the mean of one seed; else 0."""
+    alike: bool
+    """Whether the answers are the same on all seeds, which shows nothing of how seeds vary."""
+
+    @property
+    def testable(self) -> bool:
+        """Whether there can be an interval."""
+        return len(self.by_seed) >= LEAST and self.fewest > 1 and not self.alike
+
+
+def decompose(differences: NDArray[np.float64]) -> Parts:
+    """Return the parts of an arm's values less the baseline's, [seeds, questions]."""
+    seeds, n = differences.shape
+    by_seed, by_question, mean = differences.mean(axis=1), differences.mean(axis=0), differences.mean()
+    counted = bool((differences == np.rint(differences)).all())
+    alike = bool((differences == differences[:1]).all())
+    of_questions = 0.0
+    if seeds > 1 and n > 1:
+        squares = [((differences - mean) ** 2).sum(), n * ((by_seed - mean) ** 2).sum()]
+        squares.append(seeds * ((by_question - mean) ** 2).sum())
+        rest = max(0.0, squares[0] - squares[1] - squares[2]) / ((seeds - 1) * (n - 1))
+        of_questions = float(squares[2] / (n - 1) - rest) / (seeds * n)
+    return Parts(by_seed, of_questions, n, n, 1 / n if counted else 0.0, alike)
+
+
+def average_tasks(tasks: Sequence[Parts]) -> Parts:
+    """Return the parts of the mean over tasks, which have the same seeds and questions of their own."""
+    return Parts(
+        np.mean([task.by_seed for task in tasks], axis=0),
+        math.fsum(task.of_questions for task in tasks) / len(tasks) ** 2,
+        sum(task.questions for task in tasks),
+        min(task.fewest for task in tasks),
+        max(task.resolution for task in tasks) / len(tasks),
+        all(task.alike for task in tasks),
+    )
+
+
+def bound_difference(parts: Parts, level: float) -> SeedDifference:
+    """Return the mean difference of two arms with the interval that leaves out the true one with a probability of at
+    most `level`; there is none at 0, and where `parts` allow none.
+
+    The variance of the mean is S + Q: S, with what seeds and questions do together, is that of the means of the seeds,
+    with few degrees of freedom; Q is that of the questions. The interval is the mean +- sqrt(t_S^2 S + t_Q^2 Q), each t
+    with its own degrees of freedom, which keeps the level whatever the share of each part (Banerjee 1961, Sankhya A 23,
+    359-378). One t with degrees of freedom in between (Satterthwaite 1946) does not at the small levels that many
+    comparisons share (benchmarks/downstream.py). The means of counted answers may tie: their standard deviation is at
+    least that of rounding.
+    """
+    mean, seeds = float(parts.by_seed.mean()), len(parts.by_seed)
+    if level <= 0 or not parts.testable:
+        return SeedDifference(mean, None, None, parts.questions, seeds, 0.0)
+    sd = max(float(parts.by_seed.std(ddof=1)), least_sd_of_difference(parts.resolution))
+    squares = find_t_limit(level, seeds) ** 2 * sd**2 / seeds
+    squares += find_t_limit(level, parts.fewest) ** 2 * max(0.0, parts.of_questions)
+    width = math.sqrt(squares)
+    return SeedDifference(mean, mean - width, mean + width, parts.questions, seeds, level)

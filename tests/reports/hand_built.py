@@ -40,6 +40,7 @@ def build_record(
     confirm: Mapping[str, Any] | None = None,
     looks: Looks | str | None = "one",
     trivial_loss: float | None = TRIVIAL,
+    tried: int = 1,
     selected: Mapping[str, Mapping[int, Values]] | None = None,
     crossed: Mapping[str, tuple[str, Values]] | None = None,
     **more: Any,
@@ -53,6 +54,7 @@ def build_record(
         confirm: the section of the sweep file; as many seeds as the first arm has if not given.
         looks: of every arm; "one": at the number of seeds.
         trivial_loss: of the data.
+        tried: trials of each search, of which the first is the best.
         selected: arm -> number of a candidate -> its values on selection seeds; the first is the chosen one.
         crossed: arm -> who was trained at the other's settings, and its values there.
         more: of the sweep file.
@@ -64,13 +66,19 @@ def build_record(
             "experiment": {"model": "llama", "data": "topics", "seed": 7},
             "arms": {arm: {"norm.kind": kind} for arm, kind in zip(fresh, ("pre", "post", "mix"), strict=False)},
             "search": {LR: {"low": 1e-4, "high": 1e-1, "log": True}},
-            "budget": {"trials": 1},
+            "budget": {"trials": tried},
             "confirm": confirm or {"seeds": seeds},
             **more,
         }
     )
     rates, promised, selected, crossed = rates or {}, promised or {}, selected or {}, crossed or {}
-    trials = {arm: [run(arm, 0, {LR: rates.get(arm, 1e-3)}, promised.get(arm, 2.0))] for arm in fresh}
+    trials = {
+        arm: [
+            run(arm, 0, {LR: rates.get(arm, 1e-3)}, promised.get(arm, 2.0)),
+            *(run(arm, n, {LR: 2e-3 + n * 1e-3}, 2.5) for n in range(1, tried)),
+        ]
+        for arm in fresh
+    }
     candidates = {
         arm: [
             Candidate(run(arm, n, {LR: rates.get(arm, 1e-3) + n * 1e-3}, 2.0 + n / 10), on_seeds(arm, values, 900))

@@ -9,7 +9,6 @@ from ablate.reports.confirmation import (
     describe_unreproduced,
     describe_verdict,
     explain_comparison,
-    name_shared_start,
     name_verdict,
 )
 from ablate.sweeps.comparison import compare_record
@@ -156,14 +155,16 @@ def test_looks_are_counted():
 
 
 def test_an_old_store_is_read_by_the_new_rules_and_says_so():
-    record = build_record({"pre": PRE, "post": BETTER}, looks=None, trivial_loss=None)
-    found, _ = judge(record)
-    assert (found["post"].kind, found["post"].looks) == ("better", Looks((5,), 5))
-    told = " ".join(explain_comparison(record, found))
-    assert "it has no looks on record, and one is assumed at the seeds that there are (pre 5 and post 5)" in told
-    assert "no candidates were compared on selection seeds" in told
-    unfinished = build_record({"pre": PRE, "post": BETTER}, confirm={"seeds": 6}, looks=None)
-    assert compare_record(unfinished)["post"].kind == "figures"
+    values = {"pre": PRE, "post": BETTER}
+    told = list(explain_comparison(record := build_record(values, tried=2), compare_record(record)))
+    assert any("newer than the fresh seeds of pre and post" in text and "too narrow" in text for text in told)
+    alone = build_record(values)
+    told = list(explain_comparison(alone, compare_record(alone)))
+    assert "The settings of pre and post are those of the best trial of the search: no candidates were " in told[-1]
+    asked = build_record(values, tried=2, confirm={"seeds": 5, "candidates": 1})
+    assert not any("newer" in text for text in explain_comparison(asked, compare_record(asked)))
+    chosen = build_record(values, tried=2, selected={arm: {0: [2.0, 2.1], 1: [2.2, 2.3]} for arm in values})
+    assert not any("candidates were" in text for text in explain_comparison(chosen, compare_record(chosen)))
 
 
 def test_more_may_be_better_and_counting_has_a_floor():
@@ -178,7 +179,7 @@ def test_more_may_be_better_and_counting_has_a_floor():
 
 
 def test_a_seed_that_crashed_is_no_outcome():
-    record = build_record({"pre": PRE, "post": [*BETTER[:4], "failed"]}, looks=None)
+    record = build_record({"pre": PRE, "post": [*BETTER[:4], "failed"]}, looks=Looks((4,), 4))
     assert len(compare_record(record)["post"].outcomes) == 4
 
 
@@ -187,17 +188,9 @@ def test_without_fresh_seeds_nothing_is_claimed(record):
     assert describe_verdict(record, {}) == ""
 
 
-@pytest.mark.parametrize(
-    ("start", "everywhere", "told"),
-    [
-        ({"warm_start.from": "abc", "warm_start.copy": "all"}, True, "donor"),
-        ({"warm_start": {"from": "sweep:first/one", "copy": "all"}}, True, "stage-1 model"),
-        ({"warm_start": {"from": "abc", "copy": "all"}}, False, "donor in post"),
-        ({"warm_start": {"freeze": ["embedding"]}}, True, ""),
-    ],
-)
-def test_seeds_that_share_a_start_are_told(start, everywhere, told):
-    spec = build_record({"pre": PRE, "post": BETTER}).spec
-    arms = {**spec.arms, "post": spec.arms["post"].model_copy(update={"settings": {"norm.kind": "post", **start}})}
-    changed = {"experiment": {**spec.experiment, **start}} if everywhere else {"arms": arms}
-    assert name_shared_start(spec.model_copy(update=changed)) == told
+def test_seeds_that_share_a_start_are_told():
+    start = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding"]}}
+    shared = build_record({"pre": PRE, "post": BETTER}, experiment={"model": "llama", "data": "topics", **start})
+    text = describe_verdict(shared, compare_record(shared))
+    assert "those of pre one stage-1 model (sweep:first/one)" in text
+    assert "no interval includes the variance of these models" in text

@@ -1,53 +1,162 @@
 """Downstream scores in the report of a sweep."""
 
+import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from ablate.reports import downstream as module
-from ablate.reports.downstream import compare_downstream, tabulate
+from ablate.reports.downstream import compare_downstream
+from ablate.reports.downstream_table import tabulate
 from ablate.reports.report import assemble
-from ablate.verdict.questions import Question, Score
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.looks import Looks, nominal_levels
+from ablate.verdict.questions import Question, Score, bound_difference, decompose
 
 
-def score(values, shots=0):
-    questions = [Question(str(i), {"acc": value}, [0.0, -1.0]) for i, value in enumerate(values)]
-    return Score("piqa", {"acc": sum(values) / len(values)}, {"acc": 0.1}, questions, shots).to_dict()
+def score(values, shots=0, task="piqa", first=0):
+    questions = [Question(f"{task} {first + i}", {"acc": value}, [0.0, -1.0]) for i, value in enumerate(values)]
+    return Score(task, {"acc": sum(values) / len(values)}, {"acc": 0.1}, questions, shots).to_dict()
 
 
-def test_runs_of_the_arms_are_paired_by_question(confirmed, tmp_path, monkeypatch, without_figures):
-    record = confirmed
-    fresh = [t.run_id for t in record.confirmed["mix"] if t.run_id]
-    right = [1.0] * 30 + [0.0] * 10
-    wrong = [1.0] * 10 + [0.0] * 30
-    known = {record.best("pre").run_id: {"piqa": score(wrong)}}
-    known |= {run_id: {"piqa": score(right)} for run_id in fresh}
-    known["of another sweep"] = {"piqa": score(right)}
-    monkeypatch.setattr(module, "read_scores", lambda experiment: known if experiment == record.title else {})
+def right(count, of=40):
+    return [1.0] * count + [0.0] * (of - count)
+
+
+@pytest.fixture
+def evaluate(monkeypatch):
+    """`evaluate(record, {arm: {seed: {task: values}}})` gives the runs on fresh seeds names and scores, and returns the
+    record."""
+
+    def put(record, values):
+        known, confirmed = {}, {}
+        for arm, trials in record.confirmed.items():
+            confirmed[arm] = [replace(t, run_id=f"{arm}-{t.params['seed']}") for t in trials]
+            for trial in confirmed[arm]:
+                if tasks := values.get(arm, {}).get(trial.params["seed"]):
+                    known[trial.run_id] = {task: score(own, task=task) for task, own in tasks.items()}
+        monkeypatch.setattr(module, "read_scores", lambda experiment: known if experiment == record.title else {})
+        return replace(record, confirmed=confirmed)
+
+    return put
+
+
+SEEDS = (8, 9, 10, 11, 12)
+PRE = {seed: {"piqa": right(10 + i % 2)} for i, seed in enumerate(SEEDS)}
+MIX = {seed: {"piqa": right(29 + (i + 1) % 3)} for i, seed in enumerate(SEEDS)}
+
+
+def test_arms_are_paired_by_question_and_seed(confirmed, evaluate, tmp_path, without_figures):
+    record = evaluate(confirmed, {"pre": PRE, "mix": MIX})
     found = compare_downstream(record)
     (row,) = found.rows
-    assert found.runs == {"pre": 1, "mix": len(fresh)}
-    assert row.means == {"pre": 0.25, "mix": 0.75}
-    assert row.differences["mix"].mean == pytest.approx(0.5)
-    assert row.differences["mix"].shown
-    assert row.n == 40
-    (table,) = tabulate(found, "pre")
-    assert table.table.header == ["task", "shots", "metric", "n", "pre", "mix", "mix less pre"]
-    assert table.table.rows[0][:6] == ["piqa", "0", "acc", "40", "0.2500", "0.7500"]
-    assert table.table.rows[0][6].startswith("+0.5000 [+0.3")
+    assert found.runs == {"pre": 5, "mix": 5}
+    assert found.family == 1
+    assert row.means == {"pre": pytest.approx(52 / 200), "mix": pytest.approx(151 / 200)}
+    pairs = np.array([np.array(MIX[s]["piqa"]) - PRE[s]["piqa"] for s in SEEDS])
+    level = nominal_levels(Looks((5,), 5), 0.05)[-1]
+    assert row.differences["mix"] == bound_difference(decompose(pairs), level)
+    assert found.list_shown(row) == ["mix"]
+    (section,) = tabulate(found, "pre")
+    assert section.table.header == ["task", "shots", "metric", "n", "pre", "mix", "mix less pre"]
+    assert section.table.rows[0][:6] == ["piqa", "0", "acc", "40", "0.2600", "0.7550"]
+    assert section.table.rows[0][6].startswith("+0.4950 [+0.")
+    assert section.table.rows[0][6].endswith(" *")
+    assert section.table.strong == {0}
+    text = " ".join(section.sentences)
+    assert "Runs: pre 5 fresh seeds, mix 5 fresh seeds." in text
+    assert "1 comparison shares an error of 5 %" in text
     demo = assemble(record, tmp_path)
     assert "Downstream tasks" in demo.page()
     assert "Downstream tasks" in demo.table()
-    assert demo.to_dict()["downstream"]["rows"][0]["differences"]["mix"]["n"] == 40
+    plain = json.loads(json.dumps(demo.to_dict()["downstream"]))
+    difference = plain["rows"][0]["differences"]["mix"]
+    assert (difference["n"], difference["n_questions"], difference["n_seeds"], difference["shown"]) == (40, 40, 5, True)
+    assert difference["interval"] == [difference["low"], difference["high"]]
+    assert difference["level"] == pytest.approx(level)
+    assert (plain["family"], plain["runs"]) == (1, {"pre": 5, "mix": 5})
 
 
-def test_means_are_over_the_questions_that_all_were_asked(confirmed, monkeypatch):
+def test_two_seeds_are_figures_and_a_failed_or_unscored_seed_is_told(confirmed, evaluate):
+    two = {seed: MIX[seed] for seed in (8, 9)}
+    found = compare_downstream(evaluate(confirmed, {"pre": PRE, "post": MIX, "mix": two}))
+    (row,) = found.rows
+    assert (row.differences["mix"].interval, row.differences["mix"].n_seeds) == (None, 2)
+    assert row.differences["post"].n_seeds == 3  # two diverged, whatever was scored of them
+    assert (found.family, found.runs, found.left_out) == (1, {"pre": 5, "post": 3, "mix": 2}, {"post": 2, "mix": 3})
+    (section,) = tabulate(found, "pre")
+    text = " ".join(section.sentences)
+    assert "mix less pre: 2 seeds scored of both, so these are figures; a claim takes 3 seeds" in text
+    assert "post less pre leaves out 2 seeds of 5, on which one of the two failed or was not scored." in text
+    assert "[" not in section.table.rows[0][-1]
+
+
+def test_the_best_trials_of_a_search_are_figures(confirmed, monkeypatch):
     known = {confirmed.best("pre").run_id: {"piqa": score([1.0, 0.0, 1.0, 1.0])}}
     known[confirmed.best("post").run_id] = {"piqa": score([0.0, 1.0])}
     monkeypatch.setattr(module, "read_scores", lambda experiment: known)
-    (row,) = compare_downstream(replace(confirmed, confirmed={})).rows
-    assert (row.n, row.means) == (2, {"pre": 0.5, "post": 0.5})
-    assert row.differences["post"].mean == 0.0
+    found = compare_downstream(replace(confirmed, confirmed={}))
+    (row,) = found.rows
+    assert (row.n, row.means) == (2, {"pre": 0.5, "post": 0.5})  # on the questions that all were asked
+    assert (row.differences["post"].mean, row.differences["post"].n_seeds, found.family) == (0.0, 1, 0)
+    (section,) = tabulate(found, "pre")
+    assert not section.table.strong
+    assert "Runs: pre best trial of the search, post best trial of the search." in section.sentences[0]
+    assert "1 seed scored of both" in section.sentences[1]
+
+
+def test_all_tasks_arms_and_averages_are_one_family_and_every_look_counts(confirmed, evaluate):
+    tasks = {"piqa": PRE, "boolq": MIX}
+    both = {seed: {task: values[seed]["piqa"] for task, values in tasks.items()} for seed in SEEDS}
+    other = {seed: {"piqa": MIX[seed]["piqa"], "boolq": MIX[seed]["piqa"]} for seed in SEEDS}
+    record = evaluate(confirmed, {"pre": both, "mix": other, "post": other})
+    found = compare_downstream(record)
+    assert [row.task for row in found.rows] == ["piqa", "boolq", "mean of 2 tasks"]
+    assert found.family == 6
+    piqa, boolq, mean = found.rows
+    assert mean.differences["mix"].mean == pytest.approx(piqa.differences["mix"].mean / 2)
+    assert mean.n == 80
+    assert boolq.differences["mix"].interval is None  # the same answers on every seed
+    text = " ".join(tabulate(found, "pre")[0].sentences)
+    assert "6 comparisons share an error of 5 %" in text
+    assert "No interval where every question has the same difference on each seed" in text
+    assert "post on boolq, mix on boolq" in text
+    assert compare_downstream(record, others=4).family == 10
+    looks = Looks((3, 4, 5), 12)
+    looked = compare_downstream(replace(record, looks={"mix": looks, "post": looks}))
+    assert looked.rows[0].differences["mix"].level == pytest.approx(nominal_levels(looks, 0.05 / 6)[-1])
+    assert looked.rows[0].differences["mix"].level < piqa.differences["mix"].level
+
+
+def test_the_parts_of_a_group_do_not_count_twice_in_the_average(confirmed, monkeypatch):
+    known, confirmations = {}, {}
+    for arm in ("pre", "mix"):
+        confirmations[arm] = [replace(t, run_id=f"{arm}-{t.params['seed']}") for t in confirmed.confirmed[arm]]
+        for i, trial in enumerate(confirmations[arm]):
+            tasks = {"law": score(right(5 + i, 10), task="q"), "art": score(right(4 + i, 10), task="q", first=10)}
+            tasks["mmlu"] = score(right(5 + i, 10) + right(4 + i, 10), task="q")
+            known[trial.run_id] = {**tasks, "piqa": score(right(12 + i, 20))}
+    monkeypatch.setattr(module, "read_scores", lambda experiment: known)
+    rows = compare_downstream(replace(confirmed, confirmed=confirmations)).rows
+    assert (rows[-1].task, rows[-1].n) == ("mean of 2 tasks", 40)  # mmlu and piqa
+
+
+def test_seeds_that_share_a_start_claim_nothing_beyond_it(confirmed, evaluate):
+    tree = confirmed.spec.to_tree()
+    tree["experiment"]["warm_start"] = {"from": "sweep:small/pre", "copy": "all"}
+    tree["factor"] = ["norm"]
+    record = evaluate(replace(confirmed, spec=Sweep.from_tree(tree)), {"pre": PRE, "mix": MIX})
+    found = compare_downstream(record)
+    (row,) = found.rows
+    assert row.differences["mix"].excludes_zero
+    assert found.list_shown(row) == []
+    assert found.shared_starts["mix"] == "stage-1 model (sweep:small/pre)"
+    (section,) = tabulate(found, "pre")
+    assert not section.table.strong
+    assert "*" not in section.table.rows[0][-1]
+    assert "no interval includes the variance of these models" in section.sentences[-1]
+    assert not found.to_dict()["rows"][0]["differences"]["mix"]["shown"]
 
 
 def test_nothing_is_said_where_nothing_was_evaluated(made):

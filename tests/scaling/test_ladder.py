@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -11,8 +12,11 @@ from ablate.cli import main
 from ablate.cli.ladder import to_text
 from ablate.config.errors import ConfigError, SweepError
 from ablate.models import models
-from ablate.scaling.ladder import build_rungs, count_parameters, fit_ladder
-from ablate.scaling.report import describe_trends, report_ladder
+from ablate.scaling.ladder import fit_ladder
+from ablate.scaling.report import report_ladder
+from ablate.scaling.rungs import build_rungs, count_parameters
+from ablate.scaling.statements import list_caveats, state_findings
+from ablate.scaling.tables import tabulate
 from ablate.sweeps.simulation import simulate
 
 FILE = {
@@ -90,37 +94,56 @@ def test_mistakes_are_told_before_anything_runs(file, more, sizes, message):
         build_rungs(file(**more), sizes)
 
 
-def run(known, gap):
-    """Records of every rung: loss 3 (N / 1e4)^-0.1, of post less by `gap`(N), noise of the seed shared."""
+def run(known, gap, floor=0.0, failing=(), trivial=None):
+    """Records of every rung: loss floor + 3 (N / 1e4)^-0.3, of post less by `gap`(N), noise of the seed shared. Post
+    diverges on the fresh seeds of `failing` (rung, place among the fresh seeds)."""
     records = []
-    for rung in known:
+    for k, rung in enumerate(known):
+        fresh = rung.spec.fresh_seeds()
+        lost = {fresh[place] for at, place in failing if at == k}
 
-        def loss(arm, params, seed, n=rung.parameters):
+        def loss(arm, params, seed, n=rung.parameters, lost=lost):
+            if arm == "post" and seed in lost:
+                return math.nan
             noise = 0.01 * math.sin(seed) + 0.002 * math.sin(7 * seed + len(arm) + n)
             worse = 0.2 * abs(math.log10(params["optimizer.lr"] / 1e-3))
-            return 3 * (n / 1e4) ** -0.1 + worse + noise + (gap(n) if arm == "post" else 0)
+            return floor + 3 * (n / 1e4) ** -0.3 + worse + noise + (gap(n) if arm == "post" else 0)
 
-        records.append(simulate(rung.spec, loss, InMemoryStorage()))
+        record = simulate(rung.spec, loss, InMemoryStorage())
+        records.append(replace(record, trivial_loss=trivial))
     return records
 
 
+def say(ladder):
+    return " ".join([*state_findings(ladder), *list_caveats(ladder)])
+
+
 def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
-    known = build_rungs(file(), ["s", "m", "9m"])
-    found = fit_ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3)), "20m")
-    assert found.trends["post"].slope.value == pytest.approx(-0.1, abs=0.01)
-    (sentence,) = describe_trends(found)
-    assert sentence.startswith("post and pre: the difference grows (-0.")
-    target = models.parse("llama-20m").layer_parameters()
-    assert found.trends["post"].at(target).value == pytest.approx(-0.1 * math.log10(target / 1e3), abs=0.02)
-    assert found.curves["pre"].at(target).value == pytest.approx(3 * (target / 1e4) ** -0.1, abs=0.05)
+    known = build_rungs(file(), ["s", "m", "9m", "20m"])
+    found = fit_ladder("toy-ladder", known, run(known, lambda n: -0.1 * math.log10(n / 1e3), floor=1.5), "35m")
+    trend = found.compared.pairs["post"].trend
+    truth = [-0.1 * math.log10(known[k].parameters / 1e3) for k in (0, 3)]
+    assert trend.ends == pytest.approx(truth, abs=0.01)
+    assert (trend.word, trend.sizes) == ("grows", (0, 3))
+    assert found.compared.family == 5
+    target = models.parse("llama-35m").layer_parameters()
+    assert found.compared.arms["pre"].curve.at(target).value == pytest.approx(
+        1.5 + 3 * (target / 1e4) ** -0.3, abs=0.05
+    )
+    text = say(found)
+    assert "post and pre: the difference grows with size, from -0." in text
+    assert "At 35m the curves put post less pre at -0." in text
+    assert "times the parameters of the largest size trained" in text
+    assert "that takes 5 sizes" in text
+    assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
     made = report_ladder(found, to_text)
     told = json.loads((made.folder / "ladder.json").read_text())
-    assert told["differences"]["post"]["verdict"] == "grows"
+    assert told["differences"]["post"]["trend"]["verdict"] == "grows"
     assert told["rungs"][2]["parameters"] == known[2].parameters
-    text = (made.folder / "ladder.txt").read_text()
-    assert sentence.split(" (")[0] in text
-    assert "20m, extrapolated" in text
-    assert "20m has 3.94 times the parameters of 9m" in text.replace("\n", " ")
+    assert told["failures"]["post"]["sizes"][0]["n"] == 3
+    printed = (made.folder / "ladder.txt").read_text()
+    assert "35m, by the curves" in printed
+    assert "Fresh seeds that failed" in printed
     assert all((made.folder / name).stat().st_size > 10_000 for name in ("ladder.png", "ladder-differences.png"))
     from ablate import tracking
 
@@ -128,11 +151,63 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     assert stored == {"ladder.png", "ladder-differences.png", "ladder.json", "ladder.txt"}
 
 
-def test_without_a_common_seed_at_two_sizes_there_is_no_ladder(file):
+def test_three_sizes_are_not_extrapolated(file):
+    known = build_rungs(file(), ["s", "m", "9m"])
+    found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0), "1b")
+    assert found.compared.arms["pre"].curve is None
+    assert found.compared.pairs["post"].gap is None
+    assert "1b can't be extrapolated to: 3 sizes can't tell a floor, which takes 4." in say(found).replace("1B", "1b")
+    losses, differences, _ = tabulate(found)
+    assert losses.rows[-1] == ["1b, by the curves", losses.rows[-1][1], "", "-", "-"]
+    assert differences.header == ["size", "post less pre"]
+    assert [row[0] for row in differences.rows] == ["s", "m", "9m"]
+
+
+def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
+    known = build_rungs(file(confirm={"seeds": 6}), ["s", "m", "9m"])
+    failing = [(1, 0), (1, 1), (1, 2), *((2, place) for place in range(6))]
+    found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=failing))
+    post, pair = found.compared.arms["post"], found.compared.pairs["post"]
+    assert [share.failed for share in post.failures] == [0, 3, 6]
+    assert [versus.left_out for versus in pair.measured] == [0, 3, 6]
+    assert pair.trend.sizes == (0, 1)
+    text = say(found)
+    assert "The share of seeds on which post fails rises with size: 0 of 6 at s, 3 of 6 at m and 6 of 6 at 9m" in text
+    assert "pre failed on none of its seeds; at the size with the fewest, up to 39 % may fail" in text
+    assert "Seeds that failed are left out of them: 9 of 18 of post." in text
+    assert found.compared.failure_tests == 1  # the trend; six seeds are too few to tell the arms apart at one size
+    losses, _, failures = tabulate(found)
+    assert losses.rows[1][-1].endswith("(3 of 6)")
+    assert losses.rows[2][-1] == "none trained"
+    assert failures.rows[2][-1] == "6 of 6 seeds (6 diverged; at least 61 %, one-sided 95 %)"
+
+
+def test_few_failures_can_not_tell_a_trend(file):
+    known = build_rungs(file(), ["s", "m"])
+    text = say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=[(1, 0)])))
+    assert "post failed on 0 of 3 at s and 1 of 3 at m; whether the share changes with size can't be told" in text
+
+
+def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_rung(file):
+    known = build_rungs(file(), ["s", "m"])
+    records = run(known, lambda n: 3.0, trivial=3.2)
+    found = fit_ladder("toy-ladder", known, [replace(records[0], trivial_loss=99.0), records[1]])
+    assert [share.stuck for share in found.compared.arms["post"].failures] == [0, 3]
+    assert "At m: A seed fails when it diverges or is stuck" in say(found)
+
+
+def test_an_arm_that_no_search_could_train_is_told(file):
     known = build_rungs(file())
-    records = run(known, lambda n: math.nan)
-    with pytest.raises(SweepError, match="needs pre and another arm trained to the end"):
-        fit_ladder("toy-ladder", known, records)
+    text = say(fit_ladder("toy-ladder", known, run(known, lambda n: math.nan)))
+    assert "post has no fresh seed that ended. At s and m it could not be trained within the budget" in text
+    assert "fewer than two sizes have a seed on which both trained" in text
+
+
+def test_without_fresh_seeds_at_two_sizes_there_is_no_ladder(file):
+    known = build_rungs(file())
+    records = run(known, lambda n: 0.0)
+    with pytest.raises(SweepError, match="needs fresh seeds that ended at two sizes"):
+        fit_ladder("toy-ladder", known, [records[0], replace(records[1], confirmed={})])
 
 
 def test_the_command_plans_a_ladder_and_tells_mistakes(file, store, capsys):

@@ -1,0 +1,82 @@
+"""The table of downstream scores, and the sentences below it."""
+
+from __future__ import annotations
+
+from ablate.config.formatting import count_noun, format_number
+from ablate.reports.downstream import Downstream
+from ablate.reports.table import NOTHING, Column, Section, Table
+from ablate.verdict.questions import SeedDifference
+from ablate.verdict.sequential import LEAST
+
+
+def tabulate(downstream: Downstream, baseline: str) -> list[Section]:
+    """Return the table of the scores; nothing where nothing was evaluated."""
+    rows, others = downstream.rows, [arm for arm in downstream.runs if arm != baseline]
+    if not rows:
+        return []
+    shown = [downstream.list_shown(row) for row in rows]
+    columns = [
+        Column("task", [row.task for row in rows], words=True),
+        Column("shots", [str(row.shots) for row in rows]),
+        Column("metric", [row.metric for row in rows], words=True),
+        Column("n", [f"{row.n:,}" for row in rows]),
+        *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in downstream.runs),
+        *(
+            Column(
+                f"{arm} less {baseline}",
+                [_format(row.differences.get(arm), arm in own) for row, own in zip(rows, shown, strict=True)],
+            )
+            for arm in others
+        ),
+    ]
+    strong = frozenset(i for i, own in enumerate(shown) if own)
+    return [Section("Downstream tasks", Table(columns, strong), _state_basis(downstream, baseline, bool(strong)))]
+
+
+def _format(difference: SeedDifference | None, shown: bool) -> str:
+    if difference is None:
+        return NOTHING
+    if difference.interval is None:
+        return f"{difference.mean:+.4f}"
+    low, high = difference.interval
+    return f"{difference.mean:+.4f} [{low:+.4f}, {high:+.4f}]{' *' if shown else ''}"
+
+
+def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list[str]:
+    """Return the sentences below the table: what the numbers are over, and what is claimed."""
+    kinds = dict.fromkeys(downstream.searched, "best trial of the search")
+    told = (f"{arm} {kinds.get(arm) or count_noun(n, 'fresh seed')}" for arm, n in downstream.runs.items())
+    sentences = [f"n: questions. Runs: {', '.join(told)}."]
+    compared = {arm: d for row in downstream.rows for arm, d in row.differences.items()}
+    if downstream.family:
+        shared = "comparison shares" if downstream.family == 1 else "comparisons share"
+        sentences.append(
+            "Differences are over questions and the seeds that both have; their intervals, in brackets, include the "
+            f"variance of both. {downstream.family} {shared} an error of 5 %, which every look at the seeds counts "
+            "towards." + (" Bold and *: the interval leaves out 0." if any_shown else " None of them is shown.")
+        )
+    for arm, d in compared.items():
+        if d.n_seeds < LEAST:
+            sentences.append(
+                f"{arm} less {baseline}: {count_noun(d.n_seeds, 'seed')} scored of both, so these are figures; a claim "
+                f"takes {LEAST} seeds, as questions say nothing of other seeds."
+            )
+        elif left := downstream.left_out.get(arm):
+            sentences.append(
+                f"{arm} less {baseline} leaves out {count_noun(left, 'seed')} of {d.n_seeds + left}, on which one of "
+                "the two failed or was not scored."
+            )
+    tied = {
+        f"{arm} on {row.task}": None
+        for row in downstream.rows
+        for arm, d in row.differences.items()
+        if d.n_seeds >= LEAST and d.interval is None
+    }
+    if tied:
+        sentences.append(
+            "No interval where every question has the same difference on each seed, which says nothing of how seeds "
+            f"vary: {', '.join(tied)}."
+        )
+    if downstream.shared_start:
+        sentences.append(f"{downstream.shared_start} Their differences are not bold.")
+    return sentences

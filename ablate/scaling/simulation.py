@@ -1,0 +1,139 @@
+"""Ladders without training: losses and failures whose truth is known, compared as those of a real ladder are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ablate.scaling.comparison import Comparison, compare_sizes
+from ablate.scaling.fits import Interval, SeedDraws
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import Outcome
+from ablate.verdict.records import FreshOutcomes
+
+SIZES = (1e6, 4e6, 1.6e7, 6.4e7)
+BASELINE, ARM = "pre", "post"
+Loss = Callable[[float], float]
+"""Number of parameters -> expected loss."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is true of the arms, and the noise of the seeds: a part that all arms share, and one of each training."""
+
+    losses: dict[str, Loss]
+    """Arm -> its expected loss; the first is the baseline."""
+    sizes: Sequence[float] = SIZES
+    shared: float = 0.02
+    """Standard deviation of what a seed does to all arms alike."""
+    own: float = 0.01
+    """Standard deviation of what is each training's own."""
+    growth: float = 1.0
+    """Of the noise, from each size to the next."""
+    failing: Callable[[str, int], float] = field(default=lambda arm, size: 0.0)
+    """(arm, place of the size) -> probability that a seed fails."""
+
+    def difference(self, parameters: float) -> float:
+        """Return the expected difference of the second arm from the baseline."""
+        baseline, arm = list(self.losses.values())[:2]
+        return arm(parameters) - baseline(parameters)
+
+    def draw(self, seeds: int, generator: np.random.Generator) -> dict[str, list[FreshOutcomes]]:
+        """Return arm -> for each size, what its fresh seeds came to."""
+        drawn: dict[str, list[FreshOutcomes]] = {arm: [] for arm in self.losses}
+        for k, n in enumerate(self.sizes):
+            scale = self.growth**k
+            common = self.shared * scale * generator.standard_normal(seeds)
+            for arm, loss in self.losses.items():
+                values = loss(n) + common + self.own * scale * generator.standard_normal(seeds)
+                failed = generator.random(seeds) < self.failing(arm, k)
+                drawn[arm].append(
+                    FreshOutcomes({
+                        seed: Outcome("diverged") if failed[seed] else Outcome("trained", float(values[seed]))
+                        for seed in range(seeds)
+                    })
+                )  # fmt: skip
+        return drawn
+
+
+def build_curve(floor: float, height: float, exponent: float) -> Loss:
+    """Return the loss floor + height (N / 1e6)^-exponent."""
+    return lambda parameters: floor + height * (parameters / 1e6) ** -exponent
+
+
+def build_converging(target: float = 1e9, difference: float = -0.005, **noise: Any) -> Truth:
+    """Return two arms whose curves have floors, half a nat apart at the smallest size and `difference` at `target`."""
+    height, exponent = 0.5, 0.35
+    floor = difference + height * (target / 1e6) ** -exponent
+    return Truth({BASELINE: build_curve(2, 1, exponent), ARM: build_curve(2 + floor, 1 - height, exponent)}, **noise)
+
+
+def measure_coverage(truth: Truth, seeds: int, target: float, ladders: int, draws: int = 1000) -> Counter[str]:
+    """Return how many of `ladders` intervals of each kind hold the truth, and how many there were ("... of")."""
+    generator, drawn, held = np.random.default_rng(1), SeedDraws(draws), Counter[str]()
+
+    def count(name: str, interval: Interval | None, true: float) -> None:
+        if interval is not None and interval.low is not None and interval.high is not None:
+            held[name] += interval.low <= true <= interval.high
+            held[f"{name} of"] += 1
+
+    for _ in range(ladders):
+        found = compare_sizes(truth.sizes, truth.draw(seeds, generator), BASELINE, draws=drawn)
+        pair, curve = found.pairs[ARM], found.arms[BASELINE].curve
+        largest = truth.sizes[-1]
+        if pair.gap and pair.gap.reaches(target):
+            count("difference at the target", pair.gap.at(target), truth.difference(target))
+        if curve and curve.reaches(target):
+            count("loss at the target", curve.at(target), truth.losses[BASELINE](target))
+        if pair.gap:
+            count("difference at the largest size", pair.gap.at(largest), truth.difference(largest))
+        if pair.prediction:
+            count("error of the prediction", pair.prediction.error, 0.0)
+        if pair.trend:
+            count("change", pair.trend.change, truth.difference(largest) - truth.difference(truth.sizes[0]))
+    return held
+
+
+def count_claims(truth: Truth, looks: Sequence[int], ladders: int, planned: int | None = None) -> Counter[str]:
+    """Return how many of `ladders` claim a trend, a trend of failures, a difference at a size, more failures at a size,
+    and any of these.
+
+    Args:
+        truth: what is true.
+        looks: the numbers of seeds at which the ladder is looked at. One who wants a claim stops at the first.
+        ladders: how many.
+        planned: the number of seeds planned at the first look; by default that of the first look.
+    """
+    generator, drawn, claims = np.random.default_rng(2), SeedDraws(2), Counter[str]()
+    for _ in range(ladders):
+        outcomes = truth.draw(looks[-1], generator)
+        seen: set[str] = set()
+        for k, n in enumerate(looks):
+            made = Looks(tuple(looks[: k + 1]), planned or looks[0])
+            cut = {
+                arm: [replace(f, outcomes=dict(list(f.outcomes.items())[:n]), looks=made) for f in by_size]
+                for arm, by_size in outcomes.items()
+            }
+            seen |= _list_claims(compare_sizes(truth.sizes, cut, next(iter(truth.losses)), draws=drawn))
+        claims.update(seen | ({"any"} if seen else set()))
+    return claims
+
+
+def _list_claims(found: Comparison) -> set[str]:
+    """Return the kinds of what is claimed."""
+    claims = set()
+    for pair in found.pairs.values():
+        if pair.trend and pair.trend.word in ("grows", "shrinks", "changes"):
+            claims.add("trend")
+        if any(versus.side for versus in pair.measured):
+            claims.add("difference")
+        if any(versus.failure_side for versus in pair.measured):
+            claims.add("failures")
+    for arm in found.arms.values():
+        if arm.failure_trend.p is not None and arm.failure_trend.p <= arm.failure_level:
+            claims.add("trend of failures")
+    return claims

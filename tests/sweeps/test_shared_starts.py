@@ -1,0 +1,47 @@
+"""Which arms have fresh seeds that start from one model."""
+
+import pytest
+
+from ablate.sweeps.donors import describe_shared_start, state_shared_starts
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.sweep import Sweep
+
+PARTS = {"copy": ["embedding", "head"], "freeze": ["embedding", "head"]}
+
+
+@pytest.fixture
+def record():
+    spec = Sweep.from_tree(
+        {
+            "name": "reuse",
+            "experiment": {"model": "llama", "data": "topics"},
+            "factor": ["warm_start"],
+            "arms": {
+                "baseline": {},
+                "reused": {"warm_start": {"from": "sweep:/baseline", **PARTS}},
+                "small": {"warm_start": {"from": "sweep:first/no_layer", **PARTS}},
+                "given": {"warm_start": {"from": "a1b2", **PARTS}},
+                "frozen": {"warm_start": {"freeze": ["embedding"]}},
+            },
+            "search": {"optimizer.lr": [0.001, 0.003]},
+            "sampler": "grid",
+        }
+    )
+    return SweepRecord("reuse", 2, spec, {arm: [] for arm in spec.arms})
+
+
+def test_an_arm_starts_from_one_model_where_its_experiment_names_one(record):
+    assert {arm: describe_shared_start(record, arm) for arm in record.trials} == {
+        "baseline": None,
+        "reused": "stage-1 model (sweep:reuse@2/baseline)",
+        "small": "stage-1 model (sweep:first/no_layer)",
+        "given": "donor (a1b2)",
+        "frozen": None,
+    }
+
+
+def test_the_sentence_names_the_arms_and_their_starts(record):
+    text = state_shared_starts(record)
+    assert "those of small one stage-1 model (sweep:first/no_layer) and those of given one donor (a1b2)" in text
+    assert "no interval includes the variance of these models" in text
+    assert state_shared_starts(SweepRecord("reuse", 1, record.spec, {"baseline": []})) == ""
