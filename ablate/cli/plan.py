@@ -140,19 +140,26 @@ def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
         trials = "as the budget lasts" if cost.trials is None else str(cost.trials)
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
         rows.append(
-            [cost.arm, format_count(plan.counts.total), f"{trials} + {cost.seeds}", format_count(cost.items),
+            [cost.arm, format_count(plan.counts.total), f"{trials} + {cost.selection} + {_format_seeds(cost)}",
+             format_count(cost.items),
              f"{plan.memory.peak / GIB:.2f}", fits, f"{cost.gpu_hours:,.2f}"]
         )  # fmt: skip
-    header = ("arm", "parameters", "trials + seeds", unit, "GiB", f"fits {gpu.name}", "GPU-hours")
+    header = ("arm", "parameters", "trials + selection + seeds", unit, "GiB", f"fits {gpu.name}", "GPU-hours")
     console.print(f"sweep {sweep.name}")
     console.print(build_table(header, rows, right=("parameters", unit, "GiB", "GPU-hours")))
     first = sweep.arms[0].plan
     console.print(
         f"\nAll arms, at most: {format_count(sweep.items)} {unit}, {_format_hours(sweep.gpu_hours)} at a "
-        f"utilisation of {first.mfu:.0%} (assumed; --mfu); validation is not counted."
+        f"utilisation of {first.mfu:.0%} (assumed; --mfu); crossed runs and validation are not counted."
     )
+    for line in sweep.power:
+        console.print(line, markup=False)
     for note in dict.fromkeys(note for cost in sweep.arms for note in cost.plan.notes):
         console.print(note)
+
+
+def _format_seeds(cost: gpu_plan.ArmCost) -> str:
+    return str(cost.seeds) if cost.seeds == cost.most_seeds else f"{cost.seeds} to {cost.most_seeds}"
 
 
 def _format_days(days: float) -> str:

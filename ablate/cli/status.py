@@ -49,6 +49,8 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
     for row in rows:
         done = sum(row[status] for status in outcomes.FINISHED)
         counts = ", ".join(f"{row[status]} {status}" for status in outcomes.STATUSES if row[status])
+        if row["selection_target"]:
+            counts += f"; {row['selected']}/{row['selection_target']} runs of candidates"
         if row["confirm_target"]:
             counts += f"; {row['confirmed']}/{row['confirm_target']} seeds confirmed"
         if row["checkpoint_bytes"]:

@@ -14,8 +14,7 @@ from ablate.sweeps.attempts import list_last_attempts, trial_number
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.heartbeats import describe_process, fail_stale_trials, is_orphan, record_heartbeat
 from ablate.sweeps.records import COSTS, count_remaining
-from ablate.sweeps.search.pruners import NoPruner
-from ablate.sweeps.search.space import Range, list_cells, to_distributions
+from ablate.sweeps.search.space import list_cells, to_distributions
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_trial, read_trials, trial_status
@@ -70,10 +69,15 @@ class ArmTrials:
     # ------------------------------------------------------------------ what a trial is
 
     role = "trial"  # the tag `ablate.role` of its run
+    keeps_best = True  # whether its best run keeps its checkpoint where the sweep keeps that of the best
 
     def label(self, trial: Trial) -> str:
         """Return the name of a trial, in MLflow and on the screen."""
         return f"{self.arm} #{trial_number(trial)}"
+
+    def tags(self, trial: Trial) -> dict[str, str]:
+        """Return the tags of its run in MLflow, which no other run of the sweep has."""
+        return {"ablate.role": self.role, "ablate.arm": self.arm, "ablate.trial": str(trial_number(trial))}
 
     def params(self, trial: Trial) -> dict[str, Any]:
         """Return the settings of a trial over those of the arm: dotted path -> value."""
@@ -94,11 +98,15 @@ class ArmTrials:
         """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
         again = self.requeue_orphans()
         for trial in list_last_attempts(self.study):
-            if trial_status(trial) == "failed" and self.count_remaining(self.read_trials()) > 0:
+            if trial_status(trial) == "failed" and self._may_retry(trial):
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
         self._drop_checkpoints()  # of the trial that ended last, if the session ended before this
         return again
+
+    def _may_retry(self, trial: FrozenTrial) -> bool:
+        """Return whether there is room for another try of a failed trial."""
+        return self.count_remaining(self.read_trials()) > 0
 
     def requeue_orphans(self) -> int:
         """Puts up for another try the trials of processes that are gone; of another machine's those whose heartbeat
@@ -272,41 +280,9 @@ class ArmTrials:
         """Drops those checkpoints of finished trials that the sweep does not keep."""
         keep, best = self.spec.checkpoints, self.find_best()
         for r in self.read_trials() if keep != "all" else ():
-            kept = keep == "best" and best is not None and r.number == best.number
+            kept = keep == "best" and self.keeps_best and best is not None and r.number == best.number
             if r.status in FINISHED and r.run_id and not kept:
                 discard_checkpoint(r.run_id)
-
-
-class Confirmation(ArmTrials):
-    """The best settings of an arm on fresh seeds: no search, no pruning, and no better than it is.
-
-    Args:
-        best: the trial that is trained again.
-        other arguments: as for the arm.
-    """
-
-    role = "confirmation"
-
-    def __init__(self, study: Study, spec: Sweep, arm: str, parent: str, best: TrialRecord) -> None:
-        super().__init__(study, spec, arm, parent)
-        self.confirmed, self.seeds = best, spec.fresh_seeds()
-        study.pruner = NoPruner().build(0, 0)
-
-    def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
-        return len(self.seeds) - sum(trial.status in (*FINISHED, "running") for trial in trials)
-
-    def label(self, trial: Trial) -> str:
-        return f"{self.arm} seed {trial.params['seed']}"
-
-    def params(self, trial: Trial) -> dict[str, Any]:
-        return {**self.confirmed.params, **trial.params}
-
-    def _pick_fixed(self, number: int) -> dict[str, Any]:
-        taken = [r.params["seed"] for r in self.read_trials()]
-        return {"seed": next(seed for seed in self.seeds if seed not in taken)}
-
-    def _list_distributions(self) -> dict[str, BaseDistribution]:
-        return to_distributions({"seed": Range(low=0, high=2**32 - 1)})
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

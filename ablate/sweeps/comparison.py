@@ -1,55 +1,204 @@
-"""The arms of a sweep on fresh seeds, compared with the baseline: its record, put to the verdict."""
+"""What a sweep may claim, and the runs that it takes to know: which candidates are compared, how many fresh seeds each
+arm is to have, and who is trained at another's settings. Nothing here touches a storage."""
 
 from __future__ import annotations
 
-from ablate.sweeps.records import SweepRecord
-from ablate.verdict.comparison import compare
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.sweeps.records import CrossedRuns, SweepRecord, count_remaining
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict import comparison
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import Outcome, count_finished
+from ablate.verdict.outcomes import Outcome, TrialRecord, read_outcome
 from ablate.verdict.records import Compared, Crossed, Family, FreshOutcomes
 
-COUNTING = ("accuracy", "win_rate")
-"""Metrics that are shares of the validation items, by the last part of their names."""
+COUNTING = ("accuracy", "accuracy_top5", "win_rate")
+"""Metrics that are shares of the items of a validation set."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """The runs on fresh seeds that there are to be before anyone looks."""
+
+    seeds: dict[str, int]
+    """Arm -> seeds of its chosen settings."""
+    crossed: dict[tuple[str, str], int]
+    """(loser, winner) -> seeds of the loser at the winner's settings."""
 
 
 def compare_record(record: SweepRecord) -> dict[str, Compared]:
-    """Return what may be said of each arm against the baseline; empty as long as no fresh seed was begun."""
+    """Return what may be said of each arm against the baseline, by the objective alone. Empty where no fresh seeds are
+    asked for, and where none was run yet."""
     spec = record.spec
-    if not any(record.confirmed.values()):
+    if not spec.confirm.most_seeds and not record.confirmed:
         return {}
-    return compare(
-        {arm: _read_arm(record, arm) for arm in record.trials},
+    arms = collect_outcomes(record)
+    if not any(record.confirmed.values()) and any(fresh.found for fresh in arms.values()):
+        return {}
+    return compare_arms(spec, arms, find_resolution(spec, record.validation_items))
+
+
+def compare_arms(spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0) -> dict[str, Compared]:
+    """Return what may be said of `arms` in the sweep `spec`."""
+    return comparison.compare(
+        arms,
         spec.compared_with,
         planned=spec.confirm.most_seeds,
         maximize=spec.objective.direction == "maximize",
         effect=spec.confirm.effect,
-        resolution=find_resolution(record),
+        resolution=resolution,
         shared=tuple(spec.search),
-        family=Family(getattr(spec, "family", None) or 0),
+        family=Family(comparisons=spec.family or 0),
     )
 
 
-def find_resolution(record: SweepRecord) -> float:
-    """Return the step of an objective that counts validation items; 0 for one that does not count, or none known."""
-    counts = record.spec.objective.metric.rpartition("/")[2] in COUNTING
-    return 1 / record.validation_items if counts and record.validation_items else 0.0
+def find_resolution(spec: Sweep, validation_items: int | None) -> float:
+    """Return 1/N where the objective is a share of N items, else 0."""
+    counts = spec.objective.metric.rpartition("/")[2] in COUNTING
+    return 1 / validation_items if counts and validation_items else 0.0
 
 
-def _read_arm(record: SweepRecord, arm: str) -> FreshOutcomes:
-    outcomes = record.read_outcomes(record.confirmed.get(arm, ()))
-    settled, crossed = record.settled(arm), record.crossed.get(arm)
-    open_search = count_finished(record.trials[arm]) < record.target(arm)
-    return FreshOutcomes(
-        outcomes,
-        settled.params if settled else {},
-        record.looks.get(arm) or _count_one_look(record, outcomes),
-        Crossed(crossed.loser, record.read_outcomes(crossed.runs), crossed.params) if crossed else None,
-        found=settled is not None or open_search,
-    )
+def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
+    """Return what is known of each arm on fresh seeds."""
+    arms = {}
+    for arm in record.spec.all_arms:
+        runs = record.confirmed.get(arm, [])
+        chosen = record.chosen.get(arm) or (record.best(arm) if runs else None)
+        crossed = record.crossed.get(arm)
+        arms[arm] = FreshOutcomes(
+            read_outcomes(runs, record.trivial_loss),
+            chosen.params if chosen else {},
+            record.looks.get(arm),
+            _to_crossed(crossed, record.trivial_loss) if crossed else None,
+            found=not _has_no_settings(record, arm),
+        )
+    return arms
 
 
-def _count_one_look(record: SweepRecord, outcomes: dict[int, Outcome]) -> Looks | None:
-    """Return one look at the seeds that there are, of a store that has no looks on record; None before all that are
-    planned have ended."""
-    planned = record.spec.confirm.most_seeds
-    return Looks((len(outcomes),), len(outcomes)) if outcomes and len(outcomes) >= planned else None
+def read_outcomes(runs: Iterable[TrialRecord], trivial_loss: float | None) -> dict[int, Outcome]:
+    """Return seed -> outcome, in the order of the seeds, of the `runs` that ended."""
+    outcomes = {run.params["seed"]: outcome for run in runs if (outcome := read_outcome(run, trivial_loss))}
+    return dict(sorted(outcomes.items()))
+
+
+def list_seeds_run(runs: Iterable[TrialRecord]) -> set[int]:
+    """Return the seeds of the `runs` that ended with an outcome."""
+    return set(read_outcomes(runs, None))
+
+
+def _to_crossed(runs: CrossedRuns, trivial_loss: float | None) -> Crossed:
+    return Crossed(runs.loser, read_outcomes(runs.runs, trivial_loss), runs.params)
+
+
+def _has_no_settings(record: SweepRecord, arm: str) -> bool:
+    """Return whether the search of `arm` has ended without a completed trial."""
+    trials = record.trials.get(arm)
+    if not trials or record.best(arm) is not None:
+        return False
+    if any(trial.status in ("running", "waiting", "interrupted", "failed") for trial in trials):
+        return False
+    return count_remaining(record.spec, arm, trials, record.trial_items.get(arm, 1)) == 0
+
+
+# ------------------------------------------------------------------ candidates
+
+
+def list_candidates(spec: Sweep, trials: Sequence[TrialRecord]) -> list[TrialRecord]:
+    """Return the best completed trials of an arm that are compared on selection seeds, with different settings, the
+    best first."""
+    done = [trial for trial in trials if trial.value is not None]
+    order = rank_candidates(spec, [(trial.params, trial.value or 0.0) for trial in done])
+    return [done[i] for i in order]
+
+
+def rank_candidates(spec: Sweep, points: Sequence[tuple[Mapping[str, Any], float]]) -> list[int]:
+    """Return the indices of the best of `points` (settings, objective), as many as there may be candidates."""
+    sign = 1 if spec.objective.direction == "minimize" else -1
+    best: dict[Any, int] = {}
+    for i in sorted(range(len(points)), key=lambda i: (sign * points[i][1], i)):
+        best.setdefault(tuple(sorted(points[i][0].items())), i)
+        if len(best) == spec.confirm.candidates:
+            break
+    return list(best.values())
+
+
+def cross_params(spec: Sweep, loser: Mapping[str, Any], winner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the `loser` at the `winner`'s values of the searched parameters that all arms share."""
+    return {**loser, **{path: winner[path] for path in spec.search if path in winner}}
+
+
+# ------------------------------------------------------------------ rounds of fresh seeds
+
+
+def plan_round(
+    spec: Sweep,
+    arms: Mapping[str, FreshOutcomes],
+    chosen: Collection[str],
+    compared: Mapping[str, Compared],
+    can_cross: Callable[[str, str], bool] = lambda loser, winner: True,
+) -> Round:
+    """Return the runs that there are to be next, those that ended included.
+
+    Args:
+        spec: the sweep.
+        arms: what is known of each arm.
+        chosen: those whose settings are chosen.
+        compared: what may be said of them.
+        can_cross: (loser, winner) -> whether the loser can be trained at the winner's settings.
+    """
+    confirm, baseline = spec.confirm, spec.compared_with
+    seeds: dict[str, int] = {}
+    crossed: dict[tuple[str, str], int] = {}
+    for arm in chosen:
+        looks = arms[arm].looks
+        done = looks.sizes[-1] if looks else 0
+        seeds[arm] = max(done, confirm.first_seeds)
+        if arm == baseline or seeds[arm] > done:
+            continue
+        loser = compared[arm].needs_crossed
+        winner = arm if loser == baseline else baseline
+        if loser and can_cross(loser, winner):
+            crossed[loser, winner] = done
+        elif confirm.is_sequential and baseline in chosen and not compared[arm].decided:
+            seeds[arm] = max(done, min(done + 1, confirm.most_seeds))
+    if baseline in chosen:
+        seeds[baseline] = max(seeds.values())
+    return Round(seeds, crossed)
+
+
+def plan_record(record: SweepRecord) -> Round:
+    """Return the runs on fresh seeds that there are to be next in `record`, those that ended included; none of an arm
+    whose settings are not chosen."""
+    spec = record.spec
+    if not spec.confirm.most_seeds:
+        return Round({}, {})
+    arms = collect_outcomes(record)
+    chosen = [arm for arm in arms if arm in record.chosen]
+    return plan_round(spec, arms, chosen, compare_arms(spec, arms, find_resolution(spec, record.validation_items)))
+
+
+def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:
+    """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own."""
+    baseline, due = spec.compared_with, {}
+    base = arms.get(baseline)
+    for arm, target in wanted.seeds.items():
+        looks = arms[arm].looks
+        if looks and target <= looks.sizes[-1]:
+            continue
+        tested = [arms[arm]]
+        if arm != baseline and base is not None and base.found:
+            tested.append(base)
+        count = _count_in_order(spec, tested)
+        if count >= target > 0:
+            due[arm] = looks.add(count) if looks else Looks((count,), max(count, spec.confirm.most_seeds))
+    return due
+
+
+def _count_in_order(spec: Sweep, tested: Sequence[FreshOutcomes]) -> int:
+    """Return on how many fresh seeds, from the first on and without a gap, all of `tested` have ended."""
+    known = max(len(fresh.outcomes) for fresh in tested)
+    seeds = spec.fresh_seeds(known)
+    ended = (all(seed in fresh.outcomes for fresh in tested) for seed in seeds)
+    return next((i for i, both in enumerate(ended) if not both), known)

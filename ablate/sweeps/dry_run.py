@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep, refuse_changes
 from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.search.space import format_entry
+from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import describe_scale
@@ -39,7 +41,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     base = spec.base(next(iter(spec.all_arms)))
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = _count_todo(spec, items, record, seconds)
+    left = _count_left(spec, items, record, seconds)
+    todo = {arm: runs.sure for arm, runs in left.items()}
     trials = sum(todo.values())
     if base.procedure != "training":
         total = _describe_gpu_hours(spec, todo)
@@ -47,19 +50,20 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         total = f"the model does not fit the memory of this machine; {_describe_gpu_hours(spec, todo)}"
     else:
         total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
-    return _format_plan(spec, corpora[base.data].description, items, record, todo, total)
+    return _format_plan(spec, corpora[base.data].description, items, record, left, total)
 
 
 def outline(spec: Sweep) -> str:
     """The plan of a new sweep as text, without its data and on any machine: the cost is told in hours of a GPU."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = _count_todo(spec, items, None, None)
+    left = _count_left(spec, items, None, None)
+    todo = {arm: runs.sure for arm, runs in left.items()}
     data = dict.fromkeys(spec.base(arm).data for arm in spec.all_arms)
     needed = "; ".join(
         f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
     )
     return _format_plan(
-        spec, f"{needed} (needed, and not looked for)", items, None, todo, _describe_gpu_hours(spec, todo)
+        spec, f"{needed} (needed, and not looked for)", items, None, left, _describe_gpu_hours(spec, todo)
     )
 
 
@@ -81,7 +85,7 @@ def plan_files(
 def describe_cost(spec: Sweep) -> str:
     """Return the cost of a new sweep, as the headers of sweeps/ tell it; no trial pruned."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = _count_todo(spec, items, None, None)
+    todo = {arm: runs.sure for arm, runs in _count_left(spec, items, None, None).items()}
     each = max(items.values())
     unit = spec.base(next(iter(spec.all_arms))).unit
     hours = _format_hours(spec, todo)
@@ -89,16 +93,40 @@ def describe_cost(spec: Sweep) -> str:
     return f"{sum(todo.values())} trainings of {format_count(each)} {unit}, {estimate}"
 
 
-def _count_todo(
+@dataclass(frozen=True)
+class _Left:
+    """The runs of an arm that are left."""
+
+    search: int
+    selection: int
+    seeds: int
+    """Fresh seeds up to the first look."""
+    more: int
+    """Further fresh seeds that it may take."""
+
+    @property
+    def sure(self) -> int:
+        """Runs that there will be."""
+        return self.search + self.selection + self.seeds
+
+
+def _count_left(
     spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None
-) -> dict[str, int]:
-    """Arm -> trials and trainings on fresh seeds that are left."""
-    todo = {}
+) -> dict[str, _Left]:
+    """Return the runs of each arm that are left."""
+    left, confirm = {}, spec.confirm
     for arm in spec.all_arms:
         known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
-        seeds = max(0, spec.confirm.seeds - count_finished(record.confirmed.get(arm, ()) if record else ()))
-        todo[arm] = count_remaining(spec, arm, known, items[arm], seconds) + seeds
-    return todo
+        seeds = count_finished(record.confirmed.get(arm, ()) if record else ())
+        selected = sum(count_finished(c.runs) for c in record.candidates.get(arm, ())) if record else 0
+        chosen = record is not None and arm in record.chosen
+        left[arm] = _Left(
+            count_remaining(spec, arm, known, items[arm], seconds),
+            0 if chosen else max(0, spec.count_selection_runs(arm) - selected),
+            max(0, confirm.first_seeds - seeds),
+            max(0, confirm.most_seeds - max(seeds, confirm.first_seeds)),
+        )
+    return left
 
 
 def _format_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
@@ -123,7 +151,7 @@ def _format_plan(
     data: str,
     items: Mapping[str, int],
     record: SweepRecord | None,
-    todo: Mapping[str, int],
+    left: Mapping[str, _Left],
     total: str,
 ) -> str:
     base = spec.base(next(iter(spec.all_arms)))
@@ -134,12 +162,10 @@ def _format_plan(
     for arm in spec.all_arms:
         config = spec.base(arm).trainer
         done = count_finished(record.trials.get(arm, [])) if record else 0
-        confirmed = count_finished(record.confirmed.get(arm, ())) if record else 0
-        search = todo[arm] - max(0, spec.confirm.seeds - confirmed)
         searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
         already = f" ({done} done)" if done else ""
         updates = f"{config.max_steps} updates = {items[arm]:,} {unit}"
-        lines.append(f"arm {arm}: {count_noun(done + search, 'trial')}{already} of {updates} each")
+        lines.append(f"arm {arm}: {count_noun(done + left[arm].search, 'trial')}{already} of {updates} each")
         lines.append(f"    searches {searched}")
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
@@ -147,18 +173,28 @@ def _format_plan(
         others = "; ".join(str(confound) for confound in audit.find_confounds(spec)) or "nothing"
         lines.append(f"compares {join_words(audit.find_factor(spec))}; besides it the arms differ in {others}")
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
-    if spec.confirm.seeds:
-        again = ", ".join(map(str, spec.fresh_seeds()))
-        lines.append(f"then the best of each arm on the fresh seeds {again}")
-    if spec.confirm.seeds == 1:
-        lines.append("    one seed gives no interval and no p-value; five give intervals worth reading")
+    lines += describe_seeds(spec)
+    lines += [f"    {line}" for line in describe_power(spec, _count_seed_hours(spec))]
     limits = [f"{most:,g} {what}" for what, most in ((unit, spec.budget.tokens), ("hours", spec.budget.hours)) if most]
     if limits:
         lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
+    todo = {arm: runs.sure for arm, runs in left.items()}
     trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
     lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
     lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
+    if selection := sum(runs.selection for runs in left.values()):
+        lines[-1] += f"; {selection} of them to choose among candidates"
+    more = {"further fresh seeds": sum(runs.more for runs in left.values()), "crossed": count_crossed_runs(spec)}
+    if any(more.values()):
+        parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
+        lines.append(f"at most {sum(more.values())} more: {parts}")
     return "\n".join(lines)
+
+
+def _count_seed_hours(spec: Sweep) -> float | None:
+    """Return the hours of an H100 that one seed of all arms takes; None where that is not known by formula."""
+    works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
+    return None if None in works else sum(work.gpu_hours for work in works if work)
 
 
 def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:

@@ -10,19 +10,24 @@ from typing import Any
 from ablate.config.yaml import read_yaml
 from ablate.estimate.plan import Assumed, Plan, plan
 from ablate.experiment.tree import Experiment
+from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec.sweep import Sweep
 
 
 @dataclass(frozen=True)
 class ArmCost:
-    """The cost of an arm of a sweep: its trials and its confirmation."""
+    """The cost of an arm of a sweep: its trials, the choice among its candidates, and its fresh seeds."""
 
     arm: str
     plan: Plan
     trials: int | None
     """At most; None where tokens or hours alone end it."""
+    selection: int
+    """Runs of its candidates, at most."""
     seeds: int
-    """Runs of its confirmation."""
+    """Fresh seeds of the first look."""
+    most_seeds: int
+    """Those of the last."""
     tokens: int | None
     """Tokens or images at which the search of the arm ends."""
     hours: float | None
@@ -36,7 +41,7 @@ class ArmCost:
             limits.append(max(self.plan.items, self.tokens))
         if self.hours is not None:
             limits.append(max(self.plan.items, self.hours * 3600 * self.plan.items_per_second))
-        return min(limits) + self.seeds * self.plan.items
+        return min(limits) + (self.selection + self.most_seeds) * self.plan.items
 
     @property
     def gpu_hours(self) -> float:
@@ -50,6 +55,10 @@ class SweepPlan:
 
     name: str
     arms: tuple[ArmCost, ...]
+    crossed: int = 0
+    """Further runs at most, of which it is not known whose they are: losers at the winners' settings."""
+    power: tuple[str, ...] = ()
+    """Lines that say which seeds there are, and what they can show."""
 
     @property
     def items(self) -> float:
@@ -65,13 +74,17 @@ class SweepPlan:
         """Plain values, for JSON."""
         arms = {
             cost.arm: {
-                "trials": cost.trials, "confirmation": cost.seeds, cost.plan.unit: cost.items,
+                "trials": cost.trials, "selection": cost.selection, "confirmation": cost.seeds,
+                "confirmation_at_most": cost.most_seeds, cost.plan.unit: cost.items,
                 "gpu_hours": cost.gpu_hours, "trial": cost.plan.to_dict(),
             }
             for cost in self.arms
         }  # fmt: skip
         unit = self.arms[0].plan.unit
-        return {"sweep": self.name, unit: self.items, "gpu_hours": self.gpu_hours, "arms": arms}
+        return {
+            "sweep": self.name, unit: self.items, "gpu_hours": self.gpu_hours, "arms": arms,
+            "crossed_at_most": self.crossed, "power": list(self.power),
+        }  # fmt: skip
 
 
 def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
@@ -81,13 +94,16 @@ def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
             arm=arm,
             plan=plan(spec.base(arm), assumed),
             trials=spec.trials(arm),
-            seeds=spec.confirm.seeds,
+            selection=spec.count_selection_runs(arm),
+            seeds=spec.confirm.first_seeds,
+            most_seeds=spec.confirm.most_seeds,
             tokens=spec.budget.tokens,
             hours=spec.budget.hours,
         )
         for arm in spec.all_arms
     ]
-    return SweepPlan(spec.name, tuple(arms))
+    lines = [*describe_seeds(spec), *describe_power(spec, sum(arm.plan.gpu_hours for arm in arms))]
+    return SweepPlan(spec.name, tuple(arms), count_crossed_runs(spec), tuple(lines))
 
 
 def plan_file(

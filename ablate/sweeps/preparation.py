@@ -13,8 +13,8 @@ from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import iterate_leaves
 from ablate.distributed import ranks
 from ablate.estimate.skeleton import build_skeleton
-from ablate.sweeps.arms import ArmTrials, Confirmation
-from ablate.sweeps.donors import inherit_donors, pin_donors
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import format_title
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import (
@@ -23,7 +23,6 @@ from ablate.sweeps.storage import (
     list_studies,
     load_spec,
     lock_storage,
-    name_confirmation,
     name_study,
     open_storage,
     translate_storage_errors,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from ablate.data import Corpus, DataConfig
 
 # parts of a sweep file that may change while its studies go on
-_CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds")
+_CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
@@ -165,17 +164,6 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
         if arm.waits_for is None:
             base = pin_donors(arm.spec.base(arm.arm), arm.study)
             choose_procedure(base).pin(base, corpora[base.data])
-
-
-def open_confirmation(arm: ArmTrials, storage: BaseStorage) -> Confirmation | None:
-    """The confirmation of the best trial of an arm, created where it is missing; None where no trial completed or no
-    confirmation is asked for."""
-    best = arm.find_best()
-    if best is None or not arm.spec.confirm.seeds:
-        return None
-    study = create_study(storage, name_confirmation(arm.study.study_name, best), arm.spec)
-    inherit_donors(study, arm.study)
-    return Confirmation(study, arm.spec, arm.arm, arm.parent, best)
 
 
 def pick_threads(arms: list[ArmTrials], wanted: int) -> int:

@@ -106,9 +106,15 @@ class SweepRecord:
         return {status: statuses.count(status) for status in STATUSES}
 
     def count_failed(self) -> int:
-        """Trials and confirmations that failed."""
-        everything = [*self.trials.values(), *self.confirmed.values()]
+        """Trials, and runs of the settings of trials on further seeds, that failed."""
+        everything = [*self.trials.values(), *(self.list_seed_runs(arm) for arm in self.trials)]
         return sum(t.status == "failed" for trials in everything for t in trials)
+
+    def list_seed_runs(self, arm: str) -> list[TrialRecord]:
+        """Return the runs of `arm` that followed its search: on selection seeds, on fresh ones, and crossed."""
+        selected = [run for candidate in self.candidates.get(arm, ()) for run in candidate.runs]
+        crossed = [run for pair in self.crossed.values() if pair.loser == arm for run in pair.runs]
+        return [*selected, *self.confirmed.get(arm, ()), *crossed]
 
     def target(self, arm: str | None = None) -> int:
         """Finished trials that there are to be, of one arm or of all; where tokens or hours limit them, by what the

@@ -17,9 +17,8 @@ from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.formatting import count_noun, format_setting
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
-from ablate.sweeps.attempts import trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, record_heartbeat
-from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_confirmation, open_sweep
+from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_sweep
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
@@ -71,7 +70,7 @@ def sweep(
     wanted = share_cores(max(workers, ranks.local_size()))
     studies, title, arms, threads = open_sweep(spec, url, fresh, wanted)
     with translate_storage_errors(url):
-        queue = TrialQueue(arms, studies, lambda arm: open_confirmation(arm, studies))
+        queue = TrialQueue(arms, studies)
         again = queue.recover()
         runner = _Runner(spec, title, queue, workers, threads, console or Console())
         if threads != wanted:
@@ -162,8 +161,7 @@ class _Runner:
             )
         experiment = arm.build_experiment(trial)
         name = arm.label(trial)
-        tags = {"ablate.role": arm.role, "ablate.sweep": self.title, "ablate.arm": arm.arm}
-        tags["ablate.trial"] = str(trial_number(trial))
+        tags = {"ablate.sweep": self.title, **arm.tags(trial)}
         run_id = trial.user_attrs.get("run_id")
         if "run_id" in trial.user_attrs and run_id is None:  # killed between starting the run and writing that down
             run_id = tracking.find_run(self.title, {**tags, "mlflow.parentRunId": arm.parent})
@@ -310,13 +308,10 @@ class _Runner:
 
     def _count(self) -> None:
         """Shows how far the sweep is and what is best, also by what other processes did."""
-        confirmations = self.queue.confirmations
-        parts = [*self.arms, *(confirmations or ())]
-        tallies = [part.tally() for part in parts]
+        tallies = [part.tally() for part in self.queue.parts]
         self.display.done = sum(tally.finished for tally in tallies)
         self.display.total = sum(tally.started + tally.open for tally in tallies)
-        if confirmations is None:
-            self.display.total += self.spec.confirm.seeds * len(self.arms)
+        self.display.total += self.queue.confirmation.count_ahead()  # it grows with seeds that are added and crossed
         self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._find_best().items())
 
     def _find_best(self) -> dict[str, TrialRecord]:

@@ -1,35 +1,44 @@
 """Whole sweeps without training: an objective with a known optimum and known noise, run through the engine.
 
-What a sweep concludes can so be compared with what is true. In `simulate` searching, taking turns, the budget and the
-confirmation are those of a real sweep, without worker processes and MLflow; `replay` reaches the same outcomes from the
-points alone, a thousand times as fast.
+What a sweep concludes can so be compared with what is true. In `simulate` searching, taking turns, the budget and all
+that follows the searches are those of a real sweep, without worker processes and MLflow; `replay` reaches the same
+conclusions from the points alone, hundreds of times as fast.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ablate.sweeps.arms import ArmTrials
-from ablate.sweeps.preparation import open_confirmation
+from ablate.sweeps.comparison import (
+    compare_arms,
+    cross_params,
+    find_due_looks,
+    find_resolution,
+    plan_round,
+    rank_candidates,
+)
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study, name_study, read_generation
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.procedures import Result
-from ablate.verdict.confirmation import FreshSeeds
+from ablate.verdict.outcomes import LOSS, Outcome, classify
+from ablate.verdict.records import Compared, Crossed, FreshOutcomes
+from ablate.verdict.selection import choose_candidate
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
 POLL = 0.05  # seconds between two looks at what other processes do
 Objective = Callable[[str, Mapping[str, Any], int], float]
-"""(arm, params, seed) -> objective."""
+"""(arm, params, seed) -> objective; infinite where it diverges."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +67,53 @@ class Valley:
         return self.floors[arm] + self.curvature * math.log10(params["optimizer.lr"] / self.best_lr) ** 2
 
     def __call__(self, arm: str, params: Mapping[str, Any], seed: int) -> float:
-        common = np.random.default_rng([self.entropy, seed])
-        settings = repr((arm, params["optimizer.lr"])).encode()
-        alone = np.random.default_rng([self.entropy, seed, *settings])
-        return self.mean(arm, params) + self.shared * common.standard_normal() + self.own * alone.standard_normal()
+        common = draw_normal(self.entropy, seed)
+        alone = draw_normal(self.entropy, seed, arm, params["optimizer.lr"])
+        return self.mean(arm, params) + self.shared * common + self.own * alone
 
 
-def simulate(spec: Sweep, objective: Objective, storage: BaseStorage, trials: int | None = None) -> SweepRecord:
-    """Runs `spec` with `objective` in the place of training, until its budget is used or this process has finished
-    `trials`, and returns what the storage then holds. Any number of processes may do so on one storage; a trial whose
-    process is gone is tried again."""
+def draw_uniform(*key: object) -> tuple[float, float]:
+    """Return two numbers between 0 and 1, always the same for the same `key`, in microseconds."""
+    first, second = struct.unpack("QQ", hashlib.blake2b(repr(key).encode(), digest_size=16).digest())
+    return (first + 0.5) / 2**64, (second + 0.5) / 2**64
+
+
+def draw_normal(*key: object) -> float:
+    """Return a standard normal number, always the same for the same `key` (Box and Muller 1958)."""
+    first, second = draw_uniform(*key)
+    return math.sqrt(-2 * math.log(first)) * math.cos(2 * math.pi * second)
+
+
+def simulate(
+    spec: Sweep,
+    objective: Objective,
+    storage: BaseStorage,
+    trials: int | None = None,
+    *,
+    trivial_loss: float | None = None,
+    validation_items: int | None = None,
+) -> SweepRecord:
+    """Run `spec` with `objective` in the place of training, and return what the storage then holds. Any number of
+    processes may do so on one storage; a trial whose process is gone is tried again.
+
+    Args:
+        spec: the sweep.
+        objective: what a training ends at.
+        storage: Optuna's.
+        trials: after how many of its own this process ends; None: when there is nothing left.
+        trivial_loss: of the data; a val/loss of 98 % of it or more is stuck. None: it is not known.
+        validation_items: of the data; 1 over it is the resolution of an accuracy. None: it is not known.
+    """
     arms = []
+    notes = {"trivial_loss": trivial_loss, "validation_items": validation_items}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, 1, arm), spec)
+        for key, note in notes.items():
+            if note is not None:
+                study.set_user_attr(key, note)
         arms.append(ArmTrials(study, spec, arm, parent=""))
     seeds = {arm: spec.base(arm).seed for arm in spec.all_arms}
-    queue = TrialQueue(arms, storage, lambda arm: open_confirmation(arm, storage))
+    queue = TrialQueue(arms, storage)
     queue.recover()
     finished = 0
     while trials is None or finished < trials:
@@ -92,13 +132,74 @@ def simulate(spec: Sweep, objective: Objective, storage: BaseStorage, trials: in
     return read_generation(storage, spec.name, 1)
 
 
-def replay(spec: Sweep, objective: Objective, points: Mapping[str, Iterable[dict[str, Any]]]) -> dict[str, FreshSeeds]:
-    """Return the confirmation that `simulate` ends with where its search tries `points` (arm -> params), as the points
-    of a grid or of a random sampler do not depend on what is found. The objective is minimised and finite."""
-    arms = {}
-    for arm, tried in points.items():
-        seed = spec.base(arm).seed
-        best = min(tried, key=lambda params: objective(arm, params, seed))
-        values = {fresh: objective(arm, best, fresh) for fresh in spec.fresh_seeds()}
-        arms[arm] = FreshSeeds(values, 0, best)
-    return arms
+def replay(
+    spec: Sweep,
+    objective: Objective,
+    points: Mapping[str, Iterable[dict[str, Any]]],
+    *,
+    trivial_loss: float | None = None,
+    validation_items: int | None = None,
+) -> dict[str, Compared]:
+    """Return what may be said of the arms that `simulate` ends with where its search tries `points` (arm -> settings),
+    as those of a grid or of a random sampler do not depend on what is found. The other arguments are those of
+    `simulate`."""
+    resolution = find_resolution(spec, validation_items)
+    run = _Trainer(spec, objective, trivial_loss)
+    found = {arm: _choose(spec, arm, run, list(tried)) for arm, tried in points.items()}
+    chosen = {arm: params for arm, params in found.items() if params is not None}
+    arms = {arm: FreshOutcomes({}, params or {}, found=params is not None) for arm, params in found.items()}
+    crossed: dict[tuple[str, str], Crossed] = {}
+    while True:
+        compared = compare_arms(spec, arms, resolution)
+        wanted = plan_round(spec, arms, chosen, compared)
+        for arm, count in wanted.seeds.items():
+            outcomes = run.add(arm, chosen[arm], arms[arm].outcomes, spec.fresh_seeds(count))
+            arms[arm] = replace(arms[arm], outcomes=outcomes)
+        for pair, count in wanted.crossed.items():
+            loser, winner = pair
+            params = cross_params(spec, chosen[loser], chosen[winner])
+            before = crossed[pair].outcomes if pair in crossed else {}
+            crossed[pair] = Crossed(loser, run.add(loser, params, before, spec.fresh_seeds(count)), params)
+            arm = winner if loser == spec.compared_with else loser
+            arms[arm] = replace(arms[arm], crossed=crossed[pair])
+        due = find_due_looks(spec, arms, wanted)
+        for arm, looks in due.items():
+            arms[arm] = replace(arms[arm], looks=looks)
+        if not due and not wanted.crossed:
+            return compared
+
+
+@dataclass(frozen=True)
+class _Trainer:
+    """Outcomes in the place of training."""
+
+    spec: Sweep
+    objective: Objective
+    trivial_loss: float | None
+
+    def run(self, arm: str, params: Mapping[str, Any], seed: int) -> Outcome:
+        """Return how one seed ends."""
+        value = self.objective(arm, params, seed)
+        if not math.isfinite(value):
+            return Outcome("diverged")
+        return Outcome(classify(value if self.spec.objective.metric == LOSS else None, self.trivial_loss), value)
+
+    def add(
+        self, arm: str, params: Mapping[str, Any], before: Mapping[int, Outcome], seeds: Iterable[int]
+    ) -> dict[int, Outcome]:
+        """Return the outcomes `before` with those of `seeds` that are missing."""
+        return {**before, **{seed: self.run(arm, params, seed) for seed in seeds if seed not in before}}
+
+
+def _choose(spec: Sweep, arm: str, trainer: _Trainer, tried: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the settings that an arm is tested at; None where no trial of it completed."""
+    seed = spec.base(arm).seed
+    searched = [(params, trainer.objective(arm, params, seed)) for params in tried]
+    done = [(params, value) for params, value in searched if math.isfinite(value)]
+    candidates = [done[i] for i in rank_candidates(spec, done)]
+    if len(candidates) < 2:
+        return candidates[0][0] if candidates else None
+    seeds = spec.selection_seeds()
+    outcomes = [trainer.add(arm, params, {}, seeds) for params, _ in candidates]
+    maximize = spec.objective.direction == "maximize"
+    return candidates[choose_candidate([value for _, value in candidates], outcomes, maximize)][0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ablate.sweeps.comparison import plan_record
 from ablate.sweeps.records import format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import measure_checkpoint
@@ -18,24 +19,33 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
     rows = []
     for name in titles:
         sweep = read_sweep(name, url)
+        wanted = plan_record(sweep).seeds
         for arm in sweep.trials:
             best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
-            runs = {t.run_id for t in (*sweep.trials[arm], *confirmed) if t.run_id}
+            candidates = sweep.candidates.get(arm, [])
+            chosen = arm in sweep.chosen
+            runs = {t.run_id for t in (*sweep.trials[arm], *sweep.list_seed_runs(arm)) if t.run_id}
             rows.append(
                 {
                     "sweep": sweep.title,
                     "arm": arm,
                     "target": sweep.target(arm),
                     **sweep.counts(arm),
+                    "selected": (selected := sum(count_finished(candidate.runs) for candidate in candidates)),
+                    "selection_target": selected if chosen else sweep.spec.count_selection_runs(arm),
                     "confirmed": count_finished(confirmed),
-                    "confirm_target": sweep.spec.confirm.seeds,
+                    "confirm_target": wanted.get(arm, sweep.spec.confirm.first_seeds),
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,
                     "params": best.params if best else {},
                     "checkpoint_bytes": sum(measure_checkpoint(run_id) for run_id in runs),
                     "failures": [
                         *(f"#{t.number}: {t.reason}" for t in sweep.trials[arm] if t.status == "failed"),
-                        *(f"seed {t.params['seed']}: {t.reason}" for t in confirmed if t.status == "failed"),
+                        *(
+                            f"seed {t.params['seed']}: {t.reason}"
+                            for t in sweep.list_seed_runs(arm)
+                            if t.status == "failed"
+                        ),
                     ],
                 }
             )

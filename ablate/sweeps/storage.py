@@ -19,6 +19,7 @@ from ablate.config.errors import StoreError, SweepError, did_you_mean
 from ablate.sweeps.attempts import list_last_attempts, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
+from ablate.sweeps.seed_studies import StoredStudy, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tracking.databases import (
     ASKING,
@@ -32,7 +33,7 @@ from ablate.tracking.databases import (
     sqlite_file,
 )
 from ablate.tracking.paths import store_path
-from ablate.verdict.outcomes import TrialRecord, pick_best
+from ablate.verdict.outcomes import TrialRecord
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -80,11 +81,6 @@ def _create_tables(url: str) -> None:
 def name_study(name: str, generation: int, arm: str) -> str:
     """The name of the study of one arm."""
     return f"{name}@{generation}/{arm}"
-
-
-def name_confirmation(study: str, best: TrialRecord) -> str:
-    """The name of the study that confirms the trial `best` of the arm of `study`."""
-    return f"{study}/confirm-{best.number}"
 
 
 def list_sweeps(url: str) -> dict[str, list[int]]:
@@ -139,19 +135,17 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
     import optuna
 
     prefix = f"{name}@{generation}/"
-    full_names = [full for full in list_studies(storage) if full.startswith(prefix)]
-    arms = [arm for full in full_names if "/" not in (arm := full.removeprefix(prefix))]
-    studies = {arm: optuna.load_study(study_name=prefix + arm, storage=storage) for arm in arms}
-    first = next(iter(studies.values()))
-    spec = load_spec(first)
-    ordered = [arm for arm in spec.all_arms if arm in studies]
-    trials = {arm: read_trials(studies[arm], arm) for arm in ordered}
-    confirmed = {}
-    for arm in ordered:
-        best = pick_best(trials[arm], spec.objective.direction)
-        if best and (full := name_confirmation(prefix + arm, best)) in full_names:
-            confirmed[arm] = read_trials(optuna.load_study(study_name=full, storage=storage), arm)
-    notes = {arm: studies[arm].user_attrs for arm in ordered}
+    studies, spec = {}, None
+    for full in [full for full in list_studies(storage) if full.startswith(prefix)]:
+        study = optuna.load_study(study_name=full, storage=storage)
+        arm, slash, _ = full.removeprefix(prefix).partition("/")
+        studies[full] = StoredStudy(read_trials(study, arm), study.user_attrs)
+        spec = spec or (None if slash else load_spec(study))
+    assert spec is not None
+    notes = {arm: studies[prefix + arm].notes for arm in spec.all_arms if prefix + arm in studies}
+    ordered = list(notes)
+    trials = {arm: studies[prefix + arm].trials for arm in ordered}
+    after = read_after_search(prefix, studies, trials, spec)
     return SweepRecord(
         name,
         generation,
@@ -159,8 +153,12 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         trials,
         parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
-        confirmed=confirmed,
-        plugins=first.user_attrs.get("plugins", {}),
+        confirmed=after.confirmed,
+        candidates=after.candidates,
+        chosen=after.chosen,
+        crossed=after.crossed,
+        looks=after.looks,
+        plugins=notes[ordered[0]].get("plugins", {}),
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=notes[ordered[0]].get("initial_loss"),
         trivial_loss=_find_largest([notes[arm].get("trivial_loss") for arm in ordered]),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import SweepError
-from ablate.sweeps.arms import ArmTrials, Confirmation
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.confirmation import Confirmation
 from ablate.sweeps.storage import lock_storage
 
 if TYPE_CHECKING:
@@ -15,21 +17,23 @@ if TYPE_CHECKING:
 
 
 class TrialQueue:
-    """The order of a sweep's trials: the search of all arms in turns, then the confirmation of all arms in turns.
+    """The order of a sweep's trials: the search of all arms in turns, then the runs on further seeds in turns.
 
     Any number of processes may work on one storage, each with a queue of its own.
 
     Args:
         arms: the arms.
         storage: what their studies lie in.
-        confirm: opens the confirmation of an arm; None where no trial of it completed.
     """
 
-    def __init__(
-        self, arms: list[ArmTrials], storage: BaseStorage, confirm: Callable[[ArmTrials], Confirmation | None]
-    ) -> None:
-        self.arms, self.storage, self.confirm = arms, storage, confirm
-        self.confirmations: list[Confirmation] | None = None
+    def __init__(self, arms: list[ArmTrials], storage: BaseStorage) -> None:
+        self.arms, self.storage = arms, storage
+        self.confirmation = Confirmation(arms, storage)
+
+    @property
+    def parts(self) -> list[ArmTrials]:
+        """Everything that trials are taken from, as far as this process knows it."""
+        return [*self.arms, *self.confirmation.parts.values()]
 
     def take(self) -> tuple[ArmTrials, Trial] | None:
         """The next trial and its arm; None where there is nothing to start now."""
@@ -43,20 +47,26 @@ class TrialQueue:
             return sum(arm.recover() for arm in self.arms)
 
     def must_wait(self) -> bool:
-        """Return whether trials are running, here or elsewhere, that must end before it is known whether all is done.
-        Those of processes that are gone are put up for another try."""
+        """Return whether trials are running, here or elsewhere, that must end before it is known whether all is done,
+        or may be started since `take` was called. Those of processes that are gone are put up for another try."""
         with lock_storage(self.storage):
-            parts = [*self.arms, *(self.confirmations or ())]
-            return sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts)
+            parts = self.parts
+            if sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts):
+                return True
+            return self._pick_arm() is not None or any(part.tally().running for part in self.parts)
 
     def _pick_arm(self) -> ArmTrials | None:
         """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""
         ready = [arm for arm in self.arms if self._is_ready(arm)]
         turn = self._find_furthest_behind(ready)
-        if turn is None and not any(arm.tally().running for arm in self.arms):  # what is best is known now
-            self._refuse_stuck([arm for arm in self.arms if arm not in ready])
-            turn = self._find_furthest_behind(self._open_confirmations())
-        return turn
+        if turn is not None or any(arm.tally().running for arm in self.arms):
+            return turn
+        self._refuse_stuck([arm for arm in self.arms if arm not in ready])  # what is best is known now
+        while True:
+            parts = list(self.confirmation.parts.values())
+            turn = self._find_furthest_behind(parts)
+            if turn is not None or any(part.tally().running for part in parts) or not self.confirmation.advance():
+                return turn
 
     def _is_ready(self, arm: ArmTrials) -> bool:
         """Return whether the search of the arm that `arm` starts from, if any, has ended with a completed trial."""
@@ -81,17 +91,16 @@ class TrialQueue:
 
     @staticmethod
     def _find_furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
-        """Return the one of `parts` of which the least share is started; None where all are."""
+        """Return the one of `parts` of which the least share is started, of the arm of which the least is; None where
+        all are."""
         tallies = {part: part.tally() for part in parts}
-        shares = {part: t.started / (t.started + t.open) for part, t in tallies.items() if t.open}
+        started, total = Counter[str](), Counter[str]()
+        for part, tally in tallies.items():
+            started[part.arm] += tally.started
+            total[part.arm] += tally.started + tally.open
+        shares = {
+            part: (started[part.arm] / total[part.arm], tally.started / (tally.started + tally.open))
+            for part, tally in tallies.items()
+            if tally.open
+        }
         return min(shares, key=lambda part: shares[part], default=None)
-
-    def _open_confirmations(self) -> list[Confirmation]:
-        """The confirmations of all arms. Another process may try a failed trial again, and find a better best with it:
-        then another one is confirmed."""
-        best = [trial.number for arm in self.arms if (trial := arm.find_best())]
-        if self.confirmations is None or best != [known.confirmed.number for known in self.confirmations]:
-            self.confirmations = [confirmation for arm in self.arms if (confirmation := self.confirm(arm))]
-            for confirmation in self.confirmations:
-                confirmation.recover()
-        return self.confirmations

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 
 from ablate.verdict.sequential import find_levels, find_sign_levels
@@ -37,12 +38,17 @@ class Looks:
     def share_spent(self) -> tuple[float, ...]:
         """Return the share of the error that is spent up to each look: Lan and DeMets' function of Pocock's kind,
         times 0.8, up to the plan; 1 - 0.2 / 2^j at the j-th look beyond it."""
-        shares, beyond = [], 0
-        for size in self.sizes:
-            beyond += size > self.planned
-            within = PLANNED_SHARE * math.log1p((math.e - 1) * min(size / self.planned, 1))
-            shares.append(1 - (1 - PLANNED_SHARE) / 2**beyond if beyond else within)
-        return tuple(shares)
+        return _share_spent(self.sizes, self.planned)
+
+
+@lru_cache(maxsize=4096)
+def _share_spent(sizes: tuple[int, ...], planned: int) -> tuple[float, ...]:
+    shares, beyond = [], 0
+    for size in sizes:
+        beyond += size > planned
+        within = PLANNED_SHARE * math.log1p((math.e - 1) * min(size / planned, 1))
+        shares.append(1 - (1 - PLANNED_SHARE) / 2**beyond if beyond else within)
+    return tuple(shares)
 
 
 def plan_looks(first: int, last: int) -> Looks:

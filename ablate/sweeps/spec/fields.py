@@ -62,6 +62,9 @@ class SweepFields(Config):
     """Figures of papers to be shown beside ours."""
     scale: Scale | None = None
     """What the full setting is, where `--scale` made this a smaller one."""
+    family: int | None = Field(None, ge=0)
+    """Comparisons that the other sizes or stages of the same file make; written when the file is read, as all that a
+    file compares shares one error of 5 %."""
     sizes: dict[str, Size] = Field({}, exclude=True)
     """Name -> size: each makes a sweep of its own, called NAME-SIZE. Loading a file gives those sweeps."""
     stages: dict[str, Stage] = Field({}, exclude=True)
@@ -114,7 +117,8 @@ class SweepFields(Config):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As of every configuration; the copy has experiments of its own."""
         copied = super().model_copy(update=update, deep=deep)
-        copied.__dict__.pop("_bases", None)
+        for known in ("_bases", "_last_tuned_seed"):
+            copied.__dict__.pop(known, None)
         return copied
 
     def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
@@ -126,14 +130,24 @@ class SweepFields(Config):
         """The arm that the others are compared with."""
         return self.baseline or next(iter(self.all_arms))
 
-    def fresh_seeds(self) -> list[int]:
-        """Return the seeds on which chosen settings are tested: the first above all that any arm is tuned on."""
-        return [self._last_tuned_seed() + 1 + i for i in range(self.confirm.most_seeds)]
+    def fresh_seeds(self, count: int | None = None) -> list[int]:
+        """Return the seeds on which chosen settings are tested, the first above all that any arm is tuned on: `count`
+        of them, or all that there may be."""
+        first = self._last_tuned_seed + 1
+        return list(range(first, first + (self.confirm.most_seeds if count is None else count)))
 
     def selection_seeds(self) -> list[int]:
         """Return the seeds on which candidates are compared, beyond all that settings may ever be tested on."""
-        return [self._last_tuned_seed() + 1 + MOST_SEEDS + i for i in range(self.confirm.selection_seeds)]
+        first = self._last_tuned_seed + 1 + MOST_SEEDS
+        return list(range(first, first + self.confirm.selection_seeds))
 
+    def count_selection_runs(self, arm: str) -> int:
+        """Return the number of runs that the choice among the candidates of `arm` takes at most."""
+        confirm = self.confirm
+        count = confirm.candidates if (most := self.trials(arm)) is None else min(confirm.candidates, most)
+        return count * confirm.selection_seeds if confirm.most_seeds and count > 1 and self.space(arm) else 0
+
+    @cached_property
     def _last_tuned_seed(self) -> int:
         """Return the largest seed that any arm is tuned on."""
         tuned = [self.base(arm).seed for arm in self.all_arms]

@@ -35,9 +35,8 @@ def load_sweeps(
         source = divided.source(file, at)
         if factor != 1:
             tree = scale_sweep(Sweep.from_tree(tree, source), factor, model).to_tree()
-        sweeps.append(
-            Sweep.from_tree(apply_overrides(Sweep, tree, divided.overrides(overrides or {}, at), source), source)
-        )
+        tree = apply_overrides(Sweep, tree, divided.overrides(overrides or {}, at), source)
+        sweeps.append(Sweep.from_tree(divided.add_family(tree, overrides or {}, at), source))
     return sorted(sweeps, key=_count_parameters) if divided.word == "size" else sweeps
 
 

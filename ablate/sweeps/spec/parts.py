@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_serializer, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, model_serializer, model_validator
+from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.sweeps.search.space import Choice, Entry
@@ -103,10 +104,29 @@ class SeedRange(Config):
         return self
 
 
+def _parse_seeds(value: Any) -> int | SeedRange:
+    if isinstance(value, (SeedRange, Mapping)):
+        return value if isinstance(value, SeedRange) else SeedRange.model_validate(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_SEEDS:
+        return value
+    raise PydanticCustomError("seeds", f"must be a whole number from 0 to {MOST_SEEDS}, or such as {{min: 3, max: 12}}")
+
+
+def _dump_seeds(seeds: int | SeedRange) -> Any:
+    return seeds if isinstance(seeds, int) else seeds.model_dump(mode="json")
+
+
+Seeds = Annotated[
+    int | SeedRange,
+    PlainValidator(_parse_seeds, json_schema_input_type=Annotated[int, Field(ge=0, le=MOST_SEEDS)] | SeedRange),
+    PlainSerializer(_dump_seeds, return_type=Any),
+]
+
+
 class Confirm(Config):
     """How the best settings of each arm are chosen and tested: the best of a search is flattered by the search."""
 
-    seeds: Annotated[int, Field(ge=0, le=MOST_SEEDS)] | SeedRange = 0
+    seeds: Seeds = 0
     """Fresh seeds on which the chosen settings are tested, the same for every arm: a number, or {min: 3, max: 12} for
     as many as the verdict takes (needs `effect`). 0: none; 2 give figures and no verdict."""
     candidates: int = Field(3, ge=1)

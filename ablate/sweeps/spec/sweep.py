@@ -30,7 +30,8 @@ class Sweep(SweepFields):
             raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
         ((at, tree),) = divided.trees.items()
         own = divided.overrides(overrides or {}, at)
-        return cls.from_tree(apply_overrides(cls, tree, own, str(file)), divided.source(file, at))
+        tree = divided.add_family(apply_overrides(cls, tree, own, str(file)), overrides or {}, at)
+        return cls.from_tree(tree, divided.source(file, at))
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:

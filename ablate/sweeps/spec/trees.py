@@ -15,7 +15,8 @@ from ablate.config.merging import Tree, merge
 from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.spec.parts import Size, Sizes, Stage, Stages
+from ablate.sweeps.spec.parts import Confirm, Size, Sizes, Stage, Stages
+from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
     "name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
@@ -52,7 +53,9 @@ class Divided(NamedTuple):
     word: str
     """The kind of part that they are: size or stage; "" where the file is one sweep."""
     trees: dict[str, Tree]
-    """Name -> the sweep, called NAME-SIZE or NAME-STAGE, which knows of no others. {"": tree} of a file with one."""
+    """Name -> the sweep, called NAME-SIZE or NAME-STAGE. {"": tree} of a file with one."""
+    others: dict[str, Tree] = {}
+    """Those of the file that were not asked for."""
 
     def source(self, file: str | Path, at: str) -> str:
         """Return the name of the sweep `at` in messages."""
@@ -63,6 +66,13 @@ class Divided(NamedTuple):
         own = f"{STAGES}{at}."
         shared = {path: value for path, value in overrides.items() if not path.startswith(STAGES)}
         return shared | {path.removeprefix(own): v for path, v in overrides.items() if at and path.startswith(own)}
+
+    def add_family(self, tree: Tree, overrides: Mapping[str, Any], at: str) -> Tree:
+        """Return `tree`, the sweep `at`, with the number of comparisons that the others of the file make under
+        `overrides`: with a baseline, on three fresh seeds or more."""
+        trees = {**self.others, **self.trees}
+        counts = [_count_comparisons(trees[name], self.overrides(overrides, name)) for name in trees if name != at]
+        return {**tree, "family": sum(counts)} if sum(counts) else tree
 
 
 STAGES = "stages."
@@ -90,7 +100,23 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
         problems.append(Problem("--size", text if known else "the file has no sizes; leave it out", part))
     if problems:
         raise ConfigError(problems, source)
-    return divided if part is None else divided._replace(trees={part: divided.trees[part]})
+    if part is None:
+        return divided
+    others = {name: tree for name, tree in divided.trees.items() if name != part}
+    return divided._replace(trees={part: divided.trees[part]}, others=others)
+
+
+def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
+    """Return the comparisons of one sweep; 0 where what it is to confirm is not valid, which it says itself."""
+    arms, own = tree.get("arms"), tree.get("confirm") or {}
+    settings = {path: value for path, value in overrides.items() if path.partition(".")[0] == "confirm"}
+    if not isinstance(arms, Mapping) or not isinstance(own, Mapping):
+        return 0
+    try:
+        confirm = Confirming.model_validate(merge(Confirming, {"confirm": own}, settings)).confirm
+    except (ValidationError, ConfigError):
+        return 0
+    return max(0, len(arms) - 1) if confirm.most_seeds >= LEAST else 0
 
 
 def _rename_references(tree: Any, old: str, new: str) -> Any:
@@ -109,6 +135,13 @@ def _rename_references(tree: Any, old: str, new: str) -> Any:
         return [rename(inner) for inner in value] if isinstance(value, list) else value
 
     return rename(tree)
+
+
+class Confirming(Config):
+    """The part of a sweep that says how its arms are tested."""
+
+    confirm: Confirm = Confirm()
+    """As in a sweep."""
 
 
 _DIVISIONS: dict[str, tuple[type[Config], tuple[str, ...]]] = {

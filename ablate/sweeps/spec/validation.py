@@ -23,9 +23,10 @@ UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a re
 
 
 def validate(sweep: SweepFields) -> list[Problem]:
-    """Return the problems of the experiments of the arms; where there are none, those of their references and their
-    differences."""
-    return list(_check_experiments(sweep)) or [*_check_references(sweep), *audit.validate(sweep)]
+    """Return the problems of the experiments of the arms and of how they are tested; where there are none, those of
+    their references and their differences."""
+    problems = [*_check_seeds(sweep), *_check_confirmation(sweep), *_check_experiments(sweep)]
+    return problems or [*_check_references(sweep), *audit.validate(sweep)]
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
@@ -46,6 +47,43 @@ def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
     except ConfigError as error:
         return error.problems
     return ()
+
+
+def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem wherever seeds are searched."""
+    text = (
+        "seeds are no settings: the noise is measured by them, and the best of several is luck that does not come "
+        "again. Leave it out; experiment.seed is that of the search, confirm.seeds are those that arms are tested on"
+    )
+    places = {"": (sweep.search, sweep.fixed)}
+    places |= {f"arms.{name}.": (arm.search, arm.fixed) for name, arm in sweep.arms.items()}
+    for where, (searched, fixed) in places.items():
+        if "seed" in searched:
+            yield Problem(f"{where}search.seed", text)
+        yield from (Problem(f"{where}fixed.{i}.seed", text) for i, point in enumerate(fixed) if "seed" in point)
+
+
+def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield what cannot be meant by how the arms are tested."""
+    confirm = sweep.confirm
+    if confirm.is_sequential and confirm.effect is None:
+        text = (
+            "is required where seeds are added until every comparison is decided: the smallest difference of "
+            f"{sweep.objective.metric} that matters, within which arms are called equivalent"
+        )
+        yield Problem("confirm.effect", text)
+    if confirm.is_sequential and len(sweep.all_arms) == 1:
+        yield Problem("confirm.seeds", "one arm has nothing to be compared with: give a number of seeds, not a range")
+    counts = [sweep.trials(arm) for arm in sweep.all_arms if not _has_bad_grid(sweep, arm)]
+    most = None if None in counts else max((count for count in counts if count), default=None)
+    if most is not None and confirm.candidates > max(most, type(confirm)().candidates):
+        text = f"are the best of a search, and no search has more than {most} trials"
+        yield Problem("confirm.candidates", text, confirm.candidates)
+
+
+def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:
+    """Return whether the sampler says itself what is wrong with the space of `arm`."""
+    return bool(sweep.sampler.validate(sweep.space(arm)))
 
 
 def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
@@ -100,6 +138,8 @@ def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]
             yield Problem(place, "a grid tries every cell anyway; leave the fixed points out, or take tpe")
             return
         for path, value in point.items():
+            if path == "seed":
+                continue  # told before
             if path not in space:
                 text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}."
                 yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)

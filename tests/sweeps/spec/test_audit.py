@@ -67,11 +67,11 @@ def test_a_norm_layer_of_its_own_is_a_confound_of_a_placement_and_no_factor():
 
 
 def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
-    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "search": {"optimizer.lr": [1e-3], "seed": [1, 2]}}}
-    found = audit.find_confounds(sweep(arms=arms, confounds=["optimizer", "seed"]))
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "search": {"optimizer.lr": [1e-3], "model.tie_embeddings": [True, False]}}}
+    found = audit.find_confounds(sweep(arms=arms, confounds=["optimizer", "model"]))
     assert {c.path: c.values for c in found} == {
         "optimizer.lr": {"pre": "searched, 0.0001 ... 0.01 (log)", "post": "searched, [0.001]"},
-        "seed": {"pre": "0", "post": "searched, [1, 2]"},
+        "model.tie_embeddings": {"pre": "False", "post": "searched, [True, False]"},
     }
     assert len(refused(arms=arms)) == 2
 
@@ -118,7 +118,7 @@ def test_arms_that_are_the_same_model_are_told():
     other = {"norm": {"kind": "mix", "alpha": 0.0}, "norm.layer": "layernorm"}
     assert coinciding({**arms, "mix": other}, {"pre": rates, "mix": [{}]}, confounds="norm.layer") == []
     rates_alone = {"slow": {"optimizer.lr": 1e-4}, "fast": {"optimizer.lr": 1e-2}}
-    spec = sweep(arms=rates_alone, search={"seed": [0, 1]}, factor="optimizer")
+    spec = sweep(arms=rates_alone, search={"model.layers": [1, 2]}, factor="optimizer")
     assert list(audit.describe_coinciding(spec, {"slow": [{}], "fast": [{}]})) == []
 
 

@@ -96,7 +96,7 @@ TREES = [
     {"arms": {"pre": {"norm": "pre"}, "mix": {"norm": {"kind": "mix"}, "search": {"norm.alpha": [0.25, 0.5]}}}},
     {"experiment": {"trainer.gradient_clip_val": None, "model": {"kv_heads": None}}},
     {"search": {"trainer.gradient_clip_val": [None, 1.0], "trainer.max_steps": {"low": 10, "high": 90, "step": 40}}},
-    {"sampler": {"kind": "grid"}, "search": {"norm": ["pre", "post"], "seed": {"low": 1, "high": 3}}},
+    {"sampler": {"kind": "grid"}, "search": {"norm": ["pre", "post"], "model.layers": {"low": 1, "high": 3}}},
     {"sampler": "cmaes", "search": {"optimizer.lr": LR, "optimizer.eps": LR}},
     {"budget": {"trials": 3}, "objective": {"metric": "val/accuracy", "direction": "maximize"}},
 ]
@@ -161,10 +161,10 @@ def test_overrides_of_the_sweep(file):
 def test_overrides_of_what_is_searched(file):
     before, spec = (
         Sweep.load(file),
-        Sweep.load(file, {"search.optimizer.lr": [1e-3], "search.seed": {"low": 0, "high": 2}}),
+        Sweep.load(file, {"search.optimizer.lr": [1e-3], "search.model.layers": {"low": 1, "high": 3}}),
     )
     assert spec.search["optimizer.lr"] == [1e-3]
-    assert (spec.search["seed"].low, spec.search["seed"].high) == (0, 2)
+    assert (spec.search["model.layers"].low, spec.search["model.layers"].high) == (1, 3)
     assert spec.arms["mix"].search == before.arms["mix"].search
     with pytest.raises(ConfigError, match=r"search\.optimizer\.lrr: unknown key"):
         Sweep.load(file, {"search.optimizer.lrr": [1e-3]})
@@ -196,7 +196,7 @@ def test_overrides_that_are_wrong(file, overrides, message):
 @pytest.mark.parametrize(
     ("parts", "count"),
     [
-        ({"search": {"norm": ["pre", "post"], "seed": [1, 2, 3]}}, 6),
+        ({"search": {"norm": ["pre", "post"], "model.layers": [1, 2, 3]}}, 6),
         ({"search": {"optimizer.lr": {**LR, "num": 12}}}, 12),
         ({"search": {"optimizer.lr": {**LR, "num": 12}}, "budget": {"trials": 5}}, 5),
         ({"search": {"optimizer.lr": {**LR, "num": 3}}, "budget": {"trials": 5}}, 3),

@@ -1,0 +1,178 @@
+"""What follows the searches of all arms: the choice among candidates, rounds of fresh seeds, and crossed runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.comparison import (
+    collect_outcomes,
+    compare_arms,
+    cross_params,
+    find_due_looks,
+    find_resolution,
+    list_candidates,
+    plan_round,
+    read_outcomes,
+)
+from ablate.sweeps.donors import inherit_donors
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.seed_runs import CONFIRMATION, CROSSED, SELECTION, SeedRuns
+from ablate.sweeps.seed_studies import CHOICE, LOOKS, PLANNED, name_confirmation, name_crossed, name_selection
+from ablate.sweeps.spec.validation import validate_experiment
+from ablate.sweeps.storage import create_study, read_generation
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import TrialRecord
+from ablate.verdict.selection import choose_candidate
+
+if TYPE_CHECKING:
+    from optuna import Study
+    from optuna.storages import BaseStorage
+
+
+class Confirmation:
+    """The runs on further seeds that a sweep still needs.
+
+    What comes next follows from what the storage holds, so that any number of processes agree on it; its methods are
+    called under the lock of the storage. A step (a choice, a look) is taken when no run is left that it could miss, but
+    for those that failed, which the next session tries again.
+
+    Args:
+        arms: the arms.
+        storage: what their studies lie in.
+    """
+
+    def __init__(self, arms: Sequence[ArmTrials], storage: BaseStorage) -> None:
+        self.arms, self.storage, self.spec = {arm.arm: arm for arm in arms}, storage, arms[0].spec
+        self.parts: dict[str, SeedRuns] = {}
+        """Name of the study -> its runs, as far as this process knows them."""
+        self._crossable: dict[tuple[str, str], bool] = {}
+
+    def advance(self) -> bool:
+        """Take the next step, and return whether anything changed: then there may be runs to start."""
+        if not self.spec.confirm.most_seeds:
+            return False
+        record = self._read()
+        changed = [self._select(arm, record) for arm in self.arms]
+        if any(changed) or self._is_under_way():
+            return any(changed)
+        arms = collect_outcomes(record)
+        compared = compare_arms(self.spec, arms, find_resolution(self.spec, record.validation_items))
+        wanted = plan_round(
+            self.spec, arms, record.chosen, compared, lambda loser, winner: self._can_cross(loser, winner, record)
+        )
+        changed = [self._confirm(arm, count, record) for arm, count in wanted.seeds.items()]
+        changed += [self._cross(*pair, count, record) for pair, count in wanted.crossed.items()]
+        if self._is_under_way():
+            return any(changed)
+        due = find_due_looks(self.spec, arms, wanted)
+        for arm, looks in due.items():
+            _write_looks(self.parts[name_confirmation(self._name(arm), record.chosen[arm])].study, looks)
+        return any(changed) or bool(due)
+
+    def count_ahead(self) -> int:
+        """Return the runs that are sure to follow, besides those of `parts`."""
+        if not self.spec.confirm.most_seeds:
+            return 0
+        begun = {(part.arm, part.role) for part in self.parts.values()}
+        confirming = any(role == CONFIRMATION for _, role in begun)
+        ahead = 0
+        for arm in self.arms:
+            if (arm, SELECTION) not in begun and not confirming and CHOICE not in self.arms[arm].study.user_attrs:
+                ahead += self.spec.count_selection_runs(arm)
+            ahead += 0 if confirming else self.spec.confirm.first_seeds
+        return ahead
+
+    def _read(self) -> SweepRecord:
+        title = next(iter(self.arms.values())).study.study_name.rpartition("/")[0]
+        name, _, generation = title.rpartition("@")
+        return replace(read_generation(self.storage, name, int(generation)), spec=self.spec)
+
+    def _name(self, arm: str) -> str:
+        return self.arms[arm].study.study_name
+
+    def _is_under_way(self) -> bool:
+        """Return whether runs are to be started or to end."""
+        tallies = [part.tally() for part in self.parts.values()]
+        return any(tally.open or tally.running for tally in tallies)
+
+    # ------------------------------------------------------------------ choosing
+
+    def _select(self, arm: str, record: SweepRecord) -> bool:
+        """Open the runs of the candidates of `arm`, or choose among them where they have ended. A choice stays."""
+        study = self.arms[arm].study
+        if CHOICE in study.user_attrs:
+            return False
+        if before := record.chosen.get(arm):  # by a version that chose the best of the search
+            _write_choice(study, before, [])
+            return True
+        candidates = list_candidates(self.spec, record.trials[arm])
+        if len(candidates) < 2:
+            if candidates:
+                _write_choice(study, candidates[0], [])
+            return bool(candidates)
+        seeds = self.spec.selection_seeds()
+        opened = [
+            self._open(arm, name_selection(study.study_name, trial), SELECTION, trial.params, str(trial.number), seeds)
+            for trial in candidates
+        ]
+        runs = {candidate.trial.number: candidate.runs for candidate in record.candidates.get(arm, ())}
+        ended = [read_outcomes(runs.get(trial.number, ()), record.trivial_loss) for trial in candidates]
+        outcomes = [{seed: by_seed[seed] for seed in seeds if seed in by_seed} for by_seed in ended]
+        if all(len(by_seed) == len(seeds) for by_seed in outcomes):
+            maximize = self.spec.objective.direction == "maximize"
+            best = choose_candidate([trial.value or 0.0 for trial in candidates], outcomes, maximize)
+            _write_choice(study, candidates[best], candidates)
+            return True
+        return any(opened)
+
+    # ------------------------------------------------------------------ testing
+
+    def _confirm(self, arm: str, count: int, record: SweepRecord) -> bool:
+        """Have the chosen settings of `arm` trained on the first `count` fresh seeds."""
+        chosen = record.chosen[arm]
+        name = name_confirmation(self._name(arm), chosen)
+        changed = self._open(arm, name, CONFIRMATION, chosen.params, "", self.spec.fresh_seeds(count))
+        study = self.parts[name].study
+        if LOOKS not in study.user_attrs:
+            _write_looks(study, record.looks.get(arm))
+        return changed
+
+    def _cross(self, loser: str, winner: str, count: int, record: SweepRecord) -> bool:
+        """Have the loser trained at the winner's settings on the first `count` fresh seeds."""
+        own, other = record.chosen[loser], record.chosen[winner]
+        params = cross_params(self.spec, own.params, other.params)
+        name = name_crossed(self._name(loser), own, other)
+        return self._open(loser, name, CROSSED, params, winner, self.spec.fresh_seeds(count))
+
+    def _can_cross(self, loser: str, winner: str, record: SweepRecord) -> bool:
+        """Return whether the loser is an experiment at the winner's settings."""
+        if (loser, winner) not in self._crossable:
+            params = cross_params(self.spec, record.chosen[loser].params, record.chosen[winner].params)
+            self._crossable[loser, winner] = not validate_experiment(*self.spec.layers(loser), params)
+        return self._crossable[loser, winner]
+
+    def _open(self, arm: str, name: str, role: str, settings: dict[str, object], of: str, seeds: Sequence[int]) -> bool:
+        """Open a study, created where it is missing, for runs on `seeds`; return whether it or they are new."""
+        part = self.parts.get(name)
+        if part is not None:
+            return part.want(seeds)
+        own = self.arms[arm]
+        study = create_study(self.storage, name, self.spec)
+        inherit_donors(study, own.study)
+        self.parts[name] = part = SeedRuns(study, self.spec, arm, own.parent, role, settings, of)
+        part.want(seeds)
+        part.recover()
+        return True
+
+
+def _write_choice(study: Study, chosen: TrialRecord, candidates: Sequence[TrialRecord]) -> None:
+    study.set_user_attr(CHOICE, {"trial": chosen.number, "candidates": [trial.number for trial in candidates]})
+
+
+def _write_looks(study: Study, looks: Looks | None) -> None:
+    if looks is not None:
+        study.set_user_attr(PLANNED, looks.planned)
+    study.set_user_attr(LOOKS, list(looks.sizes) if looks else [])

@@ -1,0 +1,142 @@
+"""What a sweep will run after its searches, and what that can show, before any of it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ablate.config.formatting import count_noun
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.looks import Looks, plan_looks
+from ablate.verdict.power import (
+    MOST,
+    count_failures_needed,
+    count_seeds,
+    exclude_failures,
+    find_smallest_difference,
+)
+from ablate.verdict.sequential import LEAST
+
+
+def count_comparisons(spec: Sweep) -> int:
+    """Return the comparisons of means that share the error of 5 %: of this sweep, and of the rest of its file."""
+    return len(spec.all_arms) - 1 + (spec.family or 0)
+
+
+def count_crossed_runs(spec: Sweep) -> int:
+    """Return the runs that crossed comparisons take at most: in each pair the loser, on every fresh seed."""
+    enough = spec.confirm.most_seeds >= LEAST and spec.search
+    return (len(spec.all_arms) - 1) * spec.confirm.most_seeds if enough else 0
+
+
+def describe_seeds(spec: Sweep) -> list[str]:
+    """Return the lines that say on which seeds candidates are compared and the chosen ones tested; none where no seeds
+    are asked for."""
+    confirm = spec.confirm
+    if not confirm.most_seeds:
+        return []
+    lines = []
+    if any(map(spec.count_selection_runs, spec.all_arms)):
+        seeds = _format_seeds(spec.selection_seeds())
+        lines.append(f"then the best {confirm.candidates} settings of each arm on the selection {seeds}")
+    first = _format_seeds(spec.fresh_seeds(confirm.first_seeds))
+    text = f"then the best of each arm on the fresh {first}"
+    if confirm.is_sequential and confirm.most_seeds > confirm.first_seeds:
+        text += (
+            f", and one more at a time, at most {confirm.most_seeds}, until each arm is better, worse or within "
+            f"{confirm.effect:g} of the baseline"
+        )
+    lines.append(text)
+    if crossed := count_crossed_runs(spec):
+        paths = ", ".join(spec.search)
+        lines.append(
+            f"crossed: at most {crossed} more, the loser of a comparison at the winner's {paths}, where these differ"
+        )
+    return lines
+
+
+def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
+    """Return the lines that say what the planned seeds can show; none where no seeds are asked for.
+
+    Args:
+        spec: the sweep.
+        hours: that a seed of all arms takes on a GPU; None: that is not known.
+    """
+    confirm, most = spec.confirm, spec.confirm.most_seeds
+    if not most:
+        return []
+    if most < LEAST:
+        what = "one seed gives" if most == 1 else "two seeds give"
+        return [f"{what} figures, no verdict: that takes three or more"]
+    if len(spec.all_arms) == 1:
+        return [f"one arm: figures, no verdict; {_describe_exclusion(most)}"]
+    comparisons = count_comparisons(spec)
+    looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
+    smallest = find_smallest_difference(confirm.sd or 1.0, looks, comparisons) or math.inf
+    family = f"{count_noun(comparisons, 'comparison')} in the file, which share an error of 5 %"
+    if confirm.sd is None:
+        shown = (
+            f"{smallest:.2g} standard deviations of a paired difference over seeds or more (none is given: confirm.sd)"
+        )
+    else:
+        source = f", from {confirm.sd_source}" if confirm.sd_source else ""
+        shown = (
+            f"{smallest:.2g} or more, by a standard deviation of {confirm.sd:g} of a paired difference"
+        )
+        shown += f" over seeds{source}"
+    lines = [
+        f"{most} seeds, {family}: with a power of 80 % they show differences of {spec.objective.metric} of {shown}",
+        f"failures: {_describe_exclusion(most)}; that an arm fails more often is shown once it alone fails on "
+        f"{count_failures_needed(comparisons + 1)} seeds",
+    ]
+    return lines + (list(_warn(spec, smallest, comparisons, hours)) if confirm.sd else [])
+
+
+def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -> Iterator[str]:
+    """Yield what is too small to be shown, and what showing it would cost."""
+    sought = {"confirm.effect": spec.confirm.effect} if spec.confirm.effect else {}
+    sought |= _list_gaps(spec)
+    for source, gap in sought.items():
+        if gap and gap < smallest:
+            needed = count_seeds(spec.confirm.sd or 0.0, gap, comparisons)
+            text = f"WARNING: {source}, {gap:.2g}, is less than these seeds can show"
+            if needed is None:
+                yield f"{text}: it would take more than {MOST:,}"
+                continue
+            more = max(0, needed - spec.confirm.most_seeds)
+            cost = f", {_format_hours(more * hours)} hours of a GPU" if hours else ""
+            arms = len(spec.all_arms)
+            yield f"{text}: it would take {needed} ({more * arms} more trainings of {count_noun(arms, 'arm')}{cost})"
+
+
+def _list_gaps(spec: Sweep) -> dict[str, float]:
+    """Return what it is -> how far the published figures of an arm and the baseline lie apart, in the unit of the
+    objective; perplexities as losses."""
+    gaps, baseline, metric = {}, spec.compared_with, spec.objective.metric
+    for entry in spec.published:
+        if baseline not in entry.values:
+            continue
+        for arm, value in entry.values.items():
+            theirs = entry.values[baseline]
+            what = f"the difference of {arm} and {baseline} in {entry.source}"
+            if arm == baseline:
+                continue
+            if entry.metric == metric:
+                gaps[what] = abs(value - theirs)
+            elif entry.metric == metric.removesuffix("loss") + "perplexity" and min(value, theirs) > 0:
+                gaps[f"{what} (perplexities, in nats)"] = abs(math.log(value / theirs))
+    return gaps
+
+
+def _describe_exclusion(seeds: int) -> str:
+    return f"an arm that fails on none of {seeds} seeds may still fail on up to {100 * exclude_failures(seeds):.0f} %"
+
+
+def _format_seeds(seeds: list[int]) -> str:
+    """Return 'seed 1', 'seeds 1, 2' or, of many, 'seeds 1 to 12'."""
+    many = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 8 else ", ".join(map(str, seeds))
+    return f"seed{'s' if len(seeds) > 1 else ''} {many}"
+
+
+def _format_hours(hours: float) -> str:
+    return "less than 0.1" if hours < 0.1 else f"{hours:.3g}" if hours < 100 else f"{hours:,.0f}"

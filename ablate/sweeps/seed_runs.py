@@ -1,0 +1,85 @@
+"""The runs of the settings of one trial on given seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ablate.sweeps.arms import ArmTrials, Tally
+from ablate.sweeps.attempts import list_last_attempts
+from ablate.sweeps.search.pruners import NoPruner
+from ablate.sweeps.search.space import Range, to_distributions
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import read_trial, trial_status
+from ablate.verdict.outcomes import FINISHED, TrialRecord
+
+if TYPE_CHECKING:
+    from optuna import Study, Trial
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+SELECTION, CONFIRMATION, CROSSED = "selection", "confirmation", "crossed"  # roles
+
+
+class SeedRuns(ArmTrials):
+    """The settings of a trial on given seeds: no search, no pruning, and nothing is better than it is.
+
+    Args:
+        study: Optuna's.
+        spec: the sweep.
+        arm: the arm's name.
+        parent: the arm's run in MLflow.
+        role: SELECTION, CONFIRMATION or CROSSED.
+        settings: those of the trial, over those of the arm.
+        name: what distinguishes its runs from others of the role: the candidate, or the arm whose settings these are.
+    """
+
+    def __init__(
+        self, study: Study, spec: Sweep, arm: str, parent: str, role: str, settings: Mapping[str, Any], name: str = ""
+    ) -> None:
+        super().__init__(study, spec, arm, parent)
+        self.role, self.settings, self.name = role, settings, name
+        self.keeps_best = role == CONFIRMATION
+        self.seeds: list[int] = []
+        study.pruner = NoPruner().build(0, 0)
+
+    def want(self, seeds: Sequence[int]) -> bool:
+        """Set the seeds that there are to be, and return whether these are others than before."""
+        changed = self.seeds != list(seeds)
+        self.seeds = list(seeds)
+        return changed
+
+    def label(self, trial: Trial) -> str:
+        middle = {SELECTION: f" #{self.name}", CROSSED: f" at settings of {self.name}"}.get(self.role, "")
+        return f"{self.arm}{middle} seed {trial.params['seed']}"
+
+    def tags(self, trial: Trial) -> dict[str, str]:
+        more = {SELECTION: "ablate.candidate", CROSSED: "ablate.settings_of"}
+        return {**super().tags(trial), **({more[self.role]: self.name} if self.role in more else {})}
+
+    def params(self, trial: Trial) -> dict[str, Any]:
+        return {**self.settings, **trial.params}
+
+    def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
+        under_way = {trial.params["seed"] for trial in trials if trial.status in (*FINISHED, "running")}
+        return sum(seed not in under_way for seed in self.seeds)
+
+    def tally(self) -> Tally:
+        statuses = {
+            read_trial(trial, self.arm).params["seed"]: trial_status(trial) for trial in list_last_attempts(self.study)
+        }
+        counts = Counter(statuses.values())
+        tried = {seed for seed, status in statuses.items() if status in (*FINISHED, "running", "failed")}
+        left = sum(seed not in tried for seed in self.seeds)
+        return Tally(sum(counts[status] for status in FINISHED), counts["running"], left)
+
+    def _may_retry(self, trial: FrozenTrial) -> bool:
+        return read_trial(trial, self.arm).params["seed"] in self.seeds
+
+    def _pick_fixed(self, number: int) -> dict[str, Any]:
+        taken = {trial.params["seed"] for trial in self.read_trials()}
+        return {"seed": next(seed for seed in self.seeds if seed not in taken)}
+
+    def _list_distributions(self) -> dict[str, BaseDistribution]:
+        return to_distributions({"seed": Range(low=0, high=2**32 - 1)})

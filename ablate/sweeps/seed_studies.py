@@ -1,0 +1,149 @@
+"""The studies that train the settings of one trial on several seeds: their names, and what they tell of a sweep.
+
+Beside the study of an arm, SWEEP@GENERATION/ARM, lie `select-N` (the candidate that is trial N of its search, on
+selection seeds), `confirm-N` (the chosen one, on fresh seeds) and `cross-N-M-WINNER` (trial N of the arm at the values
+that trial M of the arm WINNER has of the searched parameters that both share, on fresh seeds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.sweeps.comparison import cross_params, list_seeds_run
+from ablate.sweeps.records import Candidate, CrossedRuns
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import TrialRecord, pick_best
+
+CHOICE = "choice"  # of the study of an arm: the trial whose settings are tested, and the candidates that there were
+LOOKS, PLANNED = "looks", "planned"  # of a confirmation: seeds at each look, and what was planned at the first
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study, as the storage has it."""
+
+    trials: list[TrialRecord]
+    notes: Mapping[str, Any]
+    """Its attributes."""
+
+
+@dataclass(frozen=True)
+class AfterSearch:
+    """What followed the searches of a sweep; the fields are those of `SweepRecord`."""
+
+    candidates: dict[str, list[Candidate]]
+    chosen: dict[str, TrialRecord]
+    confirmed: dict[str, list[TrialRecord]]
+    crossed: dict[str, CrossedRuns]
+    looks: dict[str, Looks]
+
+
+def name_selection(study: str, candidate: TrialRecord) -> str:
+    """Return the name of the study of a candidate of the arm of `study`."""
+    return f"{study}/select-{candidate.number}"
+
+
+def name_confirmation(study: str, chosen: TrialRecord) -> str:
+    """Return the name of the study that confirms the trial `chosen` of the arm of `study`."""
+    return f"{study}/confirm-{chosen.number}"
+
+
+def name_crossed(study: str, chosen: TrialRecord, winner: TrialRecord) -> str:
+    """Return the name of the study of the arm of `study` at the values of another arm's chosen trial."""
+    return f"{study}/cross-{chosen.number}-{winner.number}-{winner.arm}"
+
+
+def read_after_search(
+    prefix: str, studies: Mapping[str, StoredStudy], trials: Mapping[str, list[TrialRecord]], spec: Sweep
+) -> AfterSearch:
+    """Return what the `studies` (name -> study, all that begin with `prefix`) tell besides the searches (`trials` of
+    each arm)."""
+    candidates, chosen, confirmed = {}, {}, {}
+    for arm, searched in trials.items():
+        full = prefix + arm
+        choice = studies[full].notes.get(CHOICE) or {}
+        trial = _find_chosen(full, studies, searched, choice, spec)
+        among = [t for t in searched if choice.get("candidates") is None or t.number in choice["candidates"]]
+        selected = [Candidate(t, studies[n].trials) for t in among if (n := name_selection(full, t)) in studies]
+        sign = 1 if spec.objective.direction == "minimize" else -1
+        if selected:
+            candidates[arm] = sorted(selected, key=lambda c: (sign * (c.trial.value or 0.0), c.trial.number))
+        if trial is not None:
+            chosen[arm] = trial
+            if (name := name_confirmation(full, trial)) in studies:
+                confirmed[arm] = studies[name].trials
+    return AfterSearch(
+        candidates,
+        chosen,
+        confirmed,
+        _read_crossed(prefix, studies, chosen, spec),
+        _read_looks(prefix, studies, chosen, spec),
+    )
+
+
+def _find_chosen(
+    full: str,
+    studies: Mapping[str, StoredStudy],
+    searched: list[TrialRecord],
+    choice: Mapping[str, Any],
+    spec: Sweep,
+) -> TrialRecord | None:
+    """Return the trial that was chosen. An arm that was confirmed before there were selections keeps its choice."""
+    if choice:
+        return next((trial for trial in searched if trial.number == choice["trial"]), None)
+    begun = {
+        trial.number: len(study.trials)
+        for trial in searched
+        if (study := studies.get(name_confirmation(full, trial))) and study.trials
+    }
+    best = pick_best(searched, spec.objective.direction)
+    if best is not None and best.number in begun:
+        return best
+    most = max(begun, key=lambda number: begun[number], default=None)
+    return next((trial for trial in searched if trial.number == most), None)
+
+
+def _read_crossed(
+    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
+) -> dict[str, CrossedRuns]:
+    """Return the crossed runs of each pair. Where either of the two was the loser at some look, those that are
+    further."""
+    baseline, crossed = spec.compared_with, {}
+    for arm in chosen:
+        if arm == baseline or baseline not in chosen:
+            continue
+        pairs = []
+        for loser, winner in ((arm, baseline), (baseline, arm)):
+            study = studies.get(name_crossed(prefix + loser, chosen[loser], chosen[winner]))
+            if study is not None:
+                params = cross_params(spec, chosen[loser].params, chosen[winner].params)
+                pairs.append(CrossedRuns(loser, params, study.trials))
+        if pairs:
+            crossed[arm] = max(pairs, key=lambda runs: len(list_seeds_run(runs.runs)))
+    return crossed
+
+
+def _read_looks(
+    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
+) -> dict[str, Looks]:
+    """Return the looks at each arm. Of a store that did not write them down, one at the seeds that the arm and the
+    baseline have, if those are all that there were to be."""
+    looks, baseline = {}, spec.compared_with
+    confirmed = {arm: studies.get(name_confirmation(prefix + arm, trial)) for arm, trial in chosen.items()}
+    base = confirmed.get(baseline)
+    for arm, study in confirmed.items():
+        if study is None:
+            continue
+        if LOOKS in study.notes:
+            if sizes := study.notes[LOOKS]:
+                looks[arm] = Looks(tuple(sizes), int(study.notes.get(PLANNED, sizes[-1])))
+            continue
+        run = list_seeds_run(study.trials)
+        count = len(run & list_seeds_run(base.trials)) if base else len(run)
+        wanted = study.notes.get("spec", {}).get("confirm", {}).get("seeds", 0)
+        if isinstance(wanted, int) and count >= max(1, wanted):
+            looks[arm] = Looks((count,), count)
+    return looks
