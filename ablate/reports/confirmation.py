@@ -1,34 +1,124 @@
-"""The confirmation of a sweep, out of its record."""
+"""What a report says of the arms on fresh seeds: the verdict, and the rules that it rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 
+from ablate.config.errors import ConfigError
+from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.reports.labels import name_unit
+from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.confirmation import Confirmed, FreshSeeds, compare, state_verdict
+from ablate.verdict.outcomes import state_rule
+from ablate.verdict.records import Compared
+from ablate.verdict.statements import format_estimate, state_verdict
 
 
-def compare_arms(record: SweepRecord) -> dict[str, Confirmed]:
-    """Return each confirmed arm with its difference from the baseline; empty where none is confirmed or is to be."""
-    target = record.spec.confirm.seeds
-    if not target:
-        return {}
-    arms = {}
-    for arm, trials in record.confirmed.items():
-        best = record.best(arm)
-        arms[arm] = FreshSeeds(
-            {t.params["seed"]: t.value for t in trials if t.value is not None},
-            sum(t.status == "diverged" for t in trials),
-            best.params if best else {},
-        )
-    return compare(arms, record.spec.compared_with, target)
-
-
-def describe_confirmed(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> str:
-    """Return the sentences that may be said of the arms in `confirmed`."""
+def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
+    """Return the sentences that may be said of the arms in `compared`; empty for none."""
     spec = record.spec
+    if not compared:
+        return ""
     maximize = spec.objective.direction == "maximize"
-    return state_verdict(
-        confirmed, spec.compared_with, unit=name_unit(spec), effect=spec.confirm.effect, maximize=maximize
+    text = state_verdict(compared, spec.compared_with, unit=name_unit(spec), maximize=maximize)
+    with contextlib.suppress(ConfigError):  # of a plugin that is gone
+        text = f"{text} {state_shared_starts(record)}".rstrip()
+    return text
+
+
+def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
+    """Return the verdict of an arm in a word or two."""
+    c = compared[arm]
+    if c.kind == "baseline":
+        if any(other.kind == "baseline never trains" for other in compared.values()):
+            return "baseline, never trains" if c.outcomes else "baseline, could not be trained"
+        return "baseline"
+    if c.kind == "equivalent":
+        return f"equivalent within {c.effect:.2g}"
+    if c.kind == "undecided" and c.versus is not None and c.versus.side:
+        return "undecided, not yet crossed" if c.needs_crossed else "undecided, as settings differ"
+    if c.kind in ("better", "worse") and c.versus is not None and c.versus.lies_within(c.effect):
+        return f"{c.kind}, by less than matters"
+    if c.kind == "mixed" and c.versus is not None:
+        sign = 1 if record.spec.objective.direction == "maximize" else -1
+        better = c.versus.side == sign
+        return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
+    return c.kind
+
+
+def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield what the figures of `compared` mean, and by which rules they were made."""
+    spec, any_arm = record.spec, next(iter(compared.values()))
+    yield from describe_unreproduced(record, compared)
+    yield state_rule(record.trivial_loss)
+    yield (
+        "failed: of the seeds that ended, with the exact 95 % interval of the share that fails (Clopper-Pearson; "
+        "one-sided where none failed, or all did)."
     )
+    bounded = any(c.estimate and c.estimate.half_width is not None for c in compared.values())
+    interval = ", +- its 95 % interval, towards which all looks count" if bounded else "; there is no interval yet"
+    yield (
+        f"{spec.objective.metric}: mean over the n seeds on which the arm trained, so conditional on that{interval}."
+    )
+    if len(compared) > 1:
+        sharing = "one comparison" if any_arm.family == 1 else f"{any_arm.family} comparisons together"
+        bounded = any(c.difference and c.difference.half_width is not None for c in compared.values())
+        interval = f", +- an interval that errs in 5 % for {sharing} and all looks" if bounded else "; no interval yet"
+        yield (
+            f"less {spec.compared_with}: mean of the paired differences over the n seeds on which both trained"
+            f"{interval}."
+        )
+        if spec.confirm.effect is None:
+            yield "No confirm.effect is given, so no arms are called equivalent."
+    yield from _note_waiting(compared)
+    yield from _note_old_rules(record, compared)
+
+
+def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:
+    waiting = {arm: len(c.outcomes) - c.looks.sizes[-1] for arm, c in compared.items() if c.looks}
+    if any(n > 0 for n in waiting.values()):
+        per_arm = join_words(f"{arm} {n}" for arm, n in waiting.items() if n > 0)
+        yield f"Seeds that have ended and wait for the next look, and are in no figure until then: {per_arm}."
+
+
+def _note_old_rules(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield where settings were not chosen on selection seeds, and why: the search found one alone, one is what was
+    asked for, or the sweep was tested before there were selections."""
+    unselected = [arm for arm, c in compared.items() if c.outcomes and not record.candidates.get(arm)]
+    old = [arm for arm in unselected if record.spec.confirm.candidates > 1 and _count_settings(record, arm) > 1]
+    if old:
+        yield (
+            f"This report is made by rules that are newer than the fresh seeds of {join_words(old)}: their settings "
+            "are those of the best trial of the search, without selection, and looks that nobody wrote down are not "
+            "counted. If seeds were added after a look, the intervals are too narrow."
+        )
+    if rest := [arm for arm in unselected if arm not in old]:
+        yield (
+            f"The settings of {join_words(rest)} are those of the best trial of the search: no candidates were "
+            "compared on selection seeds."
+        )
+
+
+def _count_settings(record: SweepRecord, arm: str) -> int:
+    """Return how many different settings completed in the search of an arm."""
+    return len({tuple(sorted(t.params.items())) for t in record.trials.get(arm, ()) if t.value is not None})
+
+
+def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield a sentence for each arm of which the search promised more than fresh seeds show: its value in the search
+    is better than the whole interval of its mean, or no fresh seed trained."""
+    sign = 1 if record.spec.objective.direction == "maximize" else -1
+    for arm, c in compared.items():
+        settled = record.settled(arm)
+        if settled is None or settled.value is None or c.failures is None:
+            continue
+        head = f"{arm} does not reproduce what its search promised, {format_number(settled.value)}: "
+        seeds = count_noun(c.failures.n, "fresh seed")
+        if c.failures.failed == c.failures.n:
+            yield f"{head}it trained on none of {seeds}."
+            continue
+        ends = c.estimate.interval if c.estimate else None
+        if c.estimate and ends and sign * settled.value > max(sign * end for end in ends):
+            failed = f", and {c.failures.failed} of {seeds} failed" if c.failures.failed else ""
+            yield f"{head}its mean on fresh seeds is {format_estimate(c.estimate)} (n = {c.estimate.n}){failed}."

@@ -23,7 +23,7 @@ class Surrounding:
     key: str
     """One of provenance.COMPARED."""
     runs: dict[str, dict[str, int]]
-    """Value -> arm -> how many finished trials and confirmations."""
+    """Value -> arm -> how many finished runs, of the search and after it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def find_confounds(record: SweepRecord) -> Confounds | None:
 
 
 def find_surroundings(record: SweepRecord) -> list[Surrounding]:
-    """Return every fact in which finished trials and confirmations differ; those without facts are left out."""
+    """Return every fact in which finished runs differ, of the search and after it; those without facts are left out."""
     different = []
     runs = _list_runs(record)
     for key in COMPARED:
@@ -87,5 +87,4 @@ def describe_surroundings(record: SweepRecord) -> Iterator[str]:
 
 
 def _list_runs(record: SweepRecord) -> list[TrialRecord]:
-    trials = [t for arms in (record.trials, record.confirmed) for ts in arms.values() for t in ts]
-    return [t for t in trials if t.status in FINISHED and t.facts]
+    return [t for t in record.list_runs() if t.status in FINISHED and t.facts]

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.config.formatting import count_noun, format_number
 from ablate.plots import style
 from ablate.plots.style import Entry, Looks
-from ablate.reports.confirmation import compare_arms
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.labels import LEARNING_RATE, label_metric, label_parameter, name_parameter
 from ablate.reports.sensitivity import compute_sensitivity
 from ablate.reports.usage import UsageUnit
+from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.parts import Published
-from ablate.verdict.confirmation import Confirmed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _BAND = 0.09  # of the height: kept free at the bad edge for trials without a place on the scale
-_ASIDE = 0.2  # of a row: how far seeds stand below the mean of their arm and published values above it
 _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way off the scale
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and curves.png, those that
-    have data; return each path with its caption."""
+    """Write verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and
+    curves.png, those that have data; return each path with its caption."""
     metric = record.spec.objective.metric
     figures: list[tuple[str, Figure, str]] = []
-    if confirmed := compare_arms(record):
-        text = f"{metric} of each arm on fresh seeds: each seed, the mean and its 95 % interval."
-        figures.append(("confirmed", draw_confirmed(record, confirmed), text))
+    if compared := compare_record(record):
+        if len(compared) > 1:
+            figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
+        figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
     for panel in collect_panels(record):
-        text = f"{metric} against {label_parameter(panel.path)}, every finished trial; ringed: the best of each arm."
+        text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; ringed: the best."
         figures.append((panel.file, draw_panel(record, panel), text))
     if trials := collect_courses(record):
-        text = f"{metric} against {UsageUnit.of(record).noun}, every trial; strong: the best of each arm."
+        text = f"{metric} against {UsageUnit.of(record).noun}, every trial of the search; strong: the best of each arm."
         figures.append(("curves", draw_courses(record, trials), text))
     captions = {}
     for name, figure, text in figures:
@@ -179,59 +176,6 @@ def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
     entries += [style.create_entry(looks[arm], arm) for arm in dict.fromkeys(c.arm for c in trials) if arm not in best]
     style.add_legend(figure, entries + style.create_status_entries({c.status for c in trials}))
     return figure
-
-
-# ---------------------------------------------------------------------------------------------------- fresh seeds
-
-
-def draw_confirmed(record: SweepRecord, confirmed: Mapping[str, Confirmed]) -> Figure:
-    """Return one row per arm: each fresh seed, the mean and its interval; the published value where there is one."""
-    objective, looks = record.spec.objective, style.choose_looks(record.trials)
-    figure, axes = style.create_canvas(
-        f"{record.title}: {objective.metric} on fresh seeds",
-        "light: each seed; strong: mean and 95 % interval; line: the mean of the baseline",
-    )
-    axes.set_xlabel(label_metric(objective.metric, record.spec))
-    axes.grid(False, axis="y")
-    labels: list[str] = []
-    reach: list[float] = []
-    for row, (arm, result) in enumerate(confirmed.items()):
-        colour, marker = looks[arm]
-        values = [t.value for t in record.confirmed[arm] if t.value is not None]
-        axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
-        mean = result.estimate
-        if mean:
-            axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
-            if arm == record.spec.compared_with:
-                axes.axvline(mean.mean, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        reach += [*values, *((mean.interval or ()) if mean else ())]
-        labels.append(f"{arm} (n = {len(values)})")
-    axes.set_yticks(range(len(labels)), labels)
-    axes.set_ylim(len(labels) - 0.5, -0.5)
-    if published := [p for p in record.spec.published if p.metric == objective.metric]:
-        _draw_published(axes, published, list(confirmed), reach)
-        style.add_legend(
-            figure, [style.create_entry(("black", "D"), "published", linestyle="none", markerfacecolor="none")]
-        )
-    return figure
-
-
-def _draw_published(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
-    """Draw published values as open diamonds. One that is far from ours stands at the edge with its number, for on a
-    scale that reaches it ours could not be told apart."""
-    low, high = (min(reach), max(reach)) if reach else (-math.inf, math.inf)
-    room = 2 * (high - low)
-    for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):
-        if low - room <= value <= high + room:
-            axes.plot(value, row - _ASIDE, "D", markerfacecolor="none", markeredgecolor="black", markersize=7, zorder=4)
-        else:
-            right = value > high
-            x, side, text = (
-                (0.985, "right", f"{format_number(value)} ◇ →")
-                if right
-                else (0.015, "left", f"← ◇ {format_number(value)}")
-            )
-            axes.text(x, row - _ASIDE, text, ha=side, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
 
 
 # ---------------------------------------------------------------------------------------------------- words

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import count_noun, format_number, format_setting, format_settings, join_words
+from ablate.config.formatting import count_noun, format_number, format_settings, join_words
 from ablate.reports.labels import list_searched, name_items, name_validation_item, shorten_paths
+from ablate.reports.open_verdict import describe_luck, describe_open_verdict
 from ablate.reports.search_edges import describe_edges
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec import audit
@@ -34,9 +35,10 @@ def describe_search(record: SweepRecord) -> str:
     head = f"Best of {count_noun(finished[ordered[0]], 'trial')}" if same else "Best of each arm"
     better = "lower" if objective.direction == "minimize" else "higher"
     text = f"{head}: {', '.join(parts)} ({objective.metric}, {better} is better)."
-    missing = [arm for arm in record.trials if arm not in best]
-    if missing:
+    if missing := [arm for arm in record.trials if arm not in best]:
         text += f" No trial of {join_words(missing)} has completed."
+    if lost := [arm for arm in missing if count_finished_trials(record, arm) >= record.target(arm)]:
+        text += f" Within the budget {join_words(lost)} could not be trained."
     seeds = collect_seeds(record)
     where = "one seed" if len(seeds) <= 1 else f"{len(seeds)} seeds"
     if len(record.trials) == 1:
@@ -83,11 +85,12 @@ def list_cautions(record: SweepRecord) -> list[str]:
     validation set, optima at an end."""
     return [
         *_note_unfinished(record),
+        *describe_open_verdict(record),
         *_note_unequal(record),
         *_note_coinciding(record),
         *_note_failures(record),
         *_note_few_items(record),
-        *_note_luck(record),
+        *describe_luck(record),
         *describe_edges(record),
     ]
 
@@ -128,11 +131,6 @@ def _note_unfinished(record: SweepRecord) -> Iterator[str]:
     parts = [f"{arm} has {done} of {target}" for arm, (done, target) in short.items() if done < target]
     if parts:
         yield f"The sweep is not finished: {join_words(parts)} trials. Run `ablate sweep` again to continue."
-    seeds = {arm: count_finished(record.confirmed.get(arm, ())) for arm in record.trials}
-    if any(n < record.spec.confirm.seeds for n in seeds.values()):
-        per_arm = join_words(f"{arm} {n}" for arm, n in seeds.items())
-        planned = count_noun(record.spec.confirm.seeds, "fresh seed")
-        yield f"The confirmation is not finished: of {planned} {per_arm} are done."
 
 
 def _note_unequal(record: SweepRecord) -> Iterator[str]:
@@ -154,29 +152,15 @@ def _note_unequal(record: SweepRecord) -> Iterator[str]:
 
 
 def _note_coinciding(record: SweepRecord) -> Iterator[str]:
-    bests = {arm: [best.params] for arm in record.trials if (best := record.best(arm))}
+    settled = {arm: [trial.params] for arm in record.trials if (trial := record.settled(arm))}
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
-        yield from (f"At their best, {text}" for text in audit.describe_coinciding(record.spec, bests))
-
-
-def _note_luck(record: SweepRecord) -> Iterator[str]:
-    """Yield what fresh seeds do not cover: each arm is confirmed where its own search happened to end."""
-    bests = {arm: best for arm in record.confirmed if record.spec.confirm.seeds and (best := record.best(arm))}
-    for path in record.spec.search:
-        values = {arm: format_setting(best.params[path]) for arm, best in bests.items() if path in best.params}
-        if len(set(values.values())) > 1:
-            per_arm = join_words(f"{arm} {value}" for arm, value in values.items())
-            yield (
-                f"The arms were confirmed at different values of {path} ({per_arm}): intervals and p-values cover the "
-                "seeds and not the luck of the search that chose these values."
-            )
+        yield from (f"At their best, {text}" for text in audit.describe_coinciding(record.spec, settled))
 
 
 def _note_failures(record: SweepRecord) -> Iterator[str]:
-    for arm in record.trials:
-        for what, trials in (("trial", record.trials[arm]), ("fresh seed", record.confirmed.get(arm, ()))):
-            if failed := [t for t in trials if t.status == "failed"]:
-                yield f"{count_noun(len(failed), what)} of {arm} failed, left out of all comparisons."
+    for arm, trials in record.trials.items():
+        if failed := [t for t in trials if t.status == "failed"]:
+            yield f"{count_noun(len(failed), 'trial')} of {arm} failed, left out of all comparisons."
 
 
 def _note_few_items(record: SweepRecord) -> Iterator[str]:

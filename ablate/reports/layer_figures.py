@@ -1,5 +1,5 @@
-"""Figures of the layers of each arm's best trial: what was measured in training, or afterwards by `ablate diagnose`,
-drawn together on one scale."""
+"""Figures of the layers of each arm's chosen trial, or its best: what was measured in training, or afterwards by
+`ablate diagnose`, drawn together on one scale."""
 
 from __future__ import annotations
 
@@ -24,35 +24,36 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
     """Write a figure for each measurement that some arm has, and for each number of the layers through training; return
     each path with its caption. Of an MLflow store that is away there are none."""
     runs = dict(_read_runs(record))
+    which = "chosen" if any(record.settled(arm) is not record.best(arm) for arm in runs) else "best"
     captions: dict[Path, str] = {}
     for name, kind in measurements.items():
         results = {arm: content["last"][name] for arm, content in runs.items() if name in content["last"]}
         if results:
             figure = kind.draw({style.escape_math(arm): Result.from_dict(result) for arm, result in results.items()})
             path, _ = save(figure, folder / f"layers-{name}.png")
-            captions[path] = f"{kind.title}: the best trial of each arm."
+            captions[path] = f"{kind.title}: the {which} trial of each arm."
         for column, label in kind.columns.items():
             histories = {arm: h for arm, content in runs.items() if (h := _parse_history(content, column))}
             if histories and any(len(course) > 1 for course in histories.values()):
                 unit = next(iter(runs.values())).get("unit", "tokens")
                 figure = draw_courses(f"{kind.title}, in training", histories, label, unit)
                 path, _ = save(figure, folder / f"layers-{name}-{column}.png")
-                captions[path] = f"In training, of each layer: {label}. The best trial of each arm."
+                captions[path] = f"In training, of each layer: {label}. The {which} trial of each arm."
     return captions
 
 
 def _read_runs(record: SweepRecord) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield arm -> what its best trial's run holds: the numbers at the end, those of `ablate diagnose` where there are
-    any, and their history in training."""
+    """Yield arm -> what the run of its chosen trial holds, or its best: the numbers at the end, those of
+    `ablate diagnose` where there are any, and their history in training."""
     from mlflow.exceptions import MlflowException
 
     for arm in record.trials:
-        best = record.best(arm)
-        if best is None or best.run_id is None:
+        settled = record.settled(arm)
+        if settled is None or settled.run_id is None:
             continue
         content: dict[str, Any] = {"last": {}, "history": {}}
         with contextlib.suppress(MlflowException, StoreError, OSError, ValueError):
-            for new in _read_files(best.run_id):
+            for new in _read_files(settled.run_id):
                 content |= {**new, "last": {**content["last"], **new["last"]}}
         if content["last"]:
             yield arm, content

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ablate.config.errors import ConfigError
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.intervals import Estimate, estimate, estimate_difference
-from ablate.verdict.outcomes import TrialRecord
+from ablate.verdict.failures import ALPHA, FailureShare
+from ablate.verdict.intervals import Estimate, bound_mean
+from ablate.verdict.looks import nominal_levels
+from ablate.verdict.outcomes import Outcome, TrialRecord
+from ablate.verdict.pairing import pair_outcomes
+from ablate.verdict.records import Compared
+from ablate.verdict.sequential import LEAST
 
-CONFIRMED, SEARCHED = "confirmed", "best of the search"
+CONFIRMED, SEARCHED = "fresh seeds", "best of the search"
 
 
 @dataclass(frozen=True)
@@ -20,12 +25,15 @@ class PublishedRow:
 
     arm: str
     ours: Estimate | None
-    """Over the fresh seeds where the arm is confirmed, else of the one best trial; None without the metric."""
+    """Over the fresh seeds on which it trained; before the first fresh seed of the one best trial of the search. None
+    without the metric, and where no seed trained."""
     kind: str
     """CONFIRMED or SEARCHED, which of the two; '' without one."""
+    failures: FailureShare | None
+    """Of the fresh seeds."""
     published: float
     difference: Estimate | None
-    """Ours less our baseline's, in pairs where both are confirmed; None where they are not of one kind."""
+    """Ours less our baseline's, in pairs of seeds on which both trained; None where they are not of one kind."""
     published_difference: float | None
     """Theirs less theirs; None for the baseline and where theirs is not given."""
 
@@ -43,18 +51,15 @@ class PublishedTable:
 
 def compare_published(record: SweepRecord) -> list[PublishedTable]:
     """Return the figures that the sweep file quotes, beside ours."""
-    tables, baseline = [], record.spec.compared_with
+    tables, baseline, compared = [], record.spec.compared_with, compare_record(record)
     for entry in record.spec.published:
-        ours = {arm: _measure_arm(record, arm, entry.metric) for arm in {baseline, *entry.values}}
-        base_kind, base = ours[baseline]
+        ours = {arm: _measure_arm(record, arm, entry.metric, compared.get(arm)) for arm in {baseline, *entry.values}}
         rows = []
         for arm, value in entry.values.items():
-            kind, values = ours[arm]
-            alike = arm != baseline and kind == base_kind and bool(values)
-            less = estimate_difference(values, base) if alike else None
             theirs = value - entry.values[baseline] if arm != baseline and baseline in entry.values else None
-            own = estimate(list(values.values())) if values else None
-            rows.append(PublishedRow(arm, own, kind, value, less.estimate if less else None, theirs))
+            own = ours[arm]
+            difference = _subtract(own, ours[baseline], compared.get(arm)) if arm != baseline else None
+            rows.append(PublishedRow(arm, own.estimate, own.kind, own.failures, value, difference, theirs))
         own_tokenizer = _name_tokenizer(record)
         other = entry.tokenizer is not None and own_tokenizer not in (None, entry.tokenizer)
         tokenizers = (str(entry.tokenizer), str(own_tokenizer)) if other else None
@@ -71,22 +76,56 @@ def _name_tokenizer(record: SweepRecord) -> str | None:
     return str(getattr(data, "tokenizer", data.kind))
 
 
-def _measure_arm(record: SweepRecord, arm: str, metric: str) -> tuple[str, dict[int, float]]:
-    """Return what `arm` reached: (kind, seed -> value), of the search under the seed 0; ('', {}) without the metric."""
-    fresh = _collect_values(record.confirmed.get(arm, ()), metric, record)
-    if fresh:
-        return CONFIRMED, fresh
-    best = record.best(arm) if arm in record.trials else None
-    tried = _collect_values([best] if best else [], metric, record)
-    return (SEARCHED, {0: next(iter(tried.values()))}) if tried else ("", {})
+@dataclass(frozen=True)
+class _Measured:
+    """What an arm reached."""
+
+    kind: str = ""
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    """Seed -> outcome, its value the metric's; of the search under the seed 0."""
+    estimate: Estimate | None = None
+    failures: FailureShare | None = None
 
 
-def _collect_values(trials: Iterable[TrialRecord], metric: str, record: SweepRecord) -> dict[int, float]:
-    """Return seed -> `metric`, of the trials that completed."""
-    is_objective = metric == record.spec.objective.metric
-    pairs = (
-        (t.params.get("seed", 0), t.value if is_objective else t.metrics.get(metric))
-        for t in trials
-        if t.status == "completed"
-    )
-    return {seed: value for seed, value in pairs if value is not None and math.isfinite(value)}
+def _measure_arm(record: SweepRecord, arm: str, metric: str, known: Compared | None) -> _Measured:
+    """Return what `arm` reached: on fresh seeds as soon as one has ended, however it did, else in the search."""
+    if known is None or not known.outcomes:
+        best = record.best(arm) if arm in record.trials else None
+        value = _read_metric(best, metric, record) if best else None
+        if value is None:
+            return _Measured()
+        return _Measured(SEARCHED, {0: Outcome("trained", value)}, bound_mean([value], 0.0))
+    looks = known.looks
+    trials = {t.params["seed"]: t for t in record.confirmed.get(arm, ()) if t.status == "completed"}
+    counted = dict(list(known.outcomes.items())[: looks.sizes[-1] if looks else None])
+    values = {seed: _read_metric(trials[seed], metric, record) for seed, one in counted.items() if one.trained}
+    outcomes = {
+        seed: Outcome(one.ending, values.get(seed))
+        for seed, one in counted.items()
+        if not one.trained or values[seed] is not None
+    }
+    trained = [value for value in values.values() if value is not None]
+    if values and not trained:  # it has no such metric
+        return _Measured()
+    if metric == record.spec.objective.metric:
+        return _Measured(CONFIRMED, outcomes, known.estimate, known.failures)
+    level = 0.0
+    if looks and len(trained) >= LEAST:
+        ended = list(counted.values())
+        level = nominal_levels(looks, ALPHA, [sum(o.trained for o in ended[:n]) for n in looks.sizes])[-1]
+    return _Measured(CONFIRMED, outcomes, bound_mean(trained, level) if trained else None, known.failures)
+
+
+def _subtract(ours: _Measured, baseline: _Measured, known: Compared | None) -> Estimate | None:
+    """Return ours less the baseline's, paired by seed, with an interval at the level of the arm's verdict; None where
+    they are not of one kind."""
+    if ours.kind != baseline.kind or not ours.kind:
+        return None
+    looks, versus = (known.looks, known.versus) if known else (None, None)
+    return pair_outcomes(ours.outcomes, baseline.outcomes, looks).estimate(versus.level if versus else 0.0)
+
+
+def _read_metric(trial: TrialRecord, metric: str, record: SweepRecord) -> float | None:
+    """Return the finite `metric` of a trial that completed."""
+    value = trial.value if metric == record.spec.objective.metric else trial.metrics.get(metric)
+    return value if trial.status == "completed" and value is not None and math.isfinite(value) else None

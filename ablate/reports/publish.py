@@ -2,15 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import math
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ablate import tracking
+from ablate.config.errors import StoreError
 from ablate.sweeps.records import SweepRecord
+from ablate.verdict.records import Compared
 
 ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run
+_UNNAMEABLE = re.compile(r"[^\w.\- ]", re.ASCII)  # what MLflow takes in no name of a metric
+_LONGEST = 5000  # letters of a tag, the least that MLflow's stores take
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What a run says of the verdict."""
+
+    tags: dict[str, str] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Not a number where there is none, so that an earlier one does not stay."""
+
+
+def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
+    """Return what the parent run of an arm says of its verdict: the kind, the difference from the baseline where both
+    trained and the ends of its interval, how many seeds it is over, failures and seeds, and the mean where it
+    trained."""
+    difference, failures, mean = compared.difference, compared.failures, compared.estimate
+    low, high = (difference.interval if difference else None) or (math.nan, math.nan)
+    metrics = {
+        "failures": failures.failed if failures else math.nan,
+        "seeds": failures.n if failures else 0,
+        "mean_when_trained": mean.mean if mean else math.nan,
+    }
+    if arm != baseline:
+        metrics |= {
+            "difference_when_both_trained": difference.mean if difference else math.nan,
+            "difference_low": low,
+            "difference_high": high,
+            "difference_seeds": difference.n if difference else 0,
+        }
+    tags = {"ablate.verdict": compared.kind, "ablate.baseline": baseline}
+    return Labels(tags, {f"verdict/{name}": float(value) for name, value in metrics.items()})
+
+
+def label_report(verdict: str, baseline: str, compared: Mapping[str, Compared]) -> Labels:
+    """Return what the run of the report says: the verdict in full, and of each arm what its parent run says."""
+    tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
+    metrics: dict[str, float] = {}
+    for arm, one in compared.items():
+        own, name = label_arm(arm, baseline, one), _UNNAMEABLE.sub("_", arm)
+        tags[f"ablate.verdict.{name}"] = own.tags["ablate.verdict"]
+        metrics |= {f"{key}/{name}": value for key, value in own.metrics.items()}
+    return Labels(tags, metrics)
+
+
+def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None:
+    """Write the verdict on each arm to its parent run, as far as that is still there. Raises nothing."""
+    for arm, one in compared.items():
+        if arm in record.parents:
+            with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
+                _label(record.parents[arm], label_arm(arm, record.spec.compared_with, one))
+
+
+def _label(run_id: str, labels: Labels) -> None:
+    from mlflow.entities import Metric, RunTag
+
+    now = int(1000 * time.time())
+    tracking.client().log_batch(
+        run_id,
+        metrics=[Metric(key, value, now, 0) for key, value in labels.metrics.items()],
+        tags=[RunTag(key, value[:_LONGEST]) for key, value in labels.tags.items()],
+    )
 
 
 def locate_report(record: SweepRecord) -> dict[str, Any]:
@@ -36,10 +106,13 @@ def find_or_start_run(title: str) -> dict[str, str]:
     return {"experiment_id": experiment, "run_id": tracking.Tracker.start(title, REPORT, {ROLE: REPORT}).run_id}
 
 
-def publish(run_id: str, files: Iterable[Path]) -> None:
-    """Store `files` as artifacts of the run, over earlier ones of the same names, and end it. Raises StoreError."""
+def publish(run_id: str, files: Iterable[Path], labels: Labels | None = None) -> None:
+    """Store `files` as artifacts of the run, over earlier ones of the same names, with `labels`, and end it. Raises
+    StoreError."""
     with tracking.explain_errors(tracking.tracking_uri()):
         for file in files:
             tracking.client().log_artifact(run_id, str(file))
+        if labels:
+            _label(run_id, labels)
         tracking.client().set_tag(run_id, "ablate.status", "completed")
         tracking.client().set_terminated(run_id, "FINISHED")

@@ -16,9 +16,10 @@ from ablate.reports.figures import draw_figures
 from ablate.reports.importance import compute_importance, count_scored
 from ablate.reports.layer_figures import draw_layers
 from ablate.reports.plain_values import to_plain, trial_to_plain
-from ablate.reports.publish import find_or_start_run, locate_report, publish
+from ablate.reports.publish import find_or_start_run, label_parents, label_report, locate_report, publish
 from ablate.reports.report_data import ReportData
 from ablate.reports.sections import PARTS
+from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
 
@@ -69,7 +70,11 @@ class Report(ReportData):
             "median_seconds": findings.median_seconds(record, arm),
             "cost": asdict(self.usage[arm]),
             "confirmation_cost": asdict(self.confirmation_usage[arm]),
-            "confirmed": self.confirmed[arm].to_dict() if arm in self.confirmed else None,
+            "selection_cost": asdict(self.selection_usage[arm]),
+            "crossed_cost": asdict(self.crossed_usage[arm]),
+            "confirmed": to_plain(self.confirmed[arm].to_dict()) if arm in self.confirmed else None,
+            "candidates": candidates_to_plain(record, arm),
+            "crossed": crossed_to_plain(record, arm),
             "compute": to_plain(asdict(self.savings[arm])) if arm in self.savings else None,
             "sensitivity": asdict(sensitivity) if sensitivity else None,
             "importance": self.importance[arm],
@@ -112,7 +117,10 @@ def _log(content: Report) -> Report:
     try:
         content = replace(content, mlflow={**content.mlflow, **find_or_start_run(content.record.title)})
         files = _write(content)
-        publish(content.mlflow["run_id"], [*content.figures, *files])
+        baseline, compared = content.record.spec.compared_with, content.confirmed
+        labels = label_report(content.verdict, baseline, compared)
+        publish(content.mlflow["run_id"], [*content.figures, *files], labels)
+        label_parents(content.record, compared)
     except StoreError as error:
         content = replace(content, notes=[*content.notes, f"The report is in {content.folder} only. {error}"])
         _write(content)

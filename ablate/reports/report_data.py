@@ -12,9 +12,10 @@ from ablate.reports import confirmation, fairness, findings, literature, savings
 from ablate.reports.downstream import Downstream, compare_downstream
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.scale import describe_scale
-from ablate.verdict.confirmation import Confirmed
+from ablate.verdict.records import Compared
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class ReportData:
 
     @property
     def verdict(self) -> str:
-        """The comparison on fresh seeds; without them, the best value of each arm and how little one seed proves. Then
-        in which other settings the arms differ."""
-        text = confirmation.describe_confirmed(self.record, self.confirmed) or findings.describe_search(self.record)
+        """The comparison on fresh seeds; before the first of them, the best value of each arm and how little one seed
+        proves. Then in which other settings the arms differ."""
+        text = confirmation.describe_verdict(self.record, self.confirmed) or findings.describe_search(self.record)
         confounds = self.confounds.found if self.confounds else None
         if confounds:
             others = join_words(confound.path for confound in confounds)
@@ -58,9 +59,9 @@ class ReportData:
         return [text for arm in self.record.trials if (text := findings.describe_spread(self.record, arm))]
 
     @cached_property
-    def confirmed(self) -> dict[str, Confirmed]:
-        """Arm -> how it did on fresh seeds."""
-        return confirmation.compare_arms(self.record)
+    def confirmed(self) -> dict[str, Compared]:
+        """Arm -> what may be said of it, from fresh seeds; empty before the first of them."""
+        return compare_record(self.record)
 
     @cached_property
     def sensitivities(self) -> dict[str, Sensitivity | None]:
@@ -101,6 +102,20 @@ class ReportData:
     def confirmation_usage(self) -> dict[str, Usage]:
         """Arm -> what its trainings on fresh seeds used."""
         return {arm: sum_usage(self.usage_unit, self.record.confirmed.get(arm, ())) for arm in self.record.trials}
+
+    @cached_property
+    def selection_usage(self) -> dict[str, Usage]:
+        """Arm -> what its candidates used on selection seeds."""
+        record = self.record
+        runs = {arm: [t for one in record.candidates.get(arm, ()) for t in one.runs] for arm in record.trials}
+        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in runs.items()}
+
+    @cached_property
+    def crossed_usage(self) -> dict[str, Usage]:
+        """Arm -> what it used at the settings of another; of the baseline, at those of all others."""
+        crossed = self.record.crossed.values()
+        runs = {arm: [t for one in crossed if one.loser == arm for t in one.runs] for arm in self.record.trials}
+        return {arm: sum_usage(self.usage_unit, trials) for arm, trials in runs.items()}
 
     @cached_property
     def savings(self) -> dict[str, savings.Saving]:

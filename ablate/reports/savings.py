@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.sweeps.records import SweepRecord
-from ablate.verdict.intervals import Estimate, estimate
-from ablate.verdict.outcomes import TrialRecord
+from ablate.verdict.failures import ALPHA
+from ablate.verdict.intervals import Estimate, bound_mean
+from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,12 @@ class Saving:
     peak_memory_bytes: float | None
     """The most that a GPU held, as measured; None without one."""
     seeds: int
-    """Trainings that are compared with the baseline's on the same seed."""
+    """Trainings that are compared with the baseline's on the same seed, failed ones too; not where the baseline
+    failed, which ends nowhere."""
+    left_out: int
+    """Seeds on which the baseline failed."""
     reached: int
-    """Of them, those that come to where the baseline ends."""
+    """Of them, those that come to where the baseline ends; none that failed."""
     at_first: int
     """Of those, the ones that are there at their first validation, and may have been before."""
     updates: Estimate | None
@@ -43,7 +47,7 @@ class Saving:
 def compute_savings(record: SweepRecord) -> dict[str, Saving]:
     """Return arm -> what it takes; empty where no arm starts from another model or freezes anything, or none is known.
 
-    Compared are the trainings on fresh seeds, or where there are none the best trial of each arm.
+    Compared are the trainings on fresh seeds, or before the first of them the best trial of each arm.
     """
     arms = [arm for arm in record.spec.all_arms if arm in record.trials]
     settings = [record.spec.experiment, *(record.spec.all_arms[arm].settings for arm in arms)]
@@ -53,43 +57,57 @@ def compute_savings(record: SweepRecord) -> dict[str, Saving]:
     baseline = runs.get(record.spec.compared_with, {})
     by_arm = {}
     for arm, trainings in runs.items():
-        if trainings and all(t.costs.get("flops_per_update") for t in trainings.values()):
+        known = {seed: t for seed, t in trainings.items() if t.trial.costs.get("flops_per_update")}
+        if known and all(seed in known or not t.trained for seed, t in trainings.items()):
             compared = {} if arm == record.spec.compared_with else baseline
             by_arm[arm] = _compute_saving(trainings, compared, record.spec.objective.direction == "minimize")
     return by_arm
 
 
-def _list_trainings(record: SweepRecord, arm: str) -> dict[Any, TrialRecord]:
-    """Return seed -> completed training of an arm at its best settings; of a search alone its best trial."""
-    fresh = {t.params["seed"]: t for t in record.confirmed.get(arm, ()) if t.status == "completed"}
+@dataclass(frozen=True)
+class _Training:
+    trial: TrialRecord
+    trained: bool
+    """Whether it neither diverged nor got stuck."""
+
+
+def _list_trainings(record: SweepRecord, arm: str) -> dict[Any, _Training]:
+    """Return seed -> training of an arm at its chosen settings that ended; before any fresh seed its best trial."""
+    outcomes = record.read_outcomes(record.confirmed.get(arm, ()))
+    fresh = {t.params["seed"]: t for t in record.confirmed.get(arm, ()) if t.status in FINISHED}
+    if outcomes:
+        return {seed: _Training(fresh[seed], outcome.trained) for seed, outcome in outcomes.items()}
     best = record.best(arm)
-    return fresh or ({"search": best} if best else {})
+    return {"search": _Training(best, True)} if best else {}
 
 
-def _compute_saving(
-    runs: Mapping[Any, TrialRecord], baseline: Mapping[Any, TrialRecord], less_is_better: bool
-) -> Saving:
-    one = next(iter(runs.values()))
-    pairs = [(runs[seed], baseline[seed]) for seed in runs if seed in baseline]
+def _compute_saving(runs: Mapping[Any, _Training], baseline: Mapping[Any, _Training], less_is_better: bool) -> Saving:
+    known = [t.trial for t in runs.values() if t.trial.costs.get("flops_per_update")]
+    one = max(known, key=lambda trial: trial.step)  # one that diverged stops early
+    pairs = [(runs[seed], baseline[seed]) for seed in runs if seed in baseline and baseline[seed].trained]
     updates, saved, at_first = [], [], 0
-    for own, other in pairs:
-        needed = None if other.value is None else find_update_at_goal(own.curve, other.value, less_is_better)
+    for training, base in pairs:
+        own, other = training.trial, base.trial
+        needed = None
+        if training.trained and other.value is not None:
+            needed = find_update_at_goal(own.curve, other.value, less_is_better)
         if needed is not None:
             updates.append(needed)
             at_first += needed == min(own.curve)
             saved.append(1 - (_flops_before(own) + needed * own.costs["flops_per_update"]) / _flops_in_all(other))
     everywhere = bool(pairs) and len(saved) == len(pairs)
-    peaks = [t.costs["peak_memory_bytes"] for t in runs.values() if "peak_memory_bytes" in t.costs]
+    peaks = [t.costs["peak_memory_bytes"] for t in known if "peak_memory_bytes" in t.costs]
     return Saving(
         flops_before=_flops_before(one),
         flops=one.step * one.costs["flops_per_update"],
         state_bytes=one.costs["state_bytes"],
         peak_memory_bytes=max(peaks, default=None),
         seeds=len(pairs),
+        left_out=sum(seed in baseline and not baseline[seed].trained for seed in runs),
         reached=len(saved),
         at_first=at_first,
-        updates=estimate(updates) if everywhere else None,
-        saved=estimate(saved) if everywhere else None,
+        updates=bound_mean(updates, ALPHA) if everywhere else None,
+        saved=bound_mean(saved, ALPHA) if everywhere else None,
     )
 
 

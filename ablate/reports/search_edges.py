@@ -60,7 +60,7 @@ def describe_edges(record: SweepRecord) -> Iterator[str]:
     """
     arms_at: dict[tuple[str, str, Span], list[str]] = {}
     for arm in record.trials:
-        best, settings = record.best(arm), record.spec.all_arms[arm].settings
+        best, settings = record.settled(arm), record.spec.all_arms[arm].settings
         for path, entry in record.spec.space(arm).items() if best else ():
             span, value = Span.of(entry), best.params.get(path) if best else None
             end = span.find_end(value) if span and is_number(value) else ""

@@ -2,57 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from ablate.config.formatting import (
     count_noun,
-    format_bytes,
-    format_count,
     format_duration,
     format_number,
     format_setting,
     join_words,
 )
 from ablate.reports import fairness, findings
+from ablate.reports.columns import format_signed, setting_columns, word_column, word_table
 from ablate.reports.downstream_table import tabulate
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
 from ablate.reports.labels import list_searched, shorten_paths
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
-from ablate.reports.savings import Saving
+from ablate.reports.savings_section import tabulate_savings
 from ablate.reports.sensitivity import MINIMUM_RATES, Sensitivity
-from ablate.reports.table import COUNTS, NOTHING, SETTINGS, Column, Section, Table
-from ablate.reports.usage import Usage
-from ablate.sweeps.records import SweepRecord
-from ablate.verdict.confirmation import format_estimate
-from ablate.verdict.intervals import Estimate
+from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
+from ablate.reports.usage_section import tabulate_usage
+from ablate.reports.verdict_sections import count_failed, tabulate_confirmed, tabulate_crossed, tabulate_selection
 from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, count_finished
+from ablate.verdict.statements import format_estimate
 
 RARE = ("pruned", "diverged", "failed")
-
-
-def tabulate_confirmed(report: ReportData) -> list[Section]:
-    """Return the best settings of each arm on fresh seeds; nothing where none are confirmed."""
-    record, confirmed = report.record, report.confirmed
-    if not confirmed:
-        return []
-    rows = list(confirmed.values())
-    differences = [c.difference for c in rows]
-    columns = [
-        _word_column("arm", confirmed),
-        Column("n", [f"{c.estimate.n if c.estimate else 0}/{c.target}" for c in rows]),
-        Column(record.spec.objective.metric, [format_estimate(c.estimate) if c.estimate else NOTHING for c in rows]),
-        Column("diverged", [str(c.diverged) for c in rows]),
-        Column(
-            f"less {record.spec.compared_with}",
-            [format_estimate(d.estimate, sign=True) if d else NOTHING for d in differences],
-        ),
-        Column("p (Holm)", [f"{d.adjusted_p:.2g}" if d and d.adjusted_p is not None else NOTHING for d in differences]),
-        *_setting_columns(record, [record.best(arm) for arm in confirmed]),
-    ]
-    return [Section("The best settings of each arm on fresh seeds: mean +- 95 % interval", Table(columns))]
 
 
 def tabulate_published(report: ReportData) -> list[Section]:
@@ -63,13 +39,14 @@ def tabulate_published(report: ReportData) -> list[Section]:
         rows = source.rows
         differences = [format_estimate(r.difference, sign=True) if r.difference else NOTHING for r in rows]
         columns = [
-            _word_column("arm", [r.arm for r in rows]),
-            _word_column("which", [r.kind or NOTHING for r in rows]),
+            word_column("arm", [r.arm for r in rows]),
+            word_column("which", [r.kind or NOTHING for r in rows]),
             Column("n", [str(r.ours.n) if r.ours else NOTHING for r in rows]),
+            *([Column("failed", [count_failed(r.failures) for r in rows])] if any(r.failures for r in rows) else []),
             Column("ours", [format_estimate(r.ours) if r.ours else NOTHING for r in rows]),
             Column(f"less {baseline}", differences),
             Column("published", [format_number(r.published) for r in rows]),
-            Column(f"less {baseline}", [_format_signed(r.published_difference) for r in rows]),
+            Column(f"less {baseline}", [format_signed(r.published_difference) for r in rows]),
         ]
         sections.append(Section(f"Published: {source.source} ({source.metric})", Table(columns)))
         if source.tokenizers:
@@ -78,6 +55,10 @@ def tabulate_published(report: ReportData) -> list[Section]:
                 f"Theirs is measured in tokens of {theirs}, ours in those of {ours}: "
                 f"unless that is the same tokenizer, {source.metric} cannot be compared."
             )
+    if any(row.failures for source in report.published for row in source.rows):
+        sections[-1].sentences.append(
+            "Ours: mean +- interval over the n seeds on which it trained, as in the table of fresh seeds."
+        )
     if sections:
         sections[-1].sentences.append(
             "Other data, sizes or budgets may be behind these: they enter no comparison of ours."
@@ -98,7 +79,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
     others = list(dict.fromkeys(m for trial in best.values() if trial for m in sorted(trial.metrics) if m != metric))
     counts = {arm: record.counts(arm) for arm in record.trials}
     columns = [
-        _word_column("arm", best),
+        word_column("arm", best),
         Column("finished", [f"{count_finished(record.trials[arm])}/{record.target(arm)}" for arm in best]),
         Column(metric, [format_number(trial.value) if trial else NOTHING for trial in best.values()]),
         *(
@@ -106,7 +87,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
             for m in others
         ),
         Column("time", [format_duration(findings.median_seconds(record, arm)) for arm in best]),
-        *_setting_columns(record, best.values()),
+        *setting_columns(record, [trial.params if trial else {} for trial in best.values()]),
         *(
             Column(status, [str(c[status]) for c in counts.values()], merge=COUNTS)
             for status in RARE
@@ -121,70 +102,13 @@ def tabulate_search(report: ReportData) -> list[Section]:
     return [Section(title, Table(columns), [sentence])]
 
 
-def tabulate_usage(report: ReportData) -> list[Section]:
-    """Return what the trials of each arm used, and its trainings on fresh seeds."""
-    search, fresh = report.usage, report.confirmation_usage
-    noun = report.usage_unit.noun
-    columns = [_word_column("arm", search), *_usage_columns("", noun, search.values())]
-    if report.confirmed:
-        columns += _usage_columns("fresh ", noun, [fresh[arm] for arm in search])
-    title = f"What each arm took: runs, {noun} and time" + ("; fresh: to confirm it" if report.confirmed else "")
-    return [Section(title, Table(columns))]
-
-
-def tabulate_savings(report: ReportData) -> list[Section]:
-    """Return what arms that start from other models take in all; nothing where none does."""
-    savings, baseline = report.savings, report.record.spec.compared_with
-    if not savings:
-        return []
-    title = f"Compute and memory, and what it takes to be where {baseline} ends"
-    sentences = _explain_savings(savings, report.record.spec.objective.metric, baseline)
-    return [Section(title, Table(_saving_columns(savings, savings.get(baseline))), list(sentences))]
-
-
-def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list[Column]:
-    rows = list(savings.values())
-    peaks = [s.peak_memory_bytes for s in rows]
-    less = [_format_percent(1 - s.state_bytes / baseline.state_bytes) if baseline else NOTHING for s in rows]
-    return [
-        _word_column("arm", savings),
-        Column("FLOPs before", [f"{s.flops_before:.3g}" if s.flops_before else NOTHING for s in rows]),
-        Column("FLOPs", [f"{s.flops:.3g}" for s in rows]),
-        Column("states", [format_bytes(int(s.state_bytes)) for s in rows]),
-        Column("less", less),
-        *([Column("measured", [format_bytes(int(n)) if n else NOTHING for n in peaks])] if any(peaks) else []),
-        Column("reached", [f"{s.reached}/{s.seeds}" if s.seeds else NOTHING for s in rows]),
-        Column("after updates", [f"{s.updates.mean:.0f}" if s.updates else NOTHING for s in rows]),
-        Column("FLOPs saved", [_format_share(s.saved) if s.saved else NOTHING for s in rows]),
-    ]
-
-
-def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> Iterable[str]:
-    yield (
-        "FLOPs: 6 for each weight that is trained and 2 for each frozen one, times the tokens, a token's look-up left "
-        "out; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for a "
-        f"frozen one. Reached: on how many seeds it came to the final {metric} of "
-        f"{baseline} on the same seed, after how many updates, and the share of its FLOPs that are saved until then, "
-        "with the FLOPs before: mean +- 95 % interval. The searches of the learning rate are not counted, for no arm."
-    )
-    if any(s.saved is None and s.seeds for s in savings.values()):
-        yield "Where an arm does not get there on every seed, no mean is given: it would leave the worst out."
-    if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in savings.items() if s.at_first]:
-        yield (
-            f"There at the first validation: {join_words(early)}. They may have been before, and their interval, which "
-            "knows the validations alone, is too narrow."
-        )
-    if any(s.flops_before for s in savings.values()):
-        yield "All seeds of an arm start from the same model: the interval does not cover the luck of that one."
-
-
 def tabulate_sensitivities(report: ReportData) -> list[Section]:
     """Return how much the learning rate matters to each arm; nothing where that cannot be told of any."""
     known = report.sensitivities
     if not any(known.values()):
         return []
     columns = [
-        _word_column("arm", known),
+        word_column("arm", known),
         Column("sensitivity", [format_number(s.value) if s else NOTHING for s in known.values()]),
         Column("n trials", [str(s.n) if s else NOTHING for s in known.values()]),
         Column("diverged", [str(s.diverged) if s else NOTHING for s in known.values()]),
@@ -210,7 +134,7 @@ def tabulate_importances(report: ReportData) -> list[Section]:
     if not any(report.importance.values()):
         return [Section("", sentences=[f"No importance yet: {needed}"])]
     columns = [
-        _word_column("arm", record.trials),
+        word_column("arm", record.trials),
         Column("n trials", [str(count_scored(record, arm)) for arm in record.trials]),
         *(
             Column(name, [format_number(report.importance[arm].get(path), 2) for arm in record.trials])
@@ -236,7 +160,7 @@ def tabulate_confounds(report: ReportData) -> list[Section]:
                 for c in confounds.found
                 for value in dict.fromkeys(c.values.values())
             ]
-            sections.append(Section(title, _word_table(("setting", "value", "arms", "declared"), rows)))
+            sections.append(Section(title, word_table(("setting", "value", "arms", "declared"), rows)))
         else:
             sentence = f"It cannot be told: {confounds.problem}" if confounds.problem else "nothing."
             sections.append(Section(title, sentences=[sentence]))
@@ -247,7 +171,7 @@ def tabulate_confounds(report: ReportData) -> list[Section]:
             for s in report.surroundings
             for value, arms in s.runs.items()
         ]
-        sections.append(Section("The runs differ in", _word_table(("fact", "value", "runs"), lines), notes))
+        sections.append(Section("The runs differ in", word_table(("fact", "value", "runs"), lines), notes))
     elif notes:
         sections.append(Section("Where and how the runs were made", sentences=notes))
     return sections
@@ -262,17 +186,18 @@ def tabulate_trials(report: ReportData) -> list[Section]:
         for t in sorted(trials, key=lambda t: (STATUSES.index(t.status), sign * (t.value or 0.0), t.number))
     ]
     columns = [
-        _word_column("arm", [t.arm for t in ordered]),
+        word_column("arm", [t.arm for t in ordered]),
         Column("trial", [str(t.number) for t in ordered]),
-        _word_column("status", [t.status for t in ordered]),
+        word_column("status", [t.status for t in ordered]),
         Column(record.spec.objective.metric, [format_number(t.value) for t in ordered]),
-        *_setting_columns(record, ordered),
+        *setting_columns(record, [t.params for t in ordered]),
         Column("updates", [str(t.step) for t in ordered]),
         Column("time", [format_duration(t.seconds) for t in ordered]),
     ]
     best = [record.best(arm) for arm in record.trials]
     strong = frozenset(i for i, t in enumerate(ordered) if any(t is b for b in best))
-    return [Section(f"All {count_noun(len(ordered), 'trial')}", Table(columns, strong), list(_list_reasons(ordered)))]
+    title = f"All {count_noun(len(ordered), 'trial')}{' of the search' if report.confirmed else ''}"
+    return [Section(title, Table(columns, strong), list(_list_reasons(ordered)))]
 
 
 def _published_values(report: ReportData) -> dict[str, Any]:
@@ -310,8 +235,10 @@ class Part:
 
 PARTS = (
     Part(tabulate_confirmed),
+    Part(tabulate_crossed),
     Part(tabulate_downstream, lambda report: {"downstream": report.downstream.to_dict()}),
     Part(tabulate_published, _published_values),
+    Part(tabulate_selection),
     Part(tabulate_search),
     Part(tabulate_savings),
     Part(tabulate_usage),
@@ -324,33 +251,6 @@ PARTS = (
 
 
 # ---------------------------------------------------------------------------------------------------- parts
-
-
-def _word_column(name: str, cells: Iterable[str]) -> Column:
-    return Column(name, list(cells), words=True)
-
-
-def _word_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    return Table([_word_column(name, [row[i] for row in rows]) for i, name in enumerate(header)])
-
-
-def _setting_columns(record: SweepRecord, trials: Iterable[TrialRecord | None]) -> list[Column]:
-    """Return a column for each searched parameter."""
-    params = [trial.params if trial else {} for trial in trials]
-    names = shorten_paths(list_searched(record.spec))
-    return [
-        Column(name, [format_setting(p[path]) if path in p else NOTHING for p in params], merge=SETTINGS)
-        for path, name in names.items()
-    ]
-
-
-def _usage_columns(prefix: str, noun: str, usage: Iterable[Usage]) -> list[Column]:
-    rows = list(usage)
-    return [
-        Column(f"{prefix}runs", [str(row.trials) for row in rows]),
-        Column(f"{prefix}{noun}", [format_count(row.items) for row in rows]),
-        Column(f"{prefix}time", [format_duration(row.seconds) for row in rows]),
-    ]
 
 
 def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Iterable[str]:
@@ -367,19 +267,6 @@ def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Ite
         yield "The ranges differ, so that these values cannot be compared."
     if none := [arm for arm, s in sensitivities.items() if not s]:
         yield f"None for {join_words(none)}: it takes {MINIMUM_RATES} finished trials at positive learning rates."
-
-
-def _format_percent(share: float) -> str:
-    return f"{100 * share:.1f} %" if share else NOTHING
-
-
-def _format_share(share: Estimate) -> str:
-    mean = f"{100 * share.mean:+.1f} %"
-    return mean if share.half_width is None else f"{mean} +- {100 * share.half_width:.1f}"
-
-
-def _format_signed(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:+.4f}"
 
 
 def _list_reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:

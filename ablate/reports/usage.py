@@ -35,7 +35,7 @@ class UsageUnit:
     def of(cls, record: SweepRecord) -> UsageUnit:
         """Return the unit that fits all trials of `record`. Trials that did not finish do not say what an update was:
         it is what it was for the others of their arm, where that is one number."""
-        trials = [t for arms in (record.trials, record.confirmed) for ts in arms.values() for t in ts]
+        trials = record.list_runs()
         known: dict[str, set[int]] = {t.arm: set() for t in trials}
         for t in trials:
             known[t.arm] |= {t.items_per_update} - {1}

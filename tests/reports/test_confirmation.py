@@ -1,52 +1,196 @@
-"""What is said of confirmed arms: the numbers are the statistics', the sentence claims no more than they show."""
+"""What is said of arms on fresh seeds: each kind of verdict in the words of the report, and what it rests on."""
 
 import dataclasses
 import json
 
-from ablate.reports import confirmation
-from ablate.sweeps.spec.parts import Confirm
-from ablate.verdict.intervals import correct_p_values, count_seeds_needed, estimate, estimate_difference
+import pytest
 
-PRE = {8: 2.10, 9: 2.14, 10: 2.11, 11: 2.16, 12: 2.12}  # what the fixture `confirmed` writes
-MIX = {8: 2.05, 9: 2.10, 10: 2.06, 11: 2.12, 12: 2.07}
-POST = {8: 2.40, 9: 2.00, 11: 2.10}
+from ablate.reports.confirmation import (
+    describe_unreproduced,
+    describe_verdict,
+    explain_comparison,
+    name_verdict,
+)
+from ablate.sweeps.comparison import compare_record
+from ablate.verdict.intervals import bound_mean
+from ablate.verdict.looks import Looks, nominal_levels
+
+from .hand_built import STUCK, build_record
+
+PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
+BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]
+WORSE = [2.15, 2.21, 2.16, 2.22, 2.18]
+EVEN = [2.11, 2.13, 2.115, 2.155, 2.125]
+
+
+def judge(record):
+    return compare_record(record), describe_verdict(record, compare_record(record))
 
 
 def test_the_numbers_are_those_of_the_statistics(confirmed):
-    found = confirmation.compare_arms(confirmed)
-    assert found["pre"].difference is None
-    assert found["mix"].estimate == estimate(list(MIX.values()))
-    assert (found["post"].estimate.n, found["post"].diverged, found["post"].target) == (3, 2, 5)
-    expected = correct_p_values({"mix": estimate_difference(MIX, PRE), "post": estimate_difference(POST, PRE)})
-    assert found["mix"].difference == expected["mix"]
-    assert found["post"].difference == expected["post"]
+    found = compare_record(confirmed)
+    (level,) = nominal_levels(Looks((5,), 5), 0.05 / 2)
+    pairs = [a - b for a, b in zip(BETTER, PRE, strict=True)]
+    assert found["mix"].difference.mean == pytest.approx(sum(pairs) / 5)
+    assert found["mix"].difference.half_width == pytest.approx(bound_mean(pairs, level, scale=2.16).half_width)
+    assert (found["mix"].kind, found["mix"].family, found["pre"].versus) == ("better", 2, None)
+    assert (found["post"].failures.failed, found["post"].failures.n, found["post"].estimate.n) == (2, 5, 3)
+    assert (found["post"].difference.n, found["post"].versus.left_out) == (3, 2)
     assert found["mix"].params == confirmed.best("mix").params
     json.dumps([c.to_dict() for c in found.values()])
 
 
-def test_the_verdict_claims_what_is_shown(confirmed):
-    text = confirmation.describe_confirmed(confirmed, confirmation.compare_arms(confirmed))
-    assert "mix beats pre by 0.0460 +- 0.0068 nats (n = 5, p = 9.5e-05)." in text
-    assert "post and pre: no difference that 3 seeds can show; n >= " in text
-    assert "post diverged on 2 of 5 seeds, which its figures leave out." in text
-    assert "p is corrected for 2 comparisons (Holm)." in text
+def test_an_arm_that_diverges_on_every_seed_is_not_told_by_its_search():
+    record = build_record({"pre": PRE, "post": [None] * 5}, promised={"post": 1.5})
+    found, text = judge(record)
+    assert found["post"].kind == "never trains"
+    assert "post never trained: it failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5." in text
+    assert "1.5" not in text
+    assert list(describe_unreproduced(record, found))[1] == (
+        "post does not reproduce what its search promised, 1.5000: it trained on none of 5 fresh seeds."
+    )
 
 
-def test_the_effect_that_matters_sets_the_number_of_seeds(confirmed):
-    spec = confirmed.spec.model_copy(update={"confirm": Confirm(seeds=5, effect=0.3)})
-    sought = dataclasses.replace(confirmed, spec=spec)
-    found = confirmation.compare_arms(sought)
-    needed = count_seeds_needed(found["post"].difference.estimate.sd, 0.3, 2)
-    assert f"n >= {needed} would be needed for one of 0.3 nats" in confirmation.describe_confirmed(sought, found)
+def test_stuck_seeds_fail_where_the_trivial_loss_is_known():
+    values = {"pre": PRE, "post": [2.0, STUCK, STUCK, 2.05, 2.01]}
+    found, text = judge(build_record(values))
+    assert (found["post"].kind, found["post"].failures.stuck) == ("mixed", 2)
+    assert name_verdict(build_record(values), "post", found) == "mixed: better when it trains, failed more"
+    assert "when it trains (over the 3 of 5 seeds on which both trained; 2 left out); it failed on 2 of 5 seeds" in text
+    unknown = build_record(values, trivial_loss=None)
+    found, _ = judge(unknown)
+    assert (found["post"].failures.failed, found["post"].difference.n) == (0, 5)
+    assert any("isn't known here" in text for text in explain_comparison(unknown, found))
 
 
-def test_another_baseline_and_direction_turn_the_words(confirmed):
-    objective = confirmed.spec.objective.model_copy(update={"direction": "maximize"})
-    spec = confirmed.spec.model_copy(update={"baseline": "mix", "objective": objective})
-    turned = dataclasses.replace(confirmed, spec=spec)
-    assert "pre beats mix by 0.0460" in confirmation.describe_confirmed(turned, confirmation.compare_arms(turned))
+@pytest.mark.parametrize(
+    ("values", "confirm", "kind", "word"),
+    [
+        (BETTER, {}, "better", "better"),
+        (WORSE, {}, "worse", "worse"),
+        ([2.16, 2.21, None, 2.23, 2.18], {}, "worse", "worse"),
+        (EVEN, {}, "undecided", "undecided"),
+        (EVEN, {"effect": 0.05}, "equivalent", "equivalent within 0.05"),
+        (BETTER, {"effect": 0.2}, "better", "better, by less than matters"),
+    ],
+)
+def test_the_word_is_the_verdict(values, confirm, kind, word):
+    record = build_record({"pre": PRE, "post": values}, confirm={"seeds": 5, **confirm})
+    found, _ = judge(record)
+    assert found["post"].kind == kind
+    assert name_verdict(record, "post", found) == word
+    missing = any("No confirm.effect is given" in text for text in explain_comparison(record, found))
+    assert missing == (not confirm)
+
+
+def test_a_baseline_that_fails_everywhere_is_told_so():
+    record = build_record({"pre": [None] * 5, "post": BETTER})
+    found, text = judge(record)
+    assert found["post"].kind == "baseline never trains"
+    assert name_verdict(record, "pre", found) == "baseline, never trains"
+    assert "pre, the baseline, never trained: it failed on all of 5 seeds, post on 0 of 5." in text
+
+
+def test_an_arm_whose_search_never_completes_could_not_be_trained():
+    record = build_record({"pre": PRE, "post": []}, promised={"post": None})
+    found, text = judge(record)
+    assert found["post"].kind == "could not be trained"
+    assert "post could not be trained within the budget: no trial of its search completed." in text
+    longer = record.spec.model_copy(
+        update={"budget": record.spec.budget.model_copy(update={"trials": 2})}
+    )  # its search goes on
+    found, text = judge(dataclasses.replace(record, spec=longer))
+    assert found["post"].kind == "figures"
+    assert "have no seed yet that ended for both" in text
+
+
+def test_so_does_a_baseline():
+    record = build_record({"pre": [], "post": BETTER}, promised={"pre": None})
+    found, text = judge(record)
+    assert name_verdict(record, "pre", found) == "baseline, could not be trained"
+    assert "pre, the baseline, could not be trained within the budget. post failed on 0 of 5 seeds" in text
+
+
+def test_one_arm_is_compared_with_nothing():
+    record = build_record({"pre": [*PRE[:4], None]})
+    _, text = judge(record)
+    assert text.startswith("pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 2.1275 +- ")
+    assert text.endswith("There is one arm, so nothing is compared.")
+
+
+def test_two_seeds_are_figures():
+    record = build_record({"pre": PRE[:2], "post": BETTER[:2]})
+    found, text = judge(record)
+    assert text.endswith("post less pre: -0.0450 nats (n = 2). These are figures; a verdict takes 3 seeds.")
+    told = " ".join(explain_comparison(record, found))
+    assert "no interval yet" in told
+    assert "errs in" not in told
+
+
+def test_undecided_by_crossed_settings():
+    crossed = {"post": ("pre", [2.04, 2.11, 2.07, 2.11, 2.08])}
+    record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed=crossed)
+    found, text = judge(record)
+    assert name_verdict(record, "post", found) == "undecided, as settings differ"
+    assert "with pre at post's settings post less pre is -0.0020" in text
+    assert "the settings may be what differs" in text
+    before = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2})
+    found, text = judge(before)
+    assert name_verdict(before, "post", found) == "undecided, not yet crossed"
+    assert "pre has not been trained at post's settings" in text
+    stands = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", WORSE)})
+    assert judge(stands)[0]["post"].kind == "better"
+
+
+def test_looks_are_counted():
+    confirm = {"seeds": {"min": 3, "max": 12}, "effect": 0.05}
+    record = build_record({"pre": PRE, "post": BETTER}, confirm=confirm, looks=Looks((3, 4, 5), 12))
+    found, text = judge(record)
+    assert "which every look counts towards: 3 looks at 3, 4 and 5 seeds of 12 planned." in text
+    once = compare_record(build_record({"pre": PRE, "post": BETTER}))["post"]
+    assert found["post"].difference.half_width > once.difference.half_width
+    waiting = build_record({"pre": PRE, "post": BETTER}, confirm=confirm, looks=Looks((3, 4), 12))
+    told = list(explain_comparison(waiting, compare_record(waiting)))
+    assert any("wait for the next look, and are in no figure until then: pre 1 and post 1." in text for text in told)
+
+
+def test_an_old_store_is_read_by_the_new_rules_and_says_so():
+    values = {"pre": PRE, "post": BETTER}
+    told = list(explain_comparison(record := build_record(values, tried=2), compare_record(record)))
+    assert any("newer than the fresh seeds of pre and post" in text and "too narrow" in text for text in told)
+    alone = build_record(values)
+    told = list(explain_comparison(alone, compare_record(alone)))
+    assert "The settings of pre and post are those of the best trial of the search: no candidates were " in told[-1]
+    asked = build_record(values, tried=2, confirm={"seeds": 5, "candidates": 1})
+    assert not any("newer" in text for text in explain_comparison(asked, compare_record(asked)))
+    chosen = build_record(values, tried=2, selected={arm: {0: [2.0, 2.1], 1: [2.2, 2.3]} for arm in values})
+    assert not any("candidates were" in text for text in explain_comparison(chosen, compare_record(chosen)))
+
+
+def test_more_may_be_better_and_counting_has_a_floor():
+    objective = {"metric": "val/accuracy", "direction": "maximize"}
+    values = {"pre": [0.80, 0.82, 0.81], "post": [0.81, 0.83, 0.82]}
+    record = build_record(values, objective=objective, experiment={"model": "vit"}, promised={"pre": 0.5, "post": 0.99})
+    assert compare_record(record)["post"].kind == "undecided"  # equal differences show nothing
+    counted = dataclasses.replace(record, validation_items=10_000)
+    found = compare_record(counted)
+    assert found["post"].kind == "better"
+    assert [text.split()[0] for text in describe_unreproduced(counted, found)] == ["post"]
+
+
+def test_a_seed_that_crashed_is_no_outcome():
+    record = build_record({"pre": PRE, "post": [*BETTER[:4], "failed"]}, looks=Looks((4,), 4))
+    assert len(compare_record(record)["post"].outcomes) == 4
 
 
 def test_without_fresh_seeds_nothing_is_claimed(record):
-    assert confirmation.compare_arms(record) == {}
-    assert confirmation.describe_confirmed(record, {}) == ""
+    assert compare_record(record) == {}
+    assert describe_verdict(record, {}) == ""
+
+
+def test_seeds_that_share_a_start_are_told():
+    start = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding"]}}
+    shared = build_record({"pre": PRE, "post": BETTER}, experiment={"model": "llama", "data": "topics", **start})
+    text = describe_verdict(shared, compare_record(shared))
+    assert "those of pre one stage-1 model (sweep:first/one)" in text
+    assert "no interval includes the variance of these models" in text

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from ablate.reports.confirmation import compare_arms
 from ablate.reports.figure_data import (
     Panel,
     choose_course_view,
@@ -18,7 +17,7 @@ from ablate.reports.figure_data import (
     collect_panels,
     compute_hull,
 )
-from ablate.reports.figures import draw_confirmed, draw_figures
+from ablate.reports.figures import draw_figures
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
@@ -112,17 +111,6 @@ def test_courses_are_told_in_tokens_where_all_trials_say_how_many(full: SweepRec
     unknown = replace(full, trials={**full.trials, "pre": [*pre[:-1], replace(pre[-1], items_per_update=1)]})
     assert UsageUnit.of(unknown).noun == "updates"
     assert collect_courses(unknown)[0].xs == list(range(20, 201, 20))
-
-
-def test_the_confirmed_figure_has_a_row_per_arm(full: SweepRecord) -> None:
-    figure = draw_confirmed(full, compare_arms(full))
-    axes = figure.axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["pre (n = 5)", "post (n = 3)", "mix (n = 5)"]
-    baseline = next(line for line in axes.lines if list(line.get_ydata()) == [0, 1])
-    assert baseline.get_xdata()[0] == pytest.approx(2.126)
-    assert [text.get_text() for text in axes.texts][-1] == "9.0000 ◇ →"
-    assert axes.get_xlim()[1] < 3
-    assert figure.legends
 
 
 @pytest.mark.parametrize(

@@ -53,12 +53,12 @@ def test_budgets_in_tokens_and_hours_are_what_was_equal(record: SweepRecord) -> 
     assert "by chance alone" not in notes
 
 
-def test_confirming_at_different_settings_leaves_out_the_luck_of_the_search(confirmed: SweepRecord) -> None:
-    notes = [note for note in findings.list_cautions(confirmed) if "luck" in note]
-    assert len(notes) == 1
-    assert "different values of optimizer.lr (pre 0.0008, post 0.0004 and mix 0.0008)" in notes[0]
-    alike = replace(confirmed, confirmed={arm: confirmed.confirmed[arm] for arm in ("pre", "mix")})
-    assert not any("luck" in note for note in findings.list_cautions(alike))
+def test_an_arm_whose_search_is_over_and_never_completed_could_not_be_trained(spec: Any, writer: Any) -> None:
+    sweep = writer({**spec, "budget": {"trials": 1}})
+    sweep.add("pre", {"optimizer.lr": 1e-3}, 1.8)
+    sweep.add("post", {"optimizer.lr": 1e-3}, status="diverged")
+    text = findings.describe_search(read_sweep("demo"))
+    assert "No trial of post and mix has completed. Within the budget post could not be trained." in text
 
 
 def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) -> None:

@@ -64,7 +64,7 @@ def page(made):
 
 
 def test_the_page_needs_nothing_beside_it(made, page):
-    assert len(page.links) == page.tags.count("img") == len(made.figures) == 4
+    assert len(page.links) == page.tags.count("img") == len(made.figures) == 5
     assert all(link.startswith("data:image/png;base64,") for link in page.links)
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
     assert "@import" not in made.page()
@@ -73,14 +73,20 @@ def test_the_page_needs_nothing_beside_it(made, page):
 
 def test_the_tables_have_the_numbers_of_the_json(made, page):
     arms = made.to_dict()["arms"]
-    fresh, search = page.table("arm", "n"), page.table("arm", "finished")
+    fresh, search = page.table("arm", "verdict"), page.table("arm", "finished")
     costs, rates = page.table("arm", "runs"), page.table("arm", "sensitivity")
     for arm, told in arms.items():
-        estimate, less = told["confirmed"]["estimate"], told["confirmed"]["difference"]
-        assert fresh[arm]["n"] == f"{estimate['n']}/5"
-        assert fresh[arm]["val/loss"] == f"{estimate['mean']:.4f} +- {estimate['half_width']:.4f}"
-        assert fresh[arm]["less pre"] == (f"{less['mean']:+.4f} +- {less['half_width']:.4f}" if less else "-")
-        assert fresh[arm]["p (Holm)"] == (f"{less['adjusted_p']:.2g}" if less else "-")
+        estimate, failures, versus = (told["confirmed"][key] for key in ("estimate", "failures", "versus"))
+        less, kind = versus and versus["difference"], told["confirmed"]["kind"]
+        left_out = f", {versus['left_out']} left out" if versus and versus["left_out"] else ""
+        width = f" (n={estimate['n']})"
+        assert fresh[arm]["verdict"] == kind == {"pre": "baseline", "post": "undecided", "mix": "better"}[arm]
+        assert fresh[arm]["seeds"] == f"{len(told['confirmed']['outcomes'])}/5"
+        assert fresh[arm]["failed"].startswith(f"{failures['diverged'] + failures['stuck']} of {failures['n']}: ")
+        assert fresh[arm]["val/loss"] == f"{estimate['mean']:.4f} +- {estimate['half_width']:.4f}{width}"
+        assert fresh[arm]["less pre"] == (
+            f"{less['mean']:+.4f} +- {less['half_width']:.4f} (n={less['n']}{left_out})" if less else "-"
+        )
         assert search[arm]["val/loss"] == format_number(told["best"]["value"])
         assert float(search[arm]["lr"]) == told["best"]["params"]["optimizer.lr"]
         assert [int(search[arm][s]) for s in sections.RARE] == [told["counts"][s] for s in sections.RARE]
@@ -128,7 +134,7 @@ def test_what_the_sweep_says_is_no_markup(full, tmp_path, without_figures):
     made = assemble(replace(full, spec=spec, trials=trials, confirmed=fresh), tmp_path)
     parsed = Page(made.page())
     assert not {"b", "script", "i"} & set(parsed.tags)
-    assert "<b>" in parsed.table("arm", "n")
+    assert "<b>" in parsed.table("arm", "verdict")
     assert "</pre><script>alert(1)</script>" in "".join(parsed.texts["pre"])
 
 

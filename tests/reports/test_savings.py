@@ -62,6 +62,24 @@ def test_no_mean_is_given_where_a_seed_does_not_get_there(record):
     assert (worse.at_first, compute_savings(record)["reuse"].at_first) == (1, 0)  # its first validation is its last
 
 
+def test_seeds_that_failed_do_not_get_there(record):
+    failed = replace(record.confirmed["reuse"][0], status="diverged", value=None, costs={})
+    reuse = [failed, *record.confirmed["reuse"][1:]]
+    found = compute_savings(replace(record, confirmed={**record.confirmed, "reuse": reuse}))["reuse"]
+    assert (found.reached, found.seeds, found.saved, found.flops) == (2, 3, None, 500)
+    gone = [replace(t, status="diverged", value=None) for t in record.confirmed["reuse"]]
+    found = compute_savings(replace(record, confirmed={**record.confirmed, "reuse": gone}))["reuse"]
+    assert (found.reached, found.seeds, found.saved) == (0, 3, None)  # and not its best trial of the search
+
+
+def test_where_the_baseline_failed_there_is_nothing_to_reach(record):
+    stuck = replace(record.confirmed["baseline"][0], metrics={"val/loss": 4.0}, value=4.0)
+    baseline = [stuck, *record.confirmed["baseline"][1:]]
+    changed = replace(record, confirmed={**record.confirmed, "baseline": baseline}, trivial_loss=4.0)
+    found = compute_savings(changed)["reuse"]
+    assert (found.reached, found.seeds, found.left_out) == (2, 2, 1)
+
+
 def test_a_sweep_without_warm_starts_says_nothing(record):
     arms = {"baseline": {}, "reuse": {"norm": "post"}, "worse": {"norm": "mix"}}
     assert compute_savings(replace(record, spec=Sweep.from_tree({**SPEC, "arms": arms}))) == {}

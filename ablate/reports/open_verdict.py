@@ -1,0 +1,111 @@
+"""What a verdict still waits for, and what it does not cover: cautions for the reader of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ablate.config.formatting import count_noun, format_setting, join_words
+from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.records import SweepRecord
+from ablate.verdict.outcomes import TrialRecord, count_finished
+from ablate.verdict.records import Compared, Kind
+
+UNCROSSED: tuple[Kind, ...] = (
+    "equivalent",
+    "fails more often",
+    "fails less often",
+    "never trains",
+    "baseline never trains",
+)
+"""What is claimed of an arm without training either of the two at the other's settings."""
+
+
+def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
+    """Yield what is missing after the search: of the selection, of the fresh seeds, of the crossed runs; and what
+    crashed."""
+    if not record.spec.confirm.most_seeds:
+        return
+    compared = compare_record(record)
+    yield from _note_selection(record)
+    yield from _note_seeds(record, compared)
+    yield from _note_crossed(record, compared)
+    yield from _note_crashes(record)
+
+
+def _note_selection(record: SweepRecord) -> Iterator[str]:
+    seeds = record.spec.confirm.selection_seeds
+    counts = {
+        arm: (sum(count_finished(one.runs) for one in candidates), seeds * len(candidates))
+        for arm, candidates in record.candidates.items()
+        if len(candidates) > 1 and record.chosen.get(arm) is None
+    }
+    if parts := [f"{arm} has {done} of {planned}" for arm, (done, planned) in counts.items() if done < planned]:
+        yield f"The selection is not finished: {join_words(parts)} runs, so its settings are not chosen yet."
+
+
+def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    confirm, baseline = record.spec.confirm, record.spec.compared_with
+    seeds = {arm: len(record.read_outcomes(record.confirmed.get(arm, ()))) for arm in record.trials}
+    undecided = {arm for arm in seeds if arm != baseline and (arm not in compared or not compared[arm].decided)}
+    if undecided or len(seeds) == 1:
+        undecided.add(baseline)
+    lost = {arm for arm in seeds if arm in compared and compared[arm].kind == "could not be trained"}
+    if record.best(baseline) is None and record.target(baseline) <= count_finished(record.trials[baseline]):
+        lost.add(baseline)
+    wanted = {
+        arm: confirm.most_seeds if arm in undecided or not confirm.is_sequential else confirm.first_seeds
+        for arm in seeds
+        if arm not in lost
+    }
+    if any(seeds[arm] < n for arm, n in wanted.items()):
+        per_arm = join_words(f"{arm} {n}" for arm, n in seeds.items())
+        planned = count_noun(confirm.most_seeds, "fresh seed")
+        up_to = "at most " if confirm.is_sequential else ""
+        yield f"The confirmation is not finished: of {up_to}{planned} {per_arm} are done."
+
+
+def _note_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
+    for arm, c in compared.items():
+        if c.needs_crossed and c.versus is not None:
+            winner = record.spec.compared_with if c.needs_crossed == arm else arm
+            done = c.crossed.seeds if c.crossed else 0
+            yield (
+                f"{c.needs_crossed} is still to be trained at the settings of {winner}: {done} of "
+                f"{count_noun(c.versus.seeds, 'seed')} are done. Until then nothing is claimed of the two."
+            )
+
+
+def _note_crashes(record: SweepRecord) -> Iterator[str]:
+    """Yield runs that crashed: these are no outcomes, unlike seeds that diverged or got stuck."""
+    kinds: dict[str, dict[str, list[TrialRecord]]] = {
+        "selection run": {arm: [t for c in own for t in c.runs] for arm, own in record.candidates.items()},
+        "fresh seed": record.confirmed,
+        "crossed run": {arm: crossed.runs for arm, crossed in record.crossed.items()},
+    }
+    for noun, by_arm in kinds.items():
+        for arm, trials in by_arm.items():
+            if n := sum(t.status == "failed" for t in trials):
+                yield (
+                    f"{count_noun(n, noun)} of {arm} crashed, which is no outcome: `ablate sweep` tries "
+                    f"{'it' if n == 1 else 'them'} again."
+                )
+
+
+def describe_luck(record: SweepRecord) -> Iterator[str]:
+    """Yield claims about arms that ended at different values of a shared parameter, where neither was trained at the
+    other's: what they do there is not known."""
+    compared, base = compare_record(record), record.settled(record.spec.compared_with)
+    for arm, c in compared.items():
+        settled = record.settled(arm)
+        if c.kind not in UNCROSSED or settled is None or base is None:
+            continue
+        pairs = {path: (settled.params.get(path), base.params.get(path)) for path in record.spec.search}
+        if different := [
+            f"{path} {format_setting(ours)} and {format_setting(theirs)}"
+            for path, (ours, theirs) in pairs.items()
+            if ours != theirs
+        ]:
+            yield (
+                f"{arm} and {record.spec.compared_with} were tested at different settings ({join_words(different)}). "
+                f"What is said of them ({c.kind}) holds there: neither was trained at the other's settings."
+            )

@@ -1,0 +1,234 @@
+"""The figures of the verdict: each fresh seed with the means, and all arms at a glance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ablate.config.formatting import format_number
+from ablate.plots import style
+from ablate.reports.confirmation import name_verdict
+from ablate.reports.findings import objective_sign
+from ablate.reports.labels import label_metric
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.parts import Published
+from ablate.verdict.outcomes import Outcome
+from ablate.verdict.records import Compared
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_ASIDE = 0.2  # of a row: how far seeds stand below the mean of their arm and published values above it
+_BAND = 0.16  # of the width: kept free at the bad edge for seeds that failed
+_SHADE = "#f2f2f2"
+_SHARES = 0.36  # of the width of the values: that of the failures beside them
+
+
+def caption_confirmed(record: SweepRecord) -> str:
+    """Return what `draw_confirmed` shows."""
+    return (
+        f"{record.spec.objective.metric} of each arm on fresh seeds: every seed, those that failed in the grey band at "
+        "the bad edge with their number; the mean of those that trained with its 95 % interval; and the share that "
+        "fails with its exact 95 % interval, one-sided where none or all failed."
+    )
+
+
+def caption_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
+    """Return what `draw_verdict` shows."""
+    family = next(iter(compared.values())).family
+    effect = record.spec.confirm.effect
+    band = f" Grey: differences below the {effect:.2g} that matter." if effect else ""
+    sharing = "one comparison" if family == 1 else f"{family} comparisons together"
+    return (
+        f"The verdict on each arm: the mean of its differences from {record.spec.compared_with} over the seeds on "
+        f"which both trained, with an interval that errs in 5 % for {sharing} and all looks; and the share of its "
+        f"seeds that fails, with its exact 95 % interval.{band}"
+    )
+
+
+def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
+    """Return one row per arm: each fresh seed, the mean and its interval, the published value where there is one, and
+    beside them the share of seeds that fails."""
+    objective, looks = record.spec.objective, style.choose_looks({**record.trials, **compared})
+    figure, axes, side = _create_pair(
+        f"{record.title}: {objective.metric} on fresh seeds",
+        "light: each seed; strong: mean and 95 % interval where it trained; line: the baseline's mean",
+    )
+    axes.set_xlabel(label_metric(objective.metric, record.spec))
+    reach: list[float] = []
+    for row, (arm, result) in enumerate(compared.items()):
+        colour, marker = looks[arm]
+        values = [o.value for o in result.outcomes.values() if o.trained and o.value is not None]
+        mean = result.estimate
+        axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
+        if mean:
+            axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
+            if arm == record.spec.compared_with:
+                axes.axvline(mean.mean, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        reach += [*values, *((mean.interval or ()) if mean else ())]
+    entries = []
+    if published := [p for p in record.spec.published if p.metric == objective.metric]:
+        _draw_published(axes, published, list(compared), reach)
+        look = ("black", "D")
+        entries.append(style.create_entry(look, "published", linestyle="none", markerfacecolor="none"))
+    if any(_list_failed(c.outcomes.values()) for c in compared.values()):
+        _draw_band(axes, record, compared)
+        look = (style.GREY, "o")
+        entries.append(style.create_entry(look, "failed: diverged or stuck", linestyle="none", markerfacecolor="none"))
+    _draw_shares(side, compared, looks)
+    counts = {arm: c.estimate.n if c.estimate else 0 for arm, c in compared.items()}
+    _label_rows(axes, [f"{style.escape_math(arm)} (n = {n})" for arm, n in counts.items()])
+    if entries:
+        style.add_legend(figure, entries)
+    return figure
+
+
+def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
+    """Return one row per arm: its difference from the baseline with its interval, the verdict in words, and the share
+    of its seeds that fails."""
+    baseline, looks, effect = (
+        record.spec.compared_with,
+        style.choose_looks({**record.trials, **compared}),
+        record.spec.confirm.effect,
+    )
+    better = "left" if objective_sign(record) > 0 else "right"
+    figure, axes, side = _create_pair(
+        f"{record.title}: the verdict on fresh seeds",
+        f"difference from {style.escape_math(baseline)} where both train, with its interval; {better} is better"
+        + ("; grey: too small to matter" if effect else ""),
+    )
+    metric = record.spec.objective.metric
+    label = label_metric(metric, record.spec).replace(metric, f"{metric} less {style.escape_math(baseline)}", 1)
+    axes.set_xlabel(label)
+    if effect:
+        axes.axvspan(-effect, effect, color=_SHADE, linewidth=0, zorder=0.5)
+    axes.axvline(0, color="black", linewidth=1, zorder=1)
+    for row, (arm, c) in enumerate(compared.items()):
+        colour, marker = looks[arm]
+        d = c.difference
+        if d is not None:
+            axes.errorbar(d.mean, row, xerr=d.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
+            if c.crossed and (there := c.crossed.difference) is not None:
+                axes.errorbar(
+                    there.mean,
+                    row + _ASIDE,
+                    xerr=there.half_width,
+                    fmt=marker,
+                    color=colour,
+                    markerfacecolor="white",
+                    alpha=0.6,
+                    capsize=3,
+                    zorder=2.5,
+                )
+        elif arm == baseline:
+            axes.plot(0, row, marker, color=colour, zorder=3)
+        else:
+            text = "no seed trained both" if c.versus is not None and c.versus.seeds else "no seed yet"
+            axes.text(0.03, row, text, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
+    if not any(c.difference for c in compared.values()):
+        axes.set_xlim(-1, 1)
+        axes.set_xticks([0])
+    if any(c.crossed and c.crossed.difference for c in compared.values()):
+        look = (style.GREY, "o")
+        text = "the one that is behind, trained at the other's settings: it decides too"
+        style.add_legend(figure, [style.create_entry(look, text, markerfacecolor="white")])
+    _draw_shares(side, compared, looks)
+    names = {arm: style.escape_math(arm) for arm in compared}
+    _label_rows(axes, [f"{names[arm]}\n{_fold(name_verdict(record, arm, compared))}" for arm in compared])
+    return figure
+
+
+def _fold(verdict: str) -> str:
+    """Return a verdict in lines that leave room for the figure."""
+    return verdict.replace(", ", ",\n").replace(": ", ":\n")
+
+
+def _create_pair(title: str, subtitle: str) -> tuple[Figure, Axes, Axes]:
+    """Return a figure with axes for values and, beside them, for the shares of seeds that fail, a row for each arm."""
+    figure, axes = style.create_canvas(title, subtitle)
+    grid = figure.add_gridspec(1, 2, width_ratios=[1, _SHARES])
+    axes.set_subplotspec(grid[0])
+    for text in axes.texts:  # the subtitle may reach over both
+        text.set_in_layout(False)
+    side = figure.add_subplot(grid[1], sharey=axes)
+    side.spines[["top", "right"]].set_visible(False)
+    side.grid(True, which="major", axis="x", color="#e6e6e6", linewidth=0.7)
+    side.set_axisbelow(True)
+    side.set_xlim(-8, 108)
+    side.set_xticks([0, 50, 100])
+    side.set_xlabel("seeds that fail (%)")
+    side.tick_params(axis="y", labelleft=False, length=0)
+    axes.grid(False, axis="y")
+    return figure, axes, side
+
+
+def _label_rows(axes: Axes, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def _draw_shares(side: Axes, compared: Mapping[str, Compared], looks: style.Looks) -> None:
+    """Draw the share of seeds that failed with its interval; an interval with one side ends there in no cap."""
+    for row, (arm, c) in enumerate(compared.items()):
+        share, (colour, marker) = c.failures, looks[arm]
+        if share is None:
+            continue
+        seen = 100 * share.failed / share.n
+        reach = [[seen - 100 * share.low], [100 * share.high - seen]]
+        side.errorbar(seen, row, xerr=reach, fmt=marker, color=colour, capsize=4, zorder=3, clip_on=False)
+        side.annotate(
+            f"{share.failed} of {share.n}",
+            (50 * (share.low + share.high), row),
+            (0, 7),
+            textcoords="offset points",
+            fontsize=8,
+            ha="center",
+            annotation_clip=False,
+        )
+
+
+def _list_failed(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    return [outcome for outcome in outcomes if not outcome.trained]
+
+
+def _draw_band(axes: Axes, record: SweepRecord, compared: Mapping[str, Compared]) -> None:
+    """Draw each seed that failed as an open mark in a band at the bad edge, with the number of each arm."""
+    looks = style.choose_looks({**record.trials, **compared})
+    low, high = axes.get_xlim()
+    if not any(c.estimate for c in compared.values()):
+        low, high = 0.0, 1.0
+        axes.set_xticks([])
+    ticks = [tick for tick in axes.get_xticks() if low <= tick <= high]
+    width = _BAND * (high - low) / (1 - _BAND)
+    left = objective_sign(record) < 0
+    start = low - width if left else high
+    axes.set_xlim(low - width if left else low, high if left else high + width)
+    axes.set_xticks(ticks)
+    axes.axvspan(start, start + width, color=_SHADE, linewidth=0, zorder=0.5)
+    for row, (arm, c) in enumerate(compared.items()):
+        failed = _list_failed(c.outcomes.values())
+        xs = [start + width * (i + 1) / (len(failed) + 1) for i in range(len(failed))]
+        colour = looks[arm][0]
+        axes.plot(xs, [row + _ASIDE] * len(xs), "o", markerfacecolor="none", markeredgecolor=colour, zorder=3)
+        if failed:
+            axes.text(start + width / 2, row, f"{len(failed)} failed", ha="center", va="center", fontsize=8.5)
+
+
+def _draw_published(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
+    """Draw published values as open diamonds. One that is far from ours stands at the edge with its number, for on a
+    scale that reaches it ours could not be told apart."""
+    low, high = (min(reach), max(reach)) if reach else (-math.inf, math.inf)
+    room = 2 * (high - low)
+    for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):
+        if low - room <= value <= high + room:
+            axes.plot(value, row - _ASIDE, "D", markerfacecolor="none", markeredgecolor="black", markersize=7, zorder=4)
+        else:
+            right = value > high
+            x, side, text = (
+                (0.985, "right", f"{format_number(value)} ◇ →")
+                if right
+                else (0.015, "left", f"← ◇ {format_number(value)}")
+            )
+            axes.text(x, row - _ASIDE, text, ha=side, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())

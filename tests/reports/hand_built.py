@@ -1,0 +1,106 @@
+"""Records of sweeps with chosen outcomes, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ablate.sweeps.records import Candidate, CrossedRuns, SweepRecord
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import TrialRecord
+
+TRIVIAL = 3.3
+STUCK = 3.29
+LR = "optimizer.lr"
+Values = Sequence["float | str | None"]
+
+
+def run(arm: str, number: int, params: Mapping[str, Any], value: float | str | None) -> TrialRecord:
+    """A training that ended at `value`; None: it diverged; a word: its status."""
+    status = "diverged" if value is None else value if isinstance(value, str) else "completed"
+    reached = value if isinstance(value, float) else None
+    metrics = {"val/loss": reached} if reached is not None else {}
+    return TrialRecord(
+        arm, number, status, dict(params), reached, metrics, {100: reached} if reached is not None else {}, 100, 60.0,
+        f"run-{arm}-{number}", "out of memory" if status == "failed" else "", 1024,
+    )  # fmt: skip
+
+
+def on_seeds(arm: str, values: Values, first: int = 8) -> list[TrialRecord]:
+    """Trainings on seeds from `first` on."""
+    return [run(arm, i, {"seed": first + i}, value) for i, value in enumerate(values)]
+
+
+def build_record(
+    fresh: Mapping[str, Values],
+    *,
+    rates: Mapping[str, float] | None = None,
+    promised: Mapping[str, float | None] | None = None,
+    confirm: Mapping[str, Any] | None = None,
+    looks: Looks | str | None = "one",
+    trivial_loss: float | None = TRIVIAL,
+    tried: int = 1,
+    selected: Mapping[str, Mapping[int, Values]] | None = None,
+    crossed: Mapping[str, tuple[str, Values]] | None = None,
+    **more: Any,
+) -> SweepRecord:
+    """A sweep of one trial per arm, and of what came after it.
+
+    Args:
+        fresh: arm -> its values on fresh seeds, the first arm the baseline's.
+        rates: arm -> its chosen learning rate; 1e-3 for what is not given.
+        promised: arm -> its value in the search; None: it diverged. 2.0 for what is not given.
+        confirm: the section of the sweep file; as many seeds as the first arm has if not given.
+        looks: of every arm; "one": at the number of seeds.
+        trivial_loss: of the data.
+        tried: trials of each search, of which the first is the best.
+        selected: arm -> number of a candidate -> its values on selection seeds; the first is the chosen one.
+        crossed: arm -> who was trained at the other's settings, and its values there.
+        more: of the sweep file.
+    """
+    seeds = max(len(values) for values in fresh.values())
+    spec = Sweep.from_tree(
+        {
+            "name": "judged",
+            "experiment": {"model": "llama", "data": "topics", "seed": 7},
+            "arms": {arm: {"norm.kind": kind} for arm, kind in zip(fresh, ("pre", "post", "mix"), strict=False)},
+            "search": {LR: {"low": 1e-4, "high": 1e-1, "log": True}},
+            "budget": {"trials": tried},
+            "confirm": confirm or {"seeds": seeds},
+            **more,
+        }
+    )
+    rates, promised, selected, crossed = rates or {}, promised or {}, selected or {}, crossed or {}
+    trials = {
+        arm: [
+            run(arm, 0, {LR: rates.get(arm, 1e-3)}, promised.get(arm, 2.0)),
+            *(run(arm, n, {LR: 2e-3 + n * 1e-3}, 2.5) for n in range(1, tried)),
+        ]
+        for arm in fresh
+    }
+    candidates = {
+        arm: [
+            Candidate(run(arm, n, {LR: rates.get(arm, 1e-3) + n * 1e-3}, 2.0 + n / 10), on_seeds(arm, values, 900))
+            for n, values in own.items()
+        ]
+        for arm, own in selected.items()
+    }
+    moved = {arm: rates.get(arm, 1e-3) for arm in fresh}
+    base = next(iter(fresh))
+    given = Looks((seeds,), seeds) if looks == "one" else looks
+    return SweepRecord(
+        "judged",
+        1,
+        spec,
+        trials,
+        confirmed={arm: on_seeds(arm, values) for arm, values in fresh.items() if values},
+        candidates=candidates,
+        chosen={arm: own[0].trial for arm, own in candidates.items()},
+        crossed={
+            arm: CrossedRuns(loser, {LR: moved[base if loser == arm else arm]}, on_seeds(loser, values))
+            for arm, (loser, values) in crossed.items()
+        },
+        looks={} if given is None or isinstance(given, str) else dict.fromkeys(fresh, given),
+        trivial_loss=trivial_loss,
+    )

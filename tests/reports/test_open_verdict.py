@@ -1,0 +1,91 @@
+"""Cautions: what a verdict waits for, and what it does not cover."""
+
+from dataclasses import replace
+
+import pytest
+
+from ablate.reports.findings import list_cautions
+from ablate.reports.open_verdict import describe_luck, describe_open_verdict
+
+from .hand_built import build_record
+
+PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
+BETTER = [2.05, 2.10, 2.06, 2.12, 2.07]
+UP_TO_12 = {"seeds": {"min": 3, "max": 12}, "effect": 0.01}
+
+
+def test_a_finished_sweep_waits_for_nothing():
+    assert list(describe_open_verdict(build_record({"pre": PRE, "post": BETTER}))) == []
+    assert list_cautions(build_record({"pre": PRE, "post": BETTER})) == []
+
+
+def test_missing_selection_runs_are_counted():
+    record = build_record({"pre": PRE, "post": BETTER}, selected={"pre": {0: [2.1], 1: [2.2, 2.3]}, "post": {0: []}})
+    waiting = replace(record, chosen={}, confirmed={})
+    notes = list(describe_open_verdict(waiting))
+    assert notes[0] == "The selection is not finished: pre has 3 of 4 runs, so its settings are not chosen yet."
+    assert notes[1] == "The confirmation is not finished: of 5 fresh seeds pre 0 and post 0 are done."
+
+
+@pytest.mark.parametrize(
+    ("values", "confirm", "told"),
+    [
+        ({"pre": PRE, "post": BETTER[:3]}, {"seeds": 5}, "of 5 fresh seeds pre 5 and post 3 are done."),
+        ({"pre": PRE, "post": PRE[::-1]}, UP_TO_12, "of at most 12 fresh seeds pre 5 and post 5 are done."),
+        ({"pre": PRE, "post": [None] * 5}, UP_TO_12, ""),  # decided: no more are run
+        ({"pre": PRE, "post": []}, {"seeds": 5}, "of 5 fresh seeds pre 5 and post 0 are done."),
+        ({"pre": PRE}, UP_TO_12, "of at most 12 fresh seeds pre 5 are done."),
+        ({"pre": PRE}, {"seeds": 0}, ""),
+    ],
+)
+def test_missing_seeds_are_counted(values, confirm, told):
+    notes = " ".join(describe_open_verdict(build_record(values, confirm=confirm)))
+    assert notes == (f"The confirmation is not finished: {told}" if told else "")
+
+
+def test_no_seeds_are_missed_of_an_arm_that_could_not_be_trained():
+    assert list(describe_open_verdict(build_record({"pre": PRE, "post": []}, promised={"post": None}))) == []
+    assert list(describe_open_verdict(build_record({"pre": [], "post": PRE}, promised={"pre": None}))) == []
+
+
+def test_missing_crossed_runs_are_counted():
+    record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.1])})
+    assert list(describe_open_verdict(record)) == [
+        "pre is still to be trained at the settings of post: 2 of 5 seeds are done. Until then nothing is claimed of "
+        "the two."
+    ]
+
+
+def test_crashes_are_told_from_failures():
+    record = build_record(
+        {"pre": PRE, "post": [*BETTER, "failed", "failed"], "mix": [None] * 5},
+        selected={"pre": {0: [2.1, "failed"]}},
+        confirm={"seeds": 5},
+    )
+    assert [note for note in describe_open_verdict(record) if "crashed" in note] == [
+        "1 selection run of pre crashed, which is no outcome: `ablate sweep` tries it again.",
+        "2 fresh seeds of post crashed, which is no outcome: `ablate sweep` tries them again.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "rates", "told"),
+    [
+        ([None] * 5, {"post": 1e-2}, "What is said of them (never trains) holds there"),
+        ([None] * 5, {}, ""),
+        (PRE[::-1], {"post": 1e-2}, ""),  # undecided: nothing is claimed
+        (BETTER, {"post": 1e-2}, ""),  # crossed
+    ],
+)
+def test_claims_that_were_not_crossed_are_told(values, rates, told):
+    notes = list(describe_luck(build_record({"pre": PRE, "post": values}, rates=rates)))
+    assert len(notes) == bool(told)
+    assert told in " ".join(notes)
+    assert all("at different settings (optimizer.lr 0.01 and 0.001)" in note for note in notes)
+
+
+def test_an_equivalence_at_different_settings_was_not_crossed():
+    even = [2.11, 2.13, 2.115, 2.155, 2.125]
+    record = build_record({"pre": PRE, "post": even}, rates={"post": 1e-2}, confirm={"seeds": 5, "effect": 0.05})
+    (note,) = describe_luck(record)
+    assert "(equivalent)" in note
