@@ -46,7 +46,7 @@ class Noisy(Valley):
         return self.mean(arm, params) + common + self.own * noise
 
 
-NOISES = {
+NOISES: dict[str, dict[str, Any]] = {
     "normal": {},
     "t3": {"kind": "t3"},
     **{f"stuck {q}": {"kind": "stuck", "fails": q} for q in (0.1, 0.2, 0.3, 0.4, 0.5)},
