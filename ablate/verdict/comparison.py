@@ -132,7 +132,8 @@ def _cross(
     loser: str, own: bool, versus: Versus, pairing: Pairing | None, alpha: float, resolution: float
 ) -> dict[str, Any]:
     """Return what the comparison at the winner's settings adds to a `Compared`. Both comparisons must claim the same,
-    so that neither needs a correction for the other (an intersection-union test).
+    so that neither needs a correction for the other (an intersection-union test). A loser that fails there on every
+    seed is beaten there; one that fails on some is not, as equal arms do so too.
 
     Args:
         loser: its name.
@@ -146,7 +147,7 @@ def _cross(
         return {"needs_crossed": loser, "agrees": False}
     crossed = _measure(pairing, alpha, resolution)
     lost, won = (crossed.failed, crossed.other_failed) if own else (crossed.other_failed, crossed.failed)
-    beaten = crossed.side == versus.side or (pairing.pairs < LEAST and lost > won)
+    beaten = crossed.side == versus.side or (lost == crossed.seeds > won)
     complete = crossed.seeds >= versus.seeds
     return {
         "crossed": crossed,

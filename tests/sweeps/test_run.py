@@ -213,7 +213,8 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
 
 def test_fresh_seeds_lie_above_all_that_were_tuned_on(spec):
     assert spec(confirm={"seeds": 2}).fresh_seeds() == [1, 2]
-    assert spec(confirm={"seeds": 2}, search={"seed": [3, 7]}, sampler="grid").fresh_seeds() == [8, 9]
+    arms = {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "seed": 7}}
+    assert spec(confirm={"seeds": 2}, arms=arms, confounds=["seed"]).fresh_seeds() == [8, 9]
     with pytest.raises(ConfigError, match=r"baseline is not an arm, given 'none'\. Accepted: pre, mix"):
         spec(baseline="none")
 

@@ -67,7 +67,10 @@ def test_a_norm_layer_of_its_own_is_a_confound_of_a_placement_and_no_factor():
 
 
 def test_what_one_arm_alone_searches_or_over_another_range_is_a_confound():
-    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "search": {"optimizer.lr": [1e-3], "model.tie_embeddings": [True, False]}}}
+    arms = {
+        "pre": {"norm": "pre"},
+        "post": {"norm": "post", "search": {"optimizer.lr": [1e-3], "model.tie_embeddings": [True, False]}},
+    }
     found = audit.find_confounds(sweep(arms=arms, confounds=["optimizer", "model"]))
     assert {c.path: c.values for c in found} == {
         "optimizer.lr": {"pre": "searched, 0.0001 ... 0.01 (log)", "post": "searched, [0.001]"},

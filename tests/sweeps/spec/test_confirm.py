@@ -27,12 +27,20 @@ def sweep(**parts):
         ({"confirm": {"seeds": "many"}}, "confirm.seeds", "must be a whole number from 0"),
         ({"confirm": {"seeds": 3, "effect": 0}}, "confirm.effect", "must be greater than 0"),
         ({"confirm": {"seeds": 3, "effect": -0.1}}, "confirm.effect", "must be greater than 0"),
-        ({"confirm": {"seeds": {"min": 3, "max": 9}}}, "confirm.effect", "the smallest difference of val/loss that mat"),
+        (
+            {"confirm": {"seeds": {"min": 3, "max": 9}}},
+            "confirm.effect",
+            "the smallest difference of val/loss that mat",
+        ),
         ({"confirm": {"candidates": 4}}, "confirm.candidates", "no search has more than 2 trials"),
         ({"confirm": {"candidates": 0}}, "confirm.candidates", "greater than or equal to 1"),
         ({"arms": {}, "confirm": {"seeds": {"min": 3, "max": 9}, "effect": 1}}, "confirm.seeds", "one arm has nothing"),
         ({"search": {"seed": [1, 2]}}, "search.seed", "the noise is measured by them"),
-        ({"arms": {**ARMS, "ln": {"norm": "lns", "search": {"seed": [1]}}}}, "arms.ln.search.seed", "seeds are no sett"),
+        (
+            {"arms": {**ARMS, "ln": {"norm": "lns", "search": {"seed": [1]}}}},
+            "arms.ln.search.seed",
+            "seeds are no sett",
+        ),
         ({"sampler": "random", "fixed": [{"seed": 1}]}, "fixed.0.seed", "seeds are no settings"),
     ],
 )
