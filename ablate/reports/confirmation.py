@@ -20,6 +20,8 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
     spec = record.spec
     if not compared:
         return ""
+    if not any(record.confirmed.values()):  # and none is to come
+        return f"{join_words(compared)} could not be trained within the budget: no trial of any search completed."
     maximize = spec.objective.direction == "maximize"
     text = state_verdict(compared, spec.compared_with, unit=name_unit(spec), maximize=maximize)
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
@@ -33,7 +35,7 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
     if c.kind == "baseline":
         if any(other.kind == "baseline never trains" for other in compared.values()):
             return "baseline, never trains" if c.outcomes else "baseline, could not be trained"
-        return "baseline"
+        return "baseline" if any(record.confirmed.values()) else "baseline, could not be trained"
     if c.kind == "equivalent":
         return f"equivalent within {c.effect:.2g}"
     if c.kind == "undecided" and c.versus is not None and c.versus.side:

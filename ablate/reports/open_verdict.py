@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ablate.config.formatting import count_noun, format_setting, join_words
-from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.comparison import compare_record, read_outcomes
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.outcomes import TrialRecord, count_finished
 from ablate.verdict.records import Compared, Kind
@@ -45,9 +45,9 @@ def _note_selection(record: SweepRecord) -> Iterator[str]:
 
 def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
     confirm, baseline = record.spec.confirm, record.spec.compared_with
-    seeds = {arm: len(record.read_outcomes(record.confirmed.get(arm, ()))) for arm in record.trials}
+    seeds = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in record.trials}
     undecided = {arm for arm in seeds if arm != baseline and (arm not in compared or not compared[arm].decided)}
-    if undecided or len(seeds) == 1:
+    if undecided:
         undecided.add(baseline)
     lost = {arm for arm in seeds if arm in compared and compared[arm].kind == "could not be trained"}
     if record.best(baseline) is None and record.target(baseline) <= count_finished(record.trials[baseline]):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA
 from ablate.verdict.intervals import Estimate, bound_mean
@@ -73,7 +74,7 @@ class _Training:
 
 def _list_trainings(record: SweepRecord, arm: str) -> dict[Any, _Training]:
     """Return seed -> training of an arm at its chosen settings that ended; before any fresh seed its best trial."""
-    outcomes = record.read_outcomes(record.confirmed.get(arm, ()))
+    outcomes = read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)
     fresh = {t.params["seed"]: t for t in record.confirmed.get(arm, ()) if t.status in FINISHED}
     if outcomes:
         return {seed: _Training(fresh[seed], outcome.trained) for seed, outcome in outcomes.items()}

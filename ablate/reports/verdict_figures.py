@@ -88,11 +88,8 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
 def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
     """Return one row per arm: its difference from the baseline with its interval, the verdict in words, and the share
     of its seeds that fails."""
-    baseline, looks, effect = (
-        record.spec.compared_with,
-        style.choose_looks({**record.trials, **compared}),
-        record.spec.confirm.effect,
-    )
+    baseline, effect = record.spec.compared_with, record.spec.confirm.effect
+    looks = style.choose_looks({**record.trials, **compared})
     better = "left" if objective_sign(record) > 0 else "right"
     figure, axes, side = _create_pair(
         f"{record.title}: the verdict on fresh seeds",

@@ -12,6 +12,7 @@ from ablate.reports.findings import objective_sign
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
+from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import Candidate, SweepRecord
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.intervals import Estimate
@@ -93,7 +94,7 @@ def tabulate_selection(report: ReportData) -> list[Section]:
     rows = [(arm, one) for arm, candidates in record.candidates.items() for one in candidates]
     if not any(one.runs for _, one in rows):
         return []
-    ended = [record.read_outcomes(one.runs) for _, one in rows]
+    ended = [read_outcomes(one.runs, record.trivial_loss) for _, one in rows]
     seeds = record.spec.confirm.selection_seeds
     columns = [
         word_column("arm", [arm for arm, _ in rows]),
@@ -197,7 +198,7 @@ def candidates_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
             "chosen": is_chosen(record, arm, one),
             "outcomes": {
                 str(seed): {"ending": outcome.ending, "value": outcome.value}
-                for seed, outcome in record.read_outcomes(one.runs).items()
+                for seed, outcome in read_outcomes(one.runs, record.trivial_loss).items()
             },
             "runs": [trial_to_plain(run) for run in one.runs],
         }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import FINISHED, STATUSES, Outcome, TrialRecord, pick_best, read_outcome
+from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best
 
 COSTS = {  # of a trial -> the fact of its run
     "flops_per_update": "ablate.flops_per_update",
@@ -89,16 +89,9 @@ class SweepRecord:
         search."""
         return self.chosen.get(arm) or (self.best(arm) if arm in self.trials else None)
 
-    def read_outcomes(self, trials: Iterable[TrialRecord]) -> dict[int, Outcome]:
-        """Return seed -> how it ended, in the order of the seeds, without those that have not ended."""
-        ended = ((int(t.params["seed"]), read_outcome(t, self.trivial_loss)) for t in trials)
-        return dict(sorted((seed, outcome) for seed, outcome in ended if outcome is not None))
-
     def list_runs(self) -> list[TrialRecord]:
         """All runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
-        searched = [t for arms in (self.trials, self.confirmed) for trials in arms.values() for t in trials]
-        selected = [t for candidates in self.candidates.values() for candidate in candidates for t in candidate.runs]
-        return [*searched, *selected, *(t for crossed in self.crossed.values() for t in crossed.runs)]
+        return [t for arm, trials in self.trials.items() for t in (*trials, *self.list_seed_runs(arm))]
 
     def counts(self, arm: str | None = None) -> dict[str, int]:
         """Trials by status, of one arm or of all."""

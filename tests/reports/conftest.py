@@ -21,6 +21,7 @@ from ablate.sweeps.search.space import to_distributions
 from ablate.sweeps.spec.parts import Confirm, Published
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
+from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import FINISHED, TrialRecord
 
 SPEC: dict[str, Any] = {
@@ -219,7 +220,9 @@ def confirmed(record: SweepRecord) -> SweepRecord:
         ]
 
     spec = record.spec.model_copy(update={"confirm": Confirm(seeds=5)})
-    return replace(record, spec=spec, confirmed={arm: again(arm) for arm in FRESH})
+    return replace(
+        record, spec=spec, confirmed={arm: again(arm) for arm in FRESH}, looks=dict.fromkeys(FRESH, Looks((5,), 5))
+    )
 
 
 @pytest.fixture(scope="session")

@@ -111,6 +111,15 @@ def test_so_does_a_baseline():
     assert "pre, the baseline, could not be trained within the budget. post failed on 0 of 5 seeds" in text
 
 
+def test_so_does_a_sweep_of_which_no_search_completes():
+    lost = {"pre": None, "post": None}
+    record = build_record({"pre": [], "post": []}, promised=lost, confirm={"seeds": 3}, looks=None)
+    found, text = judge(record)
+    assert text == "pre and post could not be trained within the budget: no trial of any search completed."
+    words = [name_verdict(record, arm, found) for arm in found]
+    assert words == ["baseline, could not be trained", "could not be trained"]
+
+
 def test_one_arm_is_compared_with_nothing():
     record = build_record({"pre": [*PRE[:4], None]})
     _, text = judge(record)

@@ -34,7 +34,7 @@ def test_missing_selection_runs_are_counted():
         ({"pre": PRE, "post": PRE[::-1]}, UP_TO_12, "of at most 12 fresh seeds pre 5 and post 5 are done."),
         ({"pre": PRE, "post": [None] * 5}, UP_TO_12, ""),  # decided: no more are run
         ({"pre": PRE, "post": []}, {"seeds": 5}, "of 5 fresh seeds pre 5 and post 0 are done."),
-        ({"pre": PRE}, UP_TO_12, "of at most 12 fresh seeds pre 5 are done."),
+        ({"pre": PRE}, {"seeds": 6}, "of 6 fresh seeds pre 5 are done."),
         ({"pre": PRE}, {"seeds": 0}, ""),
     ],
 )

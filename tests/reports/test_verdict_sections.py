@@ -148,6 +148,7 @@ def test_what_every_run_took_is_counted(make):
         build_record({"pre": PRE, "post": []}, promised={"post": None}),
         build_record({"pre": [], "post": BETTER}, promised={"pre": None}),
         build_record({"pre": ["running"], "post": []}, looks=None),
+        build_record({"pre": [], "post": []}, promised={"pre": None, "post": None}, confirm={"seeds": 3}, looks=None),
         build_record(
             {"pre": PRE, "post": BETTER},
             looks=Looks((3, 4), 12),
