@@ -80,9 +80,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
         )
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""
-        shown = (
-            f"{smallest:.2g} or more, by a standard deviation of {confirm.sd:g} of a paired difference"
-        )
+        shown = f"{smallest:.2g} or more, by a standard deviation of {confirm.sd:g} of a paired difference"
         shown += f" over seeds{source}"
     lines = [
         f"{most} seeds, {family}: with a power of 80 % they show differences of {spec.objective.metric} of {shown}",
