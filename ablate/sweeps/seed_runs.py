@@ -42,13 +42,15 @@ class SeedRuns(ArmTrials):
         self.role, self.settings, self.name = role, settings, name
         self.keeps_best = role == CONFIRMATION
         self.seeds: list[int] = []
+        self._ended: Tally | None = None  # where all have: nothing of it changes any more
         study.pruner = NoPruner().build(0, 0)
 
     def want(self, seeds: Sequence[int]) -> bool:
         """Set the seeds that there are to be, and return whether these are others than before."""
-        changed = self.seeds != list(seeds)
-        self.seeds = list(seeds)
-        return changed
+        if self.seeds == list(seeds):
+            return False
+        self.seeds, self._ended = list(seeds), None
+        return True
 
     def label(self, trial: Trial) -> str:
         middle = {SELECTION: f" #{self.name}", CROSSED: f" at settings of {self.name}"}.get(self.role, "")
@@ -65,14 +67,22 @@ class SeedRuns(ArmTrials):
         under_way = {trial.params["seed"] for trial in trials if trial.status in (*FINISHED, "running")}
         return sum(seed not in under_way for seed in self.seeds)
 
+    def requeue_orphans(self) -> int:
+        return 0 if self._ended else super().requeue_orphans()
+
     def tally(self) -> Tally:
+        if self._ended:
+            return self._ended
         statuses = {
             read_trial(trial, self.arm).params["seed"]: trial_status(trial) for trial in list_last_attempts(self.study)
         }
         counts = Counter(statuses.values())
         tried = {seed for seed, status in statuses.items() if status in (*FINISHED, "running", "failed")}
         left = sum(seed not in tried for seed in self.seeds)
-        return Tally(sum(counts[status] for status in FINISHED), counts["running"], left)
+        tally = Tally(sum(counts[status] for status in FINISHED), counts["running"], left)
+        if self.seeds and not left and tally.finished == len(statuses):
+            self._ended = tally
+        return tally
 
     def _may_retry(self, trial: FrozenTrial) -> bool:
         return read_trial(trial, self.arm).params["seed"] in self.seeds

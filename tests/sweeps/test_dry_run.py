@@ -6,10 +6,15 @@ from rich.console import Console
 
 from ablate.cli import main
 from ablate.config.errors import SweepError
-from ablate.sweeps.dry_run import plan
+from ablate.estimate.gpus import find_gpu
+from ablate.estimate.plan import Assumed
+from ablate.sweeps.dry_run import outline, plan
+from ablate.sweeps.gpu_plan import plan_sweep
 from ablate.sweeps.run import sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
+from ablate.verdict.looks import Looks
+from ablate.verdict.power import count_seeds, find_smallest_difference
 
 
 @pytest.fixture
@@ -55,8 +60,11 @@ def test_the_plan_says_what_is_compared_and_what_else_differs(store, tiny_settin
     assert "compares norm; besides it the arms differ in init.kind: normal (pre), scaled (post)" in text
     assert "arm post: 5 trials of 12 updates = 1,536 tokens each" in text
     assert text.count("starting from optimizer.lr=0.002") == 2
+    assert "then the best 3 settings of each arm on the selection seeds 1001, 1002" in text
     assert "on the fresh seeds 1, 2" in text
-    assert "to do: 14 trials, 21,504 tokens" in text
+    assert "two seeds give figures, no verdict" in text
+    assert "to do: 26 trials, 39,936 tokens" in text
+    assert text.endswith("; 12 of them to choose among candidates")
 
 
 def test_without_its_data_the_plan_says_what_it_can_and_what_is_missing(store, tiny_settings, tmp_path, capsys):
@@ -69,3 +77,96 @@ def test_without_its_data_the_plan_says_what_it_can_and_what_is_missing(store, t
     told = capsys.readouterr()
     assert "to do: 2 trials, 3,072 tokens" in told.out
     assert "none.txt" in told.err
+
+
+def lines_of(tiny_settings, seeds, **confirm):
+    tree = {
+        "name": "planned",
+        "experiment": tiny_settings,
+        "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}, "mix": {"norm": "mix"}},
+        "search": {"optimizer.lr": [1e-3, 1e-2]},
+        "sampler": "grid",
+        "confirm": {"seeds": seeds, **confirm},
+        "published": [
+            {"source": "Table 2", "values": {"pre": 2.0, "post": 2.5, "mix": 1.99}},
+            {"source": "Table 3", "metric": "val/perplexity", "values": {"pre": 10.0, "mix": 9.9}},
+        ],
+    }
+    return [line.strip() for line in outline(Sweep.from_tree(tree)).splitlines()]
+
+
+def test_the_plan_says_what_its_seeds_can_show_and_what_they_cannot(tiny_settings):
+    lines = lines_of(tiny_settings, 5, sd=0.02, sd_source="the 9m pilot", effect=0.01)
+    smallest = find_smallest_difference(0.02, Looks((5,), 5), 2)
+    (power,) = [line for line in lines if line.startswith("5 seeds, 2 comparisons in the file")]
+    assert f"differences of val/loss of {smallest:.2g} or more" in power
+    assert "by a standard deviation of 0.02 of a paired difference over seeds, from the 9m pilot" in power
+    assert any("fails on none of 5 seeds may still fail on up to 45 %" in line for line in lines)
+    warnings = [line for line in lines if line.startswith("WARNING")]
+    needed = count_seeds(0.02, 0.01, 2)
+    assert warnings[0].startswith("WARNING: confirm.effect, 0.01, is less than these seeds can show: it would take ")
+    assert f"take {needed} ({3 * (needed - 5)} more trainings of 3 arms, " in warnings[0]
+    assert ["post" in line for line in warnings[1:]] == [False, False]
+    assert "the difference of mix and pre in Table 2, 0.01," in warnings[1]
+    assert "in Table 3 (perplexities, in nats), 0.01," in warnings[2]
+    assert (
+        "crossed: at most 10 more, the loser of a comparison at the winner's optimizer.lr, where these differ" in lines
+    )
+    assert "at most 10 more: 10 crossed" in lines
+
+
+def test_without_a_standard_deviation_the_plan_tells_differences_in_units_of_it(tiny_settings):
+    lines = lines_of(tiny_settings, 4)
+    smallest = find_smallest_difference(1, Looks((4,), 4), 2)
+    assert any(f"differences of val/loss of {smallest:.2g} standard deviations" in line for line in lines)
+    assert not [line for line in lines if "WARNING" in line]
+
+
+def test_seeds_that_are_added_are_told_with_the_most_there_may_be(tiny_settings):
+    lines = lines_of(tiny_settings, {"min": 3, "max": 12}, effect=0.05)
+    (fresh,) = [line for line in lines if "on the fresh seeds 1, 2, 3, and one more at a time, at most 12" in line]
+    assert fresh.endswith("until each arm is better, worse or within 0.05 of the baseline")
+    assert any(line.startswith("12 seeds, 2 comparisons") for line in lines)
+    assert any(line.startswith("to do: 27 trials, ") for line in lines)  # 3 x (2 of a search, 4 of candidates, 3 seeds)
+    assert "at most 51 more: 27 further fresh seeds, 24 crossed" in lines
+
+
+def test_one_or_two_seeds_give_figures(tiny_settings):
+    for seeds, words in ((1, "one seed gives figures, no verdict"), (2, "two seeds give figures, no verdict")):
+        assert any(line.startswith(words) for line in lines_of(tiny_settings, seeds))
+    assert not [line for line in lines_of(tiny_settings, 0) if "seed" in line]
+
+
+def test_the_plan_of_gpus_counts_the_runs_after_the_search(tiny_settings):
+    tree = {
+        "name": "planned",
+        "experiment": tiny_settings,
+        "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},
+        "search": {"optimizer.lr": [1e-3, 1e-2]},
+        "sampler": "grid",
+        "confirm": {"seeds": {"min": 3, "max": 5}, "effect": 0.1},
+    }
+    found = plan_sweep(Sweep.from_tree(tree), Assumed(find_gpu("h100-80gb")))
+    assert [(c.trials, c.selection, c.seeds, c.most_seeds) for c in found.arms] == [(2, 4, 3, 5)] * 2
+    assert found.items == 2 * (2 + 4 + 5) * 12 * 4 * 32
+    assert found.crossed == 5
+    assert found.to_dict()["power"] == list(found.power)
+    assert any("selection seeds" in line for line in found.power)
+
+
+def test_what_was_chosen_and_run_is_not_planned_again(store, tiny_settings):
+    tree = {
+        "name": "planned",
+        "experiment": tiny_settings,
+        "search": {"optimizer.lr": [1e-3, 1e-2]},
+        "sampler": "grid",
+        "confirm": {"seeds": 1, "selection_seeds": 1},
+    }
+    assert "to do: 5 trials" in plan(Sweep.from_tree(tree), 1, None)
+    sweep(Sweep.from_tree(tree), console=Console(quiet=True))
+    (row,) = read_statuses("planned")
+    assert (row["selected"], row["selection_target"], row["confirmed"], row["confirm_target"]) == (2, 2, 1, 1)
+    more = Sweep.from_tree({**tree, "confirm": {"seeds": 3}})
+    text = plan(more, 1, None)
+    assert "to do: 2 trials" in text
+    assert "to choose among candidates" not in text

@@ -29,7 +29,7 @@ def tree(settings, name):
         "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
         "sampler": {"kind": "tpe", "n_startup_trials": 1},
         "budget": {"trials": 2},
-        "confirm": {"seeds": 1},
+        "confirm": {"seeds": 1, "selection_seeds": 1},
     }
 
 
@@ -75,7 +75,7 @@ def histories(run_id):
 
 
 def tracked(title):
-    """(role, arm, number) -> the histories of that run. Each is there once, ended, with its configuration."""
+    """(role, arm, number, candidate) -> the histories of that run. Each is there once, with its configuration."""
     client = tracking.client()
     experiment = client.get_experiment_by_name(title).experiment_id
     found = {}
@@ -83,7 +83,7 @@ def tracked(title):
         tags = one.data.tags
         if tags["ablate.role"] == "report":
             continue
-        key = (tags["ablate.role"], tags["ablate.arm"], tags.get("ablate.trial"))
+        key = (tags["ablate.role"], tags["ablate.arm"], tags.get("ablate.trial"), tags.get("ablate.candidate"))
         assert key not in found, f"two runs of {key}"
         assert one.info.status == "FINISHED"
         names = {item.path for item in client.list_artifacts(one.info.run_id)}
@@ -98,7 +98,10 @@ def tracked(title):
 def cells(record):
     return {
         (part, arm): [(t.number, t.status, t.params, t.value, t.curve, t.metrics) for t in trials]
-        for part, arms in (("search", record.trials), ("confirmation", record.confirmed))
+        for part, arms in (
+            ("search", record.trials),
+            ("after it", {a: record.list_seed_runs(a) for a in record.trials}),
+        )
         for arm, trials in arms.items()
     }
 

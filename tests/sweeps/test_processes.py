@@ -11,24 +11,26 @@ import pytest
 import yaml
 from forked import Forked
 
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep, read_trials
+from ablate.sweeps.storage import open_storage, read_sweep
 
 FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times
 RATES = [1e-4 * 1.2**i for i in range(12)]
 
 
 class Noted:
-    """An objective that writes down, one line each, what it was asked; `after` that many the process kills itself."""
+    """An objective that writes down, one line each, what it was asked. After `after` of those on seeds from `first` on
+    the process kills itself."""
 
-    def __init__(self, file, after=None):
-        self.file, self.after, self.valley = file, after, Valley({"a": 2.0, "b": 2.1})
+    def __init__(self, file, after=None, first=0):
+        self.file, self.after, self.first, self.valley = file, after, first, Valley({"a": 2.0, "b": 2.1})
 
     def __call__(self, arm, params, seed):
         with open(self.file, "a") as file:  # short appends are whole
             file.write(f"{arm} {params['optimizer.lr']!r} {params.get('seed')}\n")
-        if self.after is not None:
+        if self.after is not None and (seed or 0) >= self.first:
             self.after -= 1
             if self.after < 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -49,22 +51,23 @@ def spec_of(trials, **more):
     )
 
 
-def work(spec, url, file, after, barrier):
+def work(spec, url, file, barrier, after=None, first=0):
     """The life of one process: it begins with all the others."""
     storage = open_storage(url)
     barrier.wait()
-    simulate(spec, Noted(file, after), storage)
+    simulate(spec, Noted(file, after, first), storage)
 
 
-def together(spec, url, folder, processes, killed=0):
-    """Runs `spec` in so many processes, of which the first `killed` die in their third trial; what each was asked."""
+def together(spec, url, folder, processes, killed=0, dying=(2, 0)):
+    """Runs `spec` in so many processes, of which the first `killed` die, by default in their third trial; what each was
+    asked."""
     open_storage(url)
     barrier = FORK.Barrier(processes)
     files = [folder / f"{len(list(folder.glob('asked-*')))}{i}.txt" for i in range(processes)]
     files = [file.with_name(f"asked-{file.name}") for file in files]
     started = []
     for i, file in enumerate(files):
-        process = FORK.Process(target=work, args=(spec, url, file, 2 if i < killed else None, barrier))
+        process = FORK.Process(target=work, args=(spec, url, file, barrier, *(dying if i < killed else ())))
         process.start()
         started.append(process)
     for process in started:
@@ -74,37 +77,40 @@ def together(spec, url, folder, processes, killed=0):
 
 
 def check(spec, url, asked, lost=0):
-    """Nothing lost, nothing doubled: of each arm the trials 0 to n - 1 and the fresh seeds, each finished once; in all
-    as many as the processes say that they ran, but for the `lost` that were cut off."""
+    """Nothing lost, nothing doubled: of each arm the trials 0 to n - 1, its candidates on the selection seeds, the
+    chosen one on the fresh seeds, and the loser at the winner's settings, each finished once; in all as many as the
+    processes say that they ran, but for the `lost` that were cut off."""
     storage = open_storage(url)
-    finished, interrupted = [], 0
-    for name in optuna.get_all_study_names(storage):
-        study = optuna.load_study(study_name=name, storage=storage)
-        arm = name.split("/")[1]
-        trials = study.get_trials()
-        done = [t for t in trials if t.state.name == "COMPLETE"]
-        interrupted += len(trials) - len(done)
+    record = read_sweep("many", url)
+    interrupted, studies = 0, optuna.get_all_study_names(storage)
+    for name in studies:
+        trials = optuna.load_study(study_name=name, storage=storage).get_trials()
         assert {t.state.name for t in trials} <= {"COMPLETE", "FAIL"}
-        numbers = sorted(t.user_attrs["number"] for t in done)
-        if "confirm" in name:
-            assert sorted(t.params["seed"] for t in done) == spec.fresh_seeds()
-            best = min(
-                read_trials(optuna.load_study(study_name=name.rpartition("/")[0], storage=storage), arm), key=value
-            )
-            finished += [f"{arm} {best.params['optimizer.lr']!r} {t.params['seed']}" for t in done]
-        else:
-            assert numbers == list(range(spec.trials(arm)))
-            finished += [f"{arm} {t.params['optimizer.lr']!r} None" for t in done]
-    assert len(optuna.get_all_study_names(storage)) == 4  # one confirmation of each arm
+        interrupted += sum(t.state.name != "COMPLETE" for t in trials)
+    finished = []
+
+    def add(arm, runs, params, seeds):
+        assert sorted(run.params["seed"] for run in runs) == seeds
+        finished.extend(f"{arm} {params['optimizer.lr']!r} {seed}" for seed in seeds)
+
+    for arm in spec.all_arms:
+        assert sorted(t.number for t in record.trials[arm]) == list(range(spec.trials(arm)))
+        finished += [f"{arm} {t.params['optimizer.lr']!r} None" for t in record.trials[arm]]
+        candidates = record.candidates[arm]
+        assert [c.trial.value for c in candidates] == sorted(t.value for t in record.trials[arm])[:3]
+        for candidate in candidates:
+            add(arm, candidate.runs, candidate.trial.params, spec.selection_seeds())
+        assert record.chosen[arm] in [c.trial for c in candidates]
+        add(arm, record.confirmed[arm], record.chosen[arm].params, spec.fresh_seeds())
+        assert record.looks[arm].sizes == (len(spec.fresh_seeds()),)
+    for crossed in record.crossed.values():
+        add(crossed.loser, crossed.runs, crossed.params, spec.fresh_seeds())
+    assert len(studies) == 2 * (1 + 3 + 1) + len(record.crossed)
     told = Counter(line for lines in asked for line in lines)
     assert interrupted == lost
     assert sum(told.values()) == len(finished) + lost
     assert set(told) == set(finished)
     assert len(set(finished)) == len(finished)
-
-
-def value(record):
-    return record.value
 
 
 @pytest.fixture
@@ -141,6 +147,43 @@ def test_what_killed_processes_ran_is_finished_by_the_others(kind, trials, tmp_p
     check(spec, url, together(spec, url, tmp_path, 6, killed=3), lost=3)
 
 
+def test_processes_that_are_killed_in_the_selection_lose_nothing(on_sqlite, tmp_path):
+    """Three of five, each in its first run of a candidate."""
+    spec = spec_of(6)
+    check(spec, on_sqlite, together(spec, on_sqlite, tmp_path, 5, killed=3, dying=(0, 1001)), lost=3)
+
+
+@pytest.mark.parametrize("run", [3, 10, 20, 28], ids=["search", "selection", "confirmation", "crossed"])
+def test_a_sweep_killed_in_any_part_goes_on_as_if_it_had_not_been(run, tmp_path):
+    """The 6 trials, 12 runs of candidates, 8 on fresh seeds and 4 crossed ones are those of an undisturbed sweep."""
+    spec = spec_of(3)
+    plain, url = (f"sqlite:///{tmp_path / name}.db" for name in ("plain", "killed"))
+    check(spec, plain, together(spec, plain, tmp_path, 1))
+    first = together(spec, url, tmp_path, 1, killed=1, dying=(run - 1, 0))
+    assert [len(lines) for lines in first] == [run]
+    check(spec, url, [*first, *together(spec, url, tmp_path, 1)], lost=1)
+    assert read_sweep("many", url).crossed
+    for part in ("trials", "candidates", "chosen", "confirmed", "crossed", "looks"):
+        assert plain_of(getattr(read_sweep("many", url), part)) == plain_of(getattr(read_sweep("many", plain), part))
+
+
+def plain_of(part):
+    """Without the order in which processes wrote."""
+    return repr(part)
+
+
+def test_seeds_that_are_added_until_all_is_decided_are_agreed_on(on_sqlite, tmp_path):
+    spec = spec_of(4, confirm={"seeds": {"min": 3, "max": 8}, "effect": 0.03})
+    together(spec, on_sqlite, tmp_path, 4, killed=1, dying=(1, 1))
+    record = read_sweep("many", on_sqlite)
+    sizes = record.looks["b"].sizes
+    assert sizes == tuple(range(3, sizes[-1] + 1))
+    assert record.looks["b"].planned == 8
+    for arm in "ab":
+        assert sorted(t.params["seed"] for t in record.confirmed[arm]) == spec.fresh_seeds(sizes[-1])
+    assert compare_record(record)["b"].decided
+
+
 def test_a_second_start_finishes_what_all_were_killed_in(on_postgres, tmp_path):
     spec = spec_of(8)
     first = together(spec, on_postgres, tmp_path, 3, killed=3)
@@ -171,10 +214,11 @@ def test_two_commands_at_once_share_one_sweep(store, tiny_settings, tmp_path):
     for arm in ("pre", "mix"):
         assert [(t.number, t.status) for t in record.trials[arm]] == [(i, "completed") for i in range(2)]
         assert sorted(t.params["seed"] for t in record.confirmed[arm]) == [1, 2]
-    started = [re.findall(r"^(\S+ (?:#|seed )\d) started", out, re.MULTILINE) for out, _ in told]
-    every = [f"{arm} {what}" for arm in ("mix", "pre") for what in ("#0", "#1", "seed 1", "seed 2")]
+        assert [len(candidate.runs) for candidate in record.candidates[arm]] == [2, 2]
+    started = [re.findall(r"^(\S+ (?:#\d|#\d seed \d+|seed \d)) started", out, re.MULTILINE) for out, _ in told]
+    runs = [*(f"#{i}{seed}" for i in range(2) for seed in ("", " seed 1001", " seed 1002")), "seed 1", "seed 2"]
+    every = [f"{arm} {what}" for arm in ("mix", "pre") for what in runs]
     assert sorted(started[0] + started[1]) == sorted(every)
     assert all(started)
     for out, _ in told:
         assert "The best settings of each arm on fresh seeds" in out
-        assert "2/2" in out

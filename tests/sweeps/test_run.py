@@ -20,7 +20,9 @@ from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
 from ablate.reports.findings import list_cautions
 from ablate.sweeps import run
 from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.comparison import cross_params
 from ablate.sweeps.heartbeats import describe_process
+from ablate.sweeps.seed_runs import CROSSED, SeedRuns
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
 from ablate.sweeps.storage import create_study, name_study, open_storage, read_sweep, read_trials, storage_url
@@ -166,10 +168,55 @@ def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec
     record = run_sweep(spec(**settings), workers=1)
     searched, confirmed = record.trials["all"], record.confirmed["all"]
     best = [min(trials, key=lambda t: t.value) for trials in (searched, confirmed)]
-    kept = {"best": best, "all": [*searched, *confirmed], "none": []}[keep]
+    selected = [run for candidate in record.candidates["all"] for run in candidate.runs]
+    assert len(selected) == 4
+    kept = {"best": best, "all": [*searched, *selected, *confirmed], "none": []}[keep]
     files = list(store.glob("runs/*/*.ckpt"))
     assert sorted(file.parent.name for file in files) == sorted(t.run_id for t in kept)
     assert read_statuses("small")[0]["checkpoint_bytes"] == sum(file.stat().st_size for file in files)
+
+
+def test_candidates_are_compared_on_seeds_of_their_own_before_one_is_tested(store, spec):
+    """Every arm's on the same; the tags of its runs tell them apart."""
+    shown = Console(file=io.StringIO(), width=200)
+    record = run.sweep(spec(confirm={"seeds": 1, "selection_seeds": 1}), console=shown)
+    assert "[10/10]" in shown.file.getvalue()
+    assert "[1/10]" in shown.file.getvalue()
+    for arm, candidates in record.candidates.items():
+        assert [c.trial for c in candidates] == sorted(record.trials[arm], key=lambda t: t.value)
+        values = [c.runs[0].value for c in candidates]
+        assert record.chosen[arm] == candidates[values.index(min(values))].trial
+        for candidate in candidates:
+            (trial,) = candidate.runs
+            assert (trial.params, trial.status) == ({"seed": 1001}, "completed")
+            found = tracking.client().get_run(trial.run_id)
+            tags = found.data.tags
+            assert (tags["ablate.role"], tags["ablate.candidate"]) == ("selection", str(candidate.trial.number))
+            assert found.info.run_name == f"{arm} #{candidate.trial.number} seed 1001"
+            assert float(found.data.params["optimizer.lr"]) == candidate.trial.params["optimizer.lr"]
+    again = run_sweep(spec(confirm={"seeds": 1, "selection_seeds": 1}, budget={"trials": 3}))
+    assert again.chosen == record.chosen  # a choice stays, as its settings were looked at on fresh seeds
+    assert again.confirmed == record.confirmed
+    assert again.candidates == record.candidates
+
+
+def test_crossed_runs_are_the_losers_arm_at_the_winners_settings(store, spec):
+    sweep = spec(confirm={"seeds": 3})
+    study = create_study(open_storage(storage_url()), "small@1/mix/cross-0-1-pre", sweep)
+    settings = cross_params(sweep, {"optimizer.lr": 1e-3, "norm.alpha": 0.5}, {"optimizer.lr": 2e-3})
+    part = SeedRuns(study, sweep, "mix", "parent", CROSSED, settings, "pre")
+    assert part.want([1, 2])
+    trial = part.ask()
+    experiment = part.build_experiment(trial)
+    assert (experiment.norm.alpha, experiment.optimizer.lr, experiment.seed) == (0.5, 2e-3, 1)
+    assert part.label(trial) == "mix at settings of pre seed 1"
+    assert part.tags(trial) == {
+        "ablate.role": "crossed", "ablate.arm": "mix", "ablate.trial": "0", "ablate.settings_of": "pre"
+    }  # fmt: skip
+    part.record_failure(trial, "it crashed")
+    assert (part.tally().open, part.tally().running) == (1, 0)  # the failed one is for the next session
+    assert part.recover() == 1
+    assert part.tally().open == 2
 
 
 def test_a_confirmation_that_was_stopped_goes_on(store, spec, monkeypatch):

@@ -15,7 +15,7 @@ def row(arm, failures=(), **counts):
     return {
         "sweep": "vision-small", "arm": arm, "target": 8, **dict.fromkeys(STATUSES, 0), **counts,
         "metric": "val/loss", "best": 2.34567, "failures": list(failures),
-        "confirmed": 2, "confirm_target": 5, "checkpoint_bytes": 12_345_678,
+        "selected": 3, "selection_target": 6, "confirmed": 2, "confirm_target": 5, "checkpoint_bytes": 12_345_678,
         "params": {"optimizer.lr": 1e-3, "norm.alpha": 0.5, "optimizer.weight_decay": 0.1},
     }  # fmt: skip
 
