@@ -1,6 +1,6 @@
 """How often the intervals of a ladder hold the truth, and how often it claims what is not so: simulated, no training.
 
-    python benchmarks/ladder.py                    # 400 ladders for each row of coverage, 2,000 for each of claims
+    python benchmarks/ladder.py                    # 400 ladders for each row of coverage, 1,000 for each of claims
     python benchmarks/ladder.py --ladders 100
 
 Two arms with floors, half a nat apart at 1 M parameters and 0.005 at 1 G; six equal arms for claims.
@@ -46,7 +46,7 @@ def main() -> None:
                 kinds = [kind for kind in held if f"{kind} of" in held]
                 text = ", ".join(f"{kind} {held[kind]}/{held[f'{kind} of']}" for kind in kinds)
                 print(f"{len(sizes)} sizes, {seeds} seeds, noise {name}: {text}", flush=True)
-    ladders = 5 * options.ladders
+    ladders = 5 * options.ladders // 2
     print(f"\nLadders with a false claim, of {ladders}: five equal arms and the baseline at four sizes")
     for noise_name, growth in (("even", 1.0), ("twice as large at each size", 2.0)):
         for share in (0.0, 0.2, 0.5):
