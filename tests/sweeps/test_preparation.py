@@ -40,9 +40,10 @@ def load_arm(arm):
     return optuna.load_study(study_name=name_study("small", 1, arm), storage=open_storage(storage_url()))
 
 
-def test_the_trivial_loss_is_counted_once_and_stored_for_each_arm(store, spec, counted, tmp_path):
+def test_the_trivial_loss_is_counted_once_and_stored_for_each_arm(store, spec, counted, tiny_settings, tmp_path):
     record = open_again(spec())
-    expected = Topics(seq_len=32, val_fraction=0.01).load(tmp_path).measure_trivial_loss()
+    data = {key: value for key, value in tiny_settings["data"].items() if key != "kind"}
+    expected = Topics(**data).load(tmp_path).measure_trivial_loss()
     assert len(counted) == 2  # the sweep's and the test's
     assert record.trivial_loss == expected
     assert 2 < expected < record.initial_loss == pytest.approx(math.log(256))
