@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, parse_n
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
+from ablate.config.errors import SweepError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +27,8 @@ else:
     donors = LazyModule("ablate.sweeps.donors")
     evaluation = LazyModule("ablate.evaluation.run")
     references, storage = LazyModule("ablate.sweeps.spec.references"), LazyModule("ablate.sweeps.storage")
+
+_log = logging.getLogger(__name__)
 
 _EXAMPLE = """\
 ablate evaluate RUN_ID --tasks arc_easy,piqa
@@ -60,6 +64,8 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Score the models, and print what they have reached."""
     models = [model for name in options.models for model in resolve_models(name, options.storage)]
+    if not models:
+        raise SweepError(f"{' '.join(options.models)}: there is no model to evaluate.")
     asked = evaluation.Options(options.tasks, options.task_data, options.shots, options.limit, options.batch_size)
     evaluated = evaluation.evaluate(models, asked)
     if options.output:
@@ -73,7 +79,8 @@ def run(options: argparse.Namespace) -> int:
 
 def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
     """Yield (what it is called, a run, a checkpoint or `hf:NAME`) for each model that `name` stands for: `sweep:NAME`
-    for the fresh seeds of every arm whose checkpoints are kept, or else for its best trial."""
+    for the fresh seeds of every arm whose checkpoints are kept, or else for the trial that stands for it. An arm that
+    diverged on all of its fresh seeds has no model."""
     if not name.startswith(references.PREFIX) or "/" in name:
         yield name, donors.resolve_run(name, url)
         return
@@ -83,7 +90,10 @@ def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
             t for t in record.confirmed.get(arm, ()) if t.status == "completed" and t.run_id and _is_kept(t.run_id)
         ]
         label = f"{references.PREFIX}{record.title}/{arm}"
-        if seeds:
+        ended = [t for t in record.confirmed.get(arm, ()) if t.status in ("completed", "diverged")]
+        if ended and all(t.status == "diverged" for t in ended):
+            _log.warning("%s diverged on all of its %d fresh seeds: it has no model to be evaluated.", label, len(ended))
+        elif seeds:
             yield from ((f"{label} seed {trial.params.get('seed')}", str(trial.run_id)) for trial in seeds)
         else:
             yield label, donors.resolve_run(label, url)

@@ -55,7 +55,7 @@ class TrainerConfig(Config):
     the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
     copy_to: str | None = Field(None, pattern="://")
     """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
-    run's id; of a sweep that of each arm's best trial. None: it stays in the store alone."""
+    run's id; of a sweep that of the trial that stands for each arm. None: it stays in the store alone."""
     num_workers: int = Field(0, ge=0)
     """Processes that load the data. 0: the training process itself."""
     diagnose: DiagnoseConfig = DiagnoseConfig()

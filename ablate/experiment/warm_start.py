@@ -12,7 +12,7 @@ class WarmStart(Config):
 
     donor: str | None = Field(None, alias="from")
     """Whose weights are copied: a run's id, the path of a checkpoint, a folder that `ablate export --to safetensors`
-    has written, or sweep:NAME/ARM, the best trial of an arm. None: nothing is copied."""
+    has written, or sweep:NAME/ARM, the trial that stands for an arm. None: nothing is copied."""
     copied: Names = Field((), alias="copy")
     """Parts that start as the donor's: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ..., layers.0, layers
     or all for several. A sublayer comes with the norms and learned factors of its residual connection."""

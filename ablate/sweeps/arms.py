@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
 from ablate.sweeps.attempts import list_last_attempts, trial_number
+from ablate.sweeps.comparison import list_candidates
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.heartbeats import describe_process, fail_stale_trials, is_orphan, record_heartbeat
 from ablate.sweeps.records import COSTS, count_remaining
 from ablate.sweeps.search.space import list_cells, to_distributions
+from ablate.sweeps.seed_studies import CHOICE
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_trial, read_trials, trial_status
@@ -69,7 +71,6 @@ class ArmTrials:
     # ------------------------------------------------------------------ what a trial is
 
     role = "trial"  # the tag `ablate.role` of its run
-    keeps_best = True  # whether its best run keeps its checkpoint where the sweep keeps that of the best
 
     def label(self, trial: Trial) -> str:
         """Return the name of a trial, in MLflow and on the screen."""
@@ -101,7 +102,7 @@ class ArmTrials:
             if trial_status(trial) == "failed" and self._may_retry(trial):
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
-        self._drop_checkpoints()  # of the trial that ended last, if the session ended before this
+        self.drop_checkpoints()  # of the trial that ended last, if the session ended before this
         return again
 
     def _may_retry(self, trial: FrozenTrial) -> bool:
@@ -195,6 +196,12 @@ class ArmTrials:
         """The completed trial with the best objective so far."""
         return pick_best(self.read_trials(), self.spec.objective.direction)
 
+    def find_settled(self) -> TrialRecord | None:
+        """The trial whose settings stand for the arm: the one that was chosen to be tested, else the best so far."""
+        if choice := self.study.user_attrs.get(CHOICE):
+            return next((trial for trial in self.read_trials() if trial.number == choice["trial"]), None)
+        return self.find_best()
+
     # ------------------------------------------------------------------ how it ends
 
     def record_result(self, trial: Trial, result: Result) -> None:
@@ -218,7 +225,7 @@ class ArmTrials:
             "costs": {key: result.facts[name] for key, name in COSTS.items() if name in result.facts},
         }
         self._tell(trial, state, result.status, result.reason, value, notes)
-        self._drop_checkpoints()
+        self.drop_checkpoints()
 
     def record_failure(self, trial: Trial, reason: str) -> None:
         """Writes down a failure; the arm's other trials go on."""
@@ -276,13 +283,21 @@ class ArmTrials:
     def _read_frozen(self, number: int) -> FrozenTrial:
         return copy.deepcopy(self.study.get_trials(deepcopy=False)[number])
 
-    def _drop_checkpoints(self) -> None:
+    def drop_checkpoints(self) -> None:
         """Drops those checkpoints of finished trials that the sweep does not keep."""
-        keep, best = self.spec.checkpoints, self.find_best()
-        for r in self.read_trials() if keep != "all" else ():
-            kept = keep == "best" and self.keeps_best and best is not None and r.number == best.number
-            if r.status in FINISHED and r.run_id and not kept:
+        if self.spec.checkpoints == "all":
+            return
+        kept = self._list_kept() if self.spec.checkpoints == "best" else set()
+        for r in self.read_trials():
+            if r.status in FINISHED and r.run_id and r.number not in kept:
                 discard_checkpoint(r.run_id)
+
+    def _list_kept(self) -> set[int]:
+        """Return the trials whose checkpoints stay where those of the best do: until one is chosen, all that may be."""
+        if self.spec.confirm.most_seeds and CHOICE not in self.study.user_attrs:
+            return {trial.number for trial in list_candidates(self.spec, self.read_trials())}
+        settled = self.find_settled()
+        return {settled.number} if settled else set()
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:

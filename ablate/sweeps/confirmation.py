@@ -106,12 +106,12 @@ class Confirmation:
         if CHOICE in study.user_attrs:
             return False
         if before := record.chosen.get(arm):  # by a version that chose the best of the search
-            _write_choice(study, before, [])
+            self._choose(arm, before, [])
             return True
         candidates = list_candidates(self.spec, record.trials[arm])
         if len(candidates) < 2:
             if candidates:
-                _write_choice(study, candidates[0], [])
+                self._choose(arm, candidates[0], [])
             return bool(candidates)
         seeds = self.spec.selection_seeds()
         opened = [
@@ -124,9 +124,15 @@ class Confirmation:
         if all(len(by_seed) == len(seeds) for by_seed in outcomes):
             maximize = self.spec.objective.direction == "maximize"
             best = choose_candidate([trial.value or 0.0 for trial in candidates], outcomes, maximize)
-            _write_choice(study, candidates[best], candidates)
+            self._choose(arm, candidates[best], candidates)
             return True
         return any(opened)
+
+    def _choose(self, arm: str, chosen: TrialRecord, candidates: Sequence[TrialRecord]) -> None:
+        """Write down the choice; the others need their checkpoints no more."""
+        choice = {"trial": chosen.number, "candidates": [trial.number for trial in candidates]}
+        self.arms[arm].study.set_user_attr(CHOICE, choice)
+        self.arms[arm].drop_checkpoints()
 
     # ------------------------------------------------------------------ testing
 
@@ -166,10 +172,6 @@ class Confirmation:
         part.want(seeds)
         part.recover()
         return True
-
-
-def _write_choice(study: Study, chosen: TrialRecord, candidates: Sequence[TrialRecord]) -> None:
-    study.set_user_attr(CHOICE, {"trial": chosen.number, "candidates": [trial.number for trial in candidates]})
 
 
 def _write_looks(study: Study, looks: Looks | None) -> None:

@@ -26,25 +26,27 @@ _NOTE = "donors"  # of a study: reference -> run and SHA-256, as fields of the p
 
 
 def resolve_run(name: str, storage: str | None = None) -> str:
-    """Return the run that `sweep:NAME/ARM` names, that of the arm's best trial, which keeps its checkpoint.
+    """Return the run that `sweep:NAME/ARM` names: that of the trial whose settings stand for the arm, which keeps its
+    checkpoint (the one that was chosen to be tested, else the best).
     NAME@GENERATION names an earlier generation. A `name` that does not begin with `sweep:` stays as it is.
 
     Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
     """
     if (reference := parse_reference(name)) is None:
         return name
-    return find_best_run(name, read_sweep(reference.sweep, storage), reference.arm)
+    return find_settled_run(name, read_sweep(reference.sweep, storage), reference.arm)
 
 
-def find_best_run(name: str, sweep: SweepRecord, arm: str) -> str:
-    """Return the run of the best trial of an arm of `sweep`. Raises SweepError, which begins with `name`."""
+def find_settled_run(name: str, sweep: SweepRecord, arm: str) -> str:
+    """Return the run of the trial whose settings stand for an arm of `sweep`. Raises SweepError, which begins with
+    `name`."""
     if arm not in sweep.trials:
         arms = list(sweep.trials)
         raise SweepError(f"{name}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
-    best = sweep.best(arm)
-    if best is None or best.run_id is None:
-        raise SweepError(f"{name}: no trial of the arm is completed. Run the sweep, then use its best trial.")
-    return best.run_id
+    settled = sweep.settled(arm)
+    if settled is None or settled.run_id is None:
+        raise SweepError(f"{name}: no trial of the arm is completed. Run the sweep first.")
+    return settled.run_id
 
 
 def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
@@ -78,11 +80,11 @@ def pin_donors(experiment: Experiment, study: Study) -> Experiment:
 
 
 def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str, Any]:
-    """Return the best trial of an arm, as the fields that are written at `path` and beside it."""
+    """Return the model of an arm, as the fields that are written at `path` and beside it."""
     name = f"{PREFIX}{title}/{arm}"
     try:
         sweep = read_sweep_from(storage, title)
-        run = find_best_run(name, sweep, arm)
+        run = find_settled_run(name, sweep, arm)
     except SweepError as error:
         raise SweepError(f"Trials start from {name}, which is not there yet. {error}") from None
     counts = sweep.counts(arm)
@@ -103,7 +105,7 @@ def inherit_donors(study: Study, arm: Study) -> None:
 def describe_shared_start(record: SweepRecord, arm: str) -> str | None:
     """Return the model that all fresh seeds of `arm` start from, such as 'stage-1 model (sweep:small/pre)'; None where
     each seed draws all of its weights. Such seeds are not independent: their variance is without that of the start."""
-    settings = record.chosen.get(arm) or record.best(arm)
+    settings = record.settled(arm)
     start = record.spec.base(arm).warm_start
     name = (settings.params if settings else {}).get(WEIGHTS, start.donor if start else None)
     if name is None:

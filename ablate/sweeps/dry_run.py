@@ -83,14 +83,21 @@ def plan_files(
 
 
 def describe_cost(spec: Sweep) -> str:
-    """Return the cost of a new sweep, as the headers of sweeps/ tell it; no trial pruned."""
+    """Return the cost of a new sweep, as the headers of sweeps/ tell it; no trial pruned, and without crossed runs.
+    Where seeds are added until it is decided, the least and the most."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
-    todo = {arm: runs.sure for arm, runs in _count_left(spec, items, None, None).items()}
-    each = max(items.values())
-    unit = spec.base(next(iter(spec.all_arms))).unit
-    hours = _format_hours(spec, todo)
+    left = _count_left(spec, items, None, None)
+    least = {arm: runs.sure for arm, runs in left.items()}
+    most = {arm: runs.sure + runs.more for arm, runs in left.items()}
+    each, unit = max(items.values()), spec.base(next(iter(spec.all_arms))).unit
+    trainings = _format_range(str(sum(least.values())), str(sum(most.values())))
+    hours = _format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
-    return f"{sum(todo.values())} trainings of {format_count(each)} {unit}, {estimate}"
+    return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
+
+
+def _format_range(least: str, most: str) -> str:
+    return least if least == most else f"{least} to {most}"
 
 
 @dataclass(frozen=True)

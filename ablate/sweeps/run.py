@@ -312,19 +312,15 @@ class _Runner:
         self.display.done = sum(tally.finished for tally in tallies)
         self.display.total = sum(tally.started + tally.open for tally in tallies)
         self.display.total += self.queue.confirmation.count_ahead()  # it grows with seeds that are added and crossed
-        self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in self._find_best().items())
-
-    def _find_best(self) -> dict[str, TrialRecord]:
-        best = {arm.arm: arm.find_best() for arm in self.arms}
-        return {arm: trial for arm, trial in best.items() if trial}
+        best = {arm.arm: trial for arm in self.arms if (trial := arm.find_best())}
+        self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in best.items())
 
     def _close_parents(self) -> None:
-        """Writes the best of each arm to its run in MLflow and ends that."""
-        best = self._find_best()
+        """Writes the trial that stands for each arm to the arm's run in MLflow and ends that."""
         for arm in self.arms:
             try:
                 tracker = tracking.Tracker.resume(arm.parent)
-                if trial := best.get(arm.arm):
+                if trial := arm.find_settled():
                     metrics = {f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}
                     tracker.log_metrics(metrics, arm.tally().finished)
                     chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
@@ -336,7 +332,7 @@ class _Runner:
                 self.display.note(str(error))
 
     def _copy(self, arm: ArmTrials, trial: TrialRecord, tracker: tracking.Tracker) -> None:
-        """Copies the checkpoint of an arm's best trial to where it is asked for, where the sweep has kept it."""
+        """Copies the checkpoint of the trial that stands for an arm to where it is asked for, where the sweep has kept it."""
         experiment = self.spec.at(arm.arm, trial.params)
         if experiment.trainer.copy_to and trial.run_id and measure_checkpoint(trial.run_id):
             tracker.set_tags({"ablate.copy": copy_run(experiment, trial.run_id)})

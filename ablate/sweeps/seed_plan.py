@@ -101,7 +101,10 @@ def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -
             if needed is None:
                 yield f"{text}: it would take more than {MOST:,}"
                 continue
-            more = max(0, needed - spec.confirm.most_seeds)
+            more = needed - spec.confirm.most_seeds
+            if more <= 0:  # its looks cost a sequence some power
+                yield f"{text} at their last look: it would take {needed} that are planned as a fixed number"
+                continue
             cost = f", {_format_hours(more * hours)} hours of a GPU" if hours else ""
             arms = len(spec.all_arms)
             yield f"{text}: it would take {needed} ({more * arms} more trainings of {count_noun(arms, 'arm')}{cost})"

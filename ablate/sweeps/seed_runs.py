@@ -40,7 +40,6 @@ class SeedRuns(ArmTrials):
     ) -> None:
         super().__init__(study, spec, arm, parent)
         self.role, self.settings, self.name = role, settings, name
-        self.keeps_best = role == CONFIRMATION
         self.seeds: list[int] = []
         self._ended: Tally | None = None  # where all have: nothing of it changes any more
         study.pruner = NoPruner().build(0, 0)
@@ -83,6 +82,10 @@ class SeedRuns(ArmTrials):
         if self.seeds and not left and tally.finished == len(statuses):
             self._ended = tally
         return tally
+
+    def _list_kept(self) -> set[int]:
+        best = self.find_best() if self.role == CONFIRMATION else None
+        return {best.number} if best else set()
 
     def _may_retry(self, trial: FrozenTrial) -> bool:
         return read_trial(trial, self.arm).params["seed"] in self.seeds

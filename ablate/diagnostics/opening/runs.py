@@ -52,7 +52,7 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
 
 
 def open_arm(name: str, opening: Opening) -> Opened:
-    """Return the model of the best trial of NAME/ARM."""
+    """Return the model of the trial that stands for NAME/ARM."""
     return open_run(PREFIX + name, opening)
 
 

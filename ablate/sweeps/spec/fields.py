@@ -71,7 +71,8 @@ class SweepFields(Config):
     """Name -> stage: each makes a sweep of its own, called NAME-STAGE, and they run one after another; the arms of one
     start from those of an earlier one by warm_start.from: sweep:NAME-STAGE/ARM."""
     checkpoints: Literal["best", "all", "none"] = "best"
-    """Which finished trials keep their checkpoint: the best of each arm and of its confirmation, all, or none."""
+    """Which finished trials keep their checkpoint: the best of each arm (once it is chosen, the one that is tested) and
+    the best of its fresh seeds, all, or none."""
 
     @model_validator(mode="after")
     def _check_baseline(self) -> Self:

@@ -1,4 +1,4 @@
-"""`sweep:NAME/ARM`, the best trial of an arm, wherever an experiment names a model.
+"""`sweep:NAME/ARM`, the trial that stands for an arm, wherever an experiment names a model.
 
 `warm_start.from: sweep:NAME/ARM` names an arm of the sweep NAME; `sweep:/ARM` one of the same sweep, whatever it is
 called; `align.reward` an arm of an earlier sweep.
