@@ -18,6 +18,7 @@ from ablate.verdict.records import Compared
 
 ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run
+_PREFIX = "verdict/"  # of metrics
 _UNNAMEABLE = re.compile(r"[^\w.\- ]", re.ASCII)  # what MLflow takes in no name of a metric
 _LONGEST = 5000  # letters of a tag, the least that MLflow's stores take
 
@@ -50,7 +51,7 @@ def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
             "difference_seeds": difference.n if difference else 0,
         }
     tags = {"ablate.verdict": compared.kind, "ablate.baseline": baseline}
-    return Labels(tags, {f"verdict/{name}": float(value) for name, value in metrics.items()})
+    return Labels(tags, {f"{_PREFIX}{name}": float(value) for name, value in metrics.items()})
 
 
 def label_report(verdict: str, baseline: str, compared: Mapping[str, Compared]) -> Labels:
@@ -73,14 +74,29 @@ def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None
 
 
 def _label(run_id: str, labels: Labels) -> None:
+    """Write what has changed: a report that is made again adds no second point. The step is the number of seeds."""
     from mlflow.entities import Metric, RunTag
 
-    now = int(1000 * time.time())
+    now, known = int(1000 * time.time()), tracking.client().get_run(run_id).data.metrics
     tracking.client().log_batch(
         run_id,
-        metrics=[Metric(key, value, now, 0) for key, value in labels.metrics.items()],
+        metrics=[
+            Metric(key, value, now, _find_seeds(key, labels))
+            for key, value in labels.metrics.items()
+            if key not in known or not _is_same(value, known[key])
+        ],
         tags=[RunTag(key, value[:_LONGEST]) for key, value in labels.tags.items()],
     )
+
+
+def _find_seeds(key: str, labels: Labels) -> int:
+    """Return the seeds that a metric is over: those of the run's arm, or, in a report, of the arm that `key` names."""
+    _, _, arm = key.removeprefix(_PREFIX).partition("/")
+    return int(labels.metrics[f"{_PREFIX}seeds{'/' if arm else ''}{arm}"])
+
+
+def _is_same(value: float, other: float) -> bool:
+    return value == other or (math.isnan(value) and math.isnan(other))
 
 
 def locate_report(record: SweepRecord) -> dict[str, Any]:

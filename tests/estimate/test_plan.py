@@ -201,7 +201,7 @@ def test_mistakes_are_told():
         made({"data": "text", "data.files": "a.txt", "data.tokenizer": "./nowhere.json"})
 
 
-def test_a_sweep_costs_its_trials_and_its_confirmation(tmp_path):
+def test_a_sweep_costs_its_trials_its_candidates_and_its_fresh_seeds(tmp_path):
     file = tmp_path / "cost.yaml"
     file.write_text(
         "name: cost\n"
@@ -211,12 +211,12 @@ def test_a_sweep_costs_its_trials_and_its_confirmation(tmp_path):
     )
     found = plan_file(str(file), {}, Assumed(GPUS["l4"]))
     one = 50 * 8 * 64
-    assert [arm.items for arm in found.arms] == [(3 + 4) * one] * 2
-    assert found.items == 14 * one
+    assert [arm.items for arm in found.arms] == [(3 + 6 + 4) * one] * 2
+    assert found.items == 26 * one
     single = plan(Experiment.load(None, {"model": "llama-9m", "data.seq_len": 64}), Assumed(GPUS["l4"]))
-    assert found.gpu_hours == pytest.approx(14 * one / single.items_per_second / 3600)
+    assert found.gpu_hours == pytest.approx(26 * one / single.items_per_second / 3600)
     limited = plan_file(str(file), {"budget.tokens": 2 * one}, Assumed(GPUS["l4"]))
-    assert [arm.items for arm in limited.arms] == [(2 + 4) * one] * 2
+    assert [arm.items for arm in limited.arms] == [(2 + 6 + 4) * one] * 2
 
 
 def test_a_file_may_have_what_only_a_plan_knows(tmp_path):
