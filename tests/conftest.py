@@ -15,6 +15,8 @@ from ablate import tracking
 from ablate.config import plugins
 from ablate.config.registry import Registry
 from ablate.experiment.tree import Experiment
+from ablate.sweeps import storage
+from ablate.tracking.databases import sqlite_file
 
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
     # each test process on a core of its own: trials with as many threads as there are cores would fight for them
@@ -29,6 +31,7 @@ def pytest_collection_finish(session):
     gc.freeze()
 
 
+CREATE_TABLES = storage._create_tables
 CLASSES = 11
 SHAPES = {"language_modeling": (12,), "image_classification": (1, 8, 8)}  # of one input, by task
 
@@ -184,6 +187,27 @@ def _empty_database(tmp_path_factory):
         tracking.client()
         tracking.client.cache_clear()
     return folder / "mlflow.db"
+
+
+@pytest.fixture(scope="session")
+def _empty_storage(tmp_path_factory):
+    """Optuna's tables in an SQLite file, made once: making them takes a second."""
+    file = tmp_path_factory.mktemp("empty") / "optuna.db"
+    CREATE_TABLES(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture(autouse=True)
+def _copied_tables(monkeypatch, request):
+    """Have SQLite files made by copying that one, but where it is tested how they are made."""
+
+    def create(url):
+        if file := sqlite_file(url):
+            copy_database(request.getfixturevalue("_empty_storage"), file)
+        else:
+            CREATE_TABLES(url)
+
+    monkeypatch.setattr(storage, "_create_tables", create)
 
 
 def copy_database(source, target):

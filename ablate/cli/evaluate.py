@@ -92,7 +92,7 @@ def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
         label = f"{references.PREFIX}{record.title}/{arm}"
         ended = [t for t in record.confirmed.get(arm, ()) if t.status in ("completed", "diverged")]
         if ended and all(t.status == "diverged" for t in ended):
-            _log.warning("%s diverged on all of its %d fresh seeds: it has no model to be evaluated.", label, len(ended))
+            _log.warning("%s diverged on all of its %d fresh seeds: there is no model.", label, len(ended))
         elif seeds:
             yield from ((f"{label} seed {trial.params.get('seed')}", str(trial.run_id)) for trial in seeds)
         else:

@@ -19,7 +19,7 @@ from ablate.sweeps.search.space import list_cells, to_distributions
 from ablate.sweeps.seed_studies import CHOICE
 from ablate.sweeps.spec.references import find_own_donor
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_trial, read_trials, trial_status
+from ablate.sweeps.storage import read_trial, trial_status
 from ablate.tracking.provenance import COMPARED
 from ablate.training.procedures import Result
 from ablate.training.runs import discard_checkpoint
@@ -67,6 +67,8 @@ class ArmTrials:
         base = spec.base(arm)
         steps = base.trainer.max_steps
         study.pruner = FairPruner(spec.pruner.build(steps, base.schedule.warmup(steps)))
+        self._trials: list[FrozenTrial] | None = None
+        self._notes: dict[str, Any] | None = None
 
     # ------------------------------------------------------------------ what a trial is
 
@@ -93,12 +95,43 @@ class ArmTrials:
         """The arm of the same sweep whose best trial these start from, and whose search ends before they begin."""
         return find_own_donor(self.spec, self.arm)
 
+    # ------------------------------------------------------------------ what the storage holds
+
+    def refresh(self) -> None:
+        """Have the storage read anew. What was read of it is kept until this process writes to the study, or asks: a
+        decision takes dozens of looks at the same trials, and each would be a handful of queries."""
+        self._trials = self._notes = None
+
+    def _read_attempts(self) -> list[FrozenTrial]:
+        """Return all trials of the study, also those that a later one continues."""
+        if self._trials is None:
+            self._trials = self.study.get_trials(deepcopy=False)
+        return self._trials
+
+    def read_notes(self) -> dict[str, Any]:
+        """Return the attributes of the study."""
+        if self._notes is None:
+            self._notes = self.study.user_attrs
+        return self._notes
+
+    def write_note(self, key: str, value: object) -> None:
+        """Set an attribute of the study."""
+        self.study.set_user_attr(key, value)
+        self.refresh()
+
+    def read_trials(self) -> list[TrialRecord]:
+        """The trials so far."""
+        return [read_trial(trial, self.arm) for trial in self._list_last_attempts()]
+
+    def _list_last_attempts(self) -> list[FrozenTrial]:
+        return list_last_attempts(self._read_attempts())
+
     # ------------------------------------------------------------------ which comes next
 
     def recover(self) -> int:
         """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
         again = self.requeue_orphans()
-        for trial in list_last_attempts(self.study):
+        for trial in self._list_last_attempts():
             if trial_status(trial) == "failed" and self._may_retry(trial):
                 self._enqueue(trial, deaths=0, resume=False)
                 again += 1
@@ -116,7 +149,7 @@ class ArmTrials:
         It is called by one process at a time, as `ask` is: a running trial without an owner was left by a process that
         was killed while it asked, an interrupted one that nothing continues by one that was killed in between.
         """
-        unfinished = [t for t in list_last_attempts(self.study) if t.state.name in ("RUNNING", "FAIL")]
+        unfinished = [t for t in self._list_last_attempts() if t.state.name in ("RUNNING", "FAIL")]
         gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t)]
         gone = [t for t in gone if t.state.name == "RUNNING" or t.user_attrs.get("status") == "interrupted"]
         for trial in gone:
@@ -124,18 +157,15 @@ class ArmTrials:
                 self.requeue(trial, "its process is gone")
             else:
                 self._enqueue(trial, 0, resume=True)
+        self.refresh()
         for trial in fail_stale_trials(self.study):
             self._enqueue(trial, trial.user_attrs.get("deaths", 0), resume=True)
             gone.append(trial)
         return len(gone)
 
-    def read_trials(self) -> list[TrialRecord]:
-        """The trials so far."""
-        return read_trials(self.study, self.arm)
-
     def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
         """Trials that the budget still allows, besides the finished and the running ones of `trials`."""
-        return count_remaining(self.spec, self.arm, trials, int(self.study.user_attrs.get("trial_items", 1)))
+        return count_remaining(self.spec, self.arm, trials, int(self.read_notes().get("trial_items", 1)))
 
     def tally(self) -> Tally:
         """Count its trials, from one look at the storage."""
@@ -147,7 +177,7 @@ class ArmTrials:
     def ask(self) -> Trial:
         """The next trial, owned by this process: one put up for another try, or a new point."""
         self.requeue_orphans()  # what died since is counted as open: without this a new point would take its place
-        frozen = self.study.get_trials(deepcopy=False)
+        frozen = self._read_attempts()
         waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
         if waiting:
             number = trial_number(waiting)
@@ -161,6 +191,7 @@ class ArmTrials:
         for step, value in trial.user_attrs.get("curve", {}).items():
             trial.report(value, int(step))
             trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
+        self.refresh()
         return trial
 
     def _pick_fixed(self, number: int) -> dict[str, Any]:
@@ -178,6 +209,7 @@ class ArmTrials:
         """Return whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
         if not trial.should_prune():
             return False
+        self.refresh()
         others = [r.status for r in self.read_trials() if r.number != trial_number(trial)]
         return "completed" in others or "running" in others
 
@@ -198,7 +230,7 @@ class ArmTrials:
 
     def find_settled(self) -> TrialRecord | None:
         """The trial whose settings stand for the arm: the one that was chosen to be tested, else the best so far."""
-        if choice := self.study.user_attrs.get(CHOICE):
+        if choice := self.read_notes().get(CHOICE):
             return next((trial for trial in self.read_trials() if trial.number == choice["trial"]), None)
         return self.find_best()
 
@@ -265,6 +297,7 @@ class ArmTrials:
         for key, note in {"status": status, "reason": reason, **(notes or {})}.items():
             storage.set_trial_user_attr(trial_id, key, note)
         self.study.tell(trial.number, value, state=TrialState[state])
+        self.refresh()
 
     def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool, seconds: float = 0.0) -> None:
         notes: dict[str, Any] = {"continues": trial.number, "number": trial_number(trial), "deaths": deaths}
@@ -277,11 +310,13 @@ class ArmTrials:
         if not params.keys() >= self._list_distributions().keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
         self.study.enqueue_trial(params, user_attrs=notes)
+        self.refresh()
         if not resume and (run_id := trial.user_attrs.get("run_id")):
             discard_checkpoint(run_id)
 
     def _read_frozen(self, number: int) -> FrozenTrial:
-        return copy.deepcopy(self.study.get_trials(deepcopy=False)[number])
+        self.refresh()
+        return copy.deepcopy(self._read_attempts()[number])
 
     def drop_checkpoints(self) -> None:
         """Drops those checkpoints of finished trials that the sweep does not keep."""
@@ -294,7 +329,7 @@ class ArmTrials:
 
     def _list_kept(self) -> set[int]:
         """Return the trials whose checkpoints stay where those of the best do: until one is chosen, all that may be."""
-        if self.spec.confirm.most_seeds and CHOICE not in self.study.user_attrs:
+        if self.spec.confirm.most_seeds and CHOICE not in self.read_notes():
             return {trial.number for trial in list_candidates(self.spec, self.read_trials())}
         settled = self.find_settled()
         return {settled.number} if settled else set()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from optuna import Study, Trial
+    from optuna import Trial
     from optuna.trial import FrozenTrial
 
 
-def list_last_attempts(study: Study) -> list[FrozenTrial]:
-    """The trials of a study without those that a later one continues."""
-    frozen = study.get_trials(deepcopy=False)
+def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return the trials of a study without those that a later one continues."""
     continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
     return [trial for trial in frozen if trial.number not in continued]
 

@@ -80,7 +80,7 @@ class Confirmation:
         confirming = any(role == CONFIRMATION for _, role in begun)
         ahead = 0
         for arm in self.arms:
-            if (arm, SELECTION) not in begun and not confirming and CHOICE not in self.arms[arm].study.user_attrs:
+            if (arm, SELECTION) not in begun and not confirming and CHOICE not in self.arms[arm].read_notes():
                 ahead += self.spec.count_selection_runs(arm)
             ahead += 0 if confirming else self.spec.confirm.first_seeds
         return ahead
@@ -103,7 +103,7 @@ class Confirmation:
     def _select(self, arm: str, record: SweepRecord) -> bool:
         """Open the runs of the candidates of `arm`, or choose among them where they have ended. A choice stays."""
         study = self.arms[arm].study
-        if CHOICE in study.user_attrs:
+        if CHOICE in self.arms[arm].read_notes():
             return False
         if before := record.chosen.get(arm):  # by a version that chose the best of the search
             self._choose(arm, before, [])
@@ -131,7 +131,7 @@ class Confirmation:
     def _choose(self, arm: str, chosen: TrialRecord, candidates: Sequence[TrialRecord]) -> None:
         """Write down the choice; the others need their checkpoints no more."""
         choice = {"trial": chosen.number, "candidates": [trial.number for trial in candidates]}
-        self.arms[arm].study.set_user_attr(CHOICE, choice)
+        self.arms[arm].write_note(CHOICE, choice)
         self.arms[arm].drop_checkpoints()
 
     # ------------------------------------------------------------------ testing

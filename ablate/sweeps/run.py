@@ -332,7 +332,7 @@ class _Runner:
                 self.display.note(str(error))
 
     def _copy(self, arm: ArmTrials, trial: TrialRecord, tracker: tracking.Tracker) -> None:
-        """Copies the checkpoint of the trial that stands for an arm to where it is asked for, where the sweep has kept it."""
+        """Copies the checkpoint of the trial that stands for an arm to where it is asked for, if it is kept."""
         experiment = self.spec.at(arm.arm, trial.params)
         if experiment.trainer.copy_to and trial.run_id and measure_checkpoint(trial.run_id):
             tracker.set_tags({"ablate.copy": copy_run(experiment, trial.run_id)})

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablate.sweeps.arms import ArmTrials, Tally
-from ablate.sweeps.attempts import list_last_attempts
 from ablate.sweeps.search.pruners import NoPruner
 from ablate.sweeps.search.space import Range, to_distributions
 from ablate.sweeps.spec.sweep import Sweep
@@ -73,7 +72,7 @@ class SeedRuns(ArmTrials):
         if self._ended:
             return self._ended
         statuses = {
-            read_trial(trial, self.arm).params["seed"]: trial_status(trial) for trial in list_last_attempts(self.study)
+            read_trial(trial, self.arm).params["seed"]: trial_status(trial) for trial in self._list_last_attempts()
         }
         counts = Counter(statuses.values())
         tried = {seed for seed, status in statuses.items() if status in (*FINISHED, "running", "failed")}

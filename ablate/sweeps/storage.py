@@ -194,7 +194,7 @@ def load_spec(study: Study) -> Sweep:
 
 def read_trials(study: Study, arm: str) -> list[TrialRecord]:
     """The trials of a study; of one that was interrupted and continued only the last attempt."""
-    return [read_trial(trial, arm) for trial in list_last_attempts(study)]
+    return [read_trial(trial, arm) for trial in list_last_attempts(study.get_trials(deepcopy=False))]
 
 
 def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:

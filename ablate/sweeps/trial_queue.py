@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import SweepError
@@ -35,21 +36,29 @@ class TrialQueue:
         """Everything that trials are taken from, as far as this process knows it."""
         return [*self.arms, *self.confirmation.parts.values()]
 
+    @contextmanager
+    def _hold_storage(self) -> Iterator[None]:
+        """Hold the lock of the storage: what others have written by now is seen, and they write nothing new."""
+        with lock_storage(self.storage):
+            for part in self.parts:
+                part.refresh()
+            yield
+
     def take(self) -> tuple[ArmTrials, Trial] | None:
         """The next trial and its arm; None where there is nothing to start now."""
-        with lock_storage(self.storage):
+        with self._hold_storage():
             arm = self._pick_arm()
             return None if arm is None else (arm, arm.ask())
 
     def recover(self) -> int:
         """Puts up for another try what earlier sessions left; how many trials that were."""
-        with lock_storage(self.storage):
+        with self._hold_storage():
             return sum(arm.recover() for arm in self.arms)
 
     def must_wait(self) -> bool:
         """Return whether trials are running, here or elsewhere, that must end before it is known whether all is done,
         or may be started since `take` was called. Those of processes that are gone are put up for another try."""
-        with lock_storage(self.storage):
+        with self._hold_storage():
             parts = self.parts
             if sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts):
                 return True

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from optuna.storages import InMemoryStorage
 
 from ablate.experiment.tree import Experiment
 from ablate.norms import norm_layers
@@ -13,7 +14,6 @@ from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
 from ablate.sweeps.spec.references import find_donor, list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, storage_url
 from ablate.training.train import train as run_experiment
 
 FOLDER = Path(__file__).parents[2] / "sweeps"
@@ -223,7 +223,7 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
                 donors[spec.name, arm] = results[arm].run_id
             return results[arm].metrics.get(spec.objective.metric, float("nan"))
 
-        record = simulate(spec, run, open_storage(storage_url()), trials=len(spec.all_arms))
+        record = simulate(spec, run, InMemoryStorage(), trials=len(spec.all_arms))
     assert record.counts()["completed"] == len(spec.all_arms)
     for arm, result in results.items():
         assert result.step == 2, arm

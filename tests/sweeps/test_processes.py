@@ -123,9 +123,9 @@ def on_sqlite(tmp_path):
     return f"sqlite:///{tmp_path / 'optuna.db'}"
 
 
-@pytest.mark.parametrize(("kind", "trials", "processes"), [("on_postgres", 96, 8), ("on_sqlite", 16, 4)])
+@pytest.mark.parametrize(("kind", "trials", "processes"), [("on_postgres", 32, 8), ("on_sqlite", 16, 4)])
 def test_processes_that_share_a_storage_run_every_trial_once(kind, trials, processes, tmp_path, request):
-    """On PostgreSQL 8 processes run 200 trials, confirmation included."""
+    """On PostgreSQL 8 processes run 64 trials and 20 runs on further seeds."""
     url, spec = request.getfixturevalue(kind), spec_of(trials)
     asked = together(spec, url, tmp_path, processes)
     check(spec, url, asked)
@@ -153,12 +153,21 @@ def test_processes_that_are_killed_in_the_selection_lose_nothing(on_sqlite, tmp_
     check(spec, on_sqlite, together(spec, on_sqlite, tmp_path, 5, killed=3, dying=(0, 1001)), lost=3)
 
 
-@pytest.mark.parametrize("run", [3, 10, 20, 28], ids=["search", "selection", "confirmation", "crossed"])
-def test_a_sweep_killed_in_any_part_goes_on_as_if_it_had_not_been(run, tmp_path):
-    """The 6 trials, 12 runs of candidates, 8 on fresh seeds and 4 crossed ones are those of an undisturbed sweep."""
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """A sweep with crossed runs, the storage in which it went to its end, and what it was asked."""
+    folder = tmp_path_factory.mktemp("undisturbed")
     spec = spec_of(3, arms={"a": {"norm": "pre"}, "b": {"norm": "post", "fixed": [{"optimizer.lr": 3e-3}]}})
-    plain, url = (f"sqlite:///{tmp_path / name}.db" for name in ("plain", "killed"))
-    check(spec, plain, together(spec, plain, tmp_path, 1))
+    url = f"sqlite:///{folder}/optuna.db"
+    return spec, url, together(spec, url, folder, 1)
+
+
+@pytest.mark.parametrize("run", [3, 10, 20, 28], ids=["search", "selection", "confirmation", "crossed"])
+def test_a_sweep_killed_in_any_part_goes_on_as_if_it_had_not_been(run, undisturbed, tmp_path):
+    """The 6 trials, 12 runs of candidates, 8 on fresh seeds and 4 crossed ones are those of an undisturbed sweep."""
+    spec, plain, asked = undisturbed
+    check(spec, plain, asked)
+    url = f"sqlite:///{tmp_path}/killed.db"
     first = together(spec, url, tmp_path, 1, killed=1, dying=(run - 1, 0))
     assert [len(lines) for lines in first] == [run]
     check(spec, url, [*first, *together(spec, url, tmp_path, 1)], lost=1)

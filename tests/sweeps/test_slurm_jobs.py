@@ -56,7 +56,8 @@ def test_local_jobs_run_a_sweep_to_its_end(store, tree, tmp_path, monkeypatch, c
     Path("my.yaml").write_text(yaml.safe_dump(tree))
     kept = []
     monkeypatch.setattr(submitting, "submit", lambda *a, **k: kept.append(submit(*a, **k)) or kept[0])
-    assert main(["sweep", "my.yaml", "--submit", "cluster=local", "--workers", "2", "confirm.seeds=1", "confirm.candidates=1"]) == 0
+    changes = ["confirm.seeds=1", "confirm.candidates=1"]
+    assert main(["sweep", "my.yaml", "--submit", "cluster=local", "--workers", "2", *changes]) == 0
     told = capsys.readouterr().out
     assert read_sweep("sent").counts()["completed"] < 2
     Path("my.yaml").write_text("what was submitted does not change")

@@ -36,7 +36,7 @@ class ArmView:
 
     def get_trials(self, deepcopy: bool = True, states: Container[TrialState] | None = None) -> list[FrozenTrial]:
         """The trials, of the given states or of all."""
-        shown = (renumber(trial) for trial in list_last_attempts(self.study))
+        shown = (renumber(trial) for trial in list_last_attempts(self.study.get_trials(deepcopy=False)))
         return [trial for trial in shown if (states is None or trial.state in states) and self.among(trial)]
 
 
