@@ -1,10 +1,10 @@
 """What sweeps claim of arms that are equal, what their intervals hold, and what they find of arms that are not.
 
-    python benchmarks/verdict.py --sweeps 2000            # the table of docs/verdict.md; hours with TPE, see --samplers
+    python benchmarks/verdict.py --sweeps 2000            # the table of docs/verdict.md, in hours
     python benchmarks/verdict.py --sweeps 200 --samplers grid --comparisons 1
 
 Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.
-Grid and random search are replayed, TPE runs through Optuna. All arms have the same floor and fail equally often, so
+What follows the search is replayed; TPE searches through Optuna. All arms have the same floor and fail equally often, so
 that every claim that one is better, worse or fails more often is false.
 """
 
@@ -16,14 +16,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ablate.sweeps.simulation import Valley, draw_normal, draw_uniform, replay, simulate
+from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.records import Compared
 
 TRIVIAL = 3.0  # loss, a nat above the floor
 CLAIMS = ("better", "worse", "mixed", "fails more often", "fails less often")
+MOST = 7  # comparisons
 OWN = 0.01  # standard deviation of a training's own noise
 
 
@@ -92,30 +95,36 @@ def add_a_seed(spec: Sweep, compared: Mapping[str, Compared]) -> Sweep | None:
 
 def run_sweep(sampler: str, looks: str, comparisons: int, valley: Noisy) -> dict[str, Compared]:
     """Return what one simulated sweep concludes."""
-    import optuna
-
-    from ablate.sweeps.comparison import compare_record
-
     spec = build_spec(sampler, looks, comparisons, valley.entropy)
     then: Callable[..., Sweep | None] = add_a_seed if "until" in looks else lambda spec, compared: None
-    if sampler != "tpe":
-        points = list_points(sampler, comparisons, spec, valley.entropy)
-        return replay(spec, valley, points, trivial_loss=TRIVIAL, then=then)
-    storage = optuna.storages.InMemoryStorage()
-    while True:
-        compared = compare_record(simulate(spec, valley, storage, trivial_loss=TRIVIAL))
-        later = then(spec, compared)
-        if later is None:
-            return compared
-        spec = later
+    return replay(spec, valley, list_points(sampler, spec, valley), trivial_loss=TRIVIAL, then=then)
 
 
-def list_points(sampler: str, comparisons: int, spec: Sweep, entropy: int) -> dict[str, list[dict[str, Any]]]:
+def list_points(sampler: str, spec: Sweep, valley: Noisy) -> dict[str, list[dict[str, Any]]]:
     """Return the settings that each arm's search tries."""
+    entropy = valley.entropy
+    if sampler == "tpe":
+        searched = _search(valley.kind, valley.fails, tuple(valley.floors.values()), entropy)
+        return {arm: searched[arm] for arm in spec.all_arms}
     rates = SAMPLERS["grid"]["search"]["optimizer.lr"]
     if sampler == "random":  # the same points for each arm, as the sampler's seed is the same
         rates = [10 ** (-3 + draw_uniform("rate", entropy, i)[0]) for i in range(6)]
     return {arm: [{"optimizer.lr": rate} for rate in rates] for arm in spec.all_arms}
+
+
+@lru_cache(maxsize=5000)
+def _search(kind: str, fails: float, floors: tuple[float, ...], entropy: int) -> dict[str, list[dict[str, Any]]]:
+    """Return what TPE tries for each arm. It depends on the tuning seed alone, and so not on looks or other arms."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    valley = Noisy(
+        {f"arm{i}": floor for i, floor in enumerate(floors)}, own=OWN, entropy=entropy, kind=kind, fails=fails
+    )
+    spec = build_spec("tpe", next(iter(LOOKS)), len(floors) - 1, entropy)
+    search = spec.model_copy(update={"confirm": Confirm()})
+    searched = simulate(search, valley, optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
+    return {arm: [trial.params for trial in trials] for arm, trials in searched.trials.items()}
 
 
 def measure(sampler: str, noise: str, looks: str, comparisons: int, sweeps: int, better: float = 0.0) -> dict[str, Any]:
@@ -123,7 +132,7 @@ def measure(sampler: str, noise: str, looks: str, comparisons: int, sweeps: int,
     the first arm is truly better."""
     counts: Counter[str] = Counter()
     gap = better * OWN * math.sqrt(2)
-    floors = {f"arm{i}": 2.0 - (gap if i == 1 else 0.0) for i in range(comparisons + 1)}
+    floors = {f"arm{i}": 2.0 - (gap if i == 1 else 0.0) for i in range(MOST + 1)}
     for entropy in range(sweeps):
         valley = Noisy(floors, own=OWN, entropy=entropy, **NOISES[noise])
         compared = run_sweep(sampler, looks, comparisons, valley)

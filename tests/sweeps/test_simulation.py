@@ -103,6 +103,16 @@ def test_the_engine_concludes_what_the_replay_does(name, failing, points):
             assert used in (set(), set(spec.selection_seeds()))
 
 
+def test_a_search_that_learns_is_replayed_from_what_it_tried():
+    """TPE's points follow from the tuning seed alone, whatever is run after the search."""
+    learning = {"sampler": {"kind": "tpe", "n_startup_trials": 2}, "budget": {"trials": 5}}
+    spec, alone = sweep(**learning, confirm={"seeds": 4}), sweep(**learning)
+    for entropy in range(2):
+        objective = Valley(EQUAL, own=0.02, entropy=entropy)
+        searched = {arm: [t.params for t in trials] for arm, trials in run(alone, objective).trials.items()}
+        assert compare_record(run(spec, objective)) == replay(spec, objective, searched)
+
+
 def test_shares_of_few_images_are_compared_as_shares(points):
     """Equal differences on every seed would have no noise; an accuracy over 90 images has that of its rounding."""
     spec = SPECS["accuracy"]
