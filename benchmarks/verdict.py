@@ -4,8 +4,8 @@
     python benchmarks/verdict.py --sweeps 200 --samplers grid --comparisons 1
 
 Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.
-What follows the search is replayed; TPE searches through Optuna. All arms have the same floor and fail equally often, so
-that every claim that one is better, worse or fails more often is false.
+What follows the search is replayed; TPE searches through Optuna. All arms have the same floor and fail equally often,
+so that every claim that one is better, worse or fails more often is false.
 """
 
 from __future__ import annotations
