@@ -141,7 +141,7 @@ def measure(sampler: str, noise: str, looks: str, comparisons: int, sweeps: int,
         counts["sweeps"] += 1
         counts["claims"] += any(c.kind in CLAIMS for c in others.values())
         counts["found"] += compared["arm1"].kind == "better"
-        counts["facts"] += any("never trains" in c.kind for c in others.values())
+        counts["facts"] += any("fails on all seeds" in c.kind for c in others.values())
         counts["seeds"] += len(base.outcomes)
         for arm, c in others.items():
             if c.difference and c.difference.interval:

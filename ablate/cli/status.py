@@ -52,7 +52,8 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         if row["selection_target"]:
             counts += f"; {row['selected']}/{row['selection_target']} runs of candidates"
         if row["confirm_target"]:
-            counts += f"; {row['confirmed']}/{row['confirm_target']} seeds confirmed"
+            counts += f"; {row['confirmed']}/{row['confirm_target']} fresh seeds"
+            counts += f", {row['confirmed_failed']} of them diverged or stuck" if row["confirmed_failed"] else ""
         if row["checkpoint_bytes"]:
             counts += f"; checkpoints {format_bytes(row['checkpoint_bytes'])}"
         best = "" if row["best"] is None else f"{row['metric']} {format_number(row['best'])}"

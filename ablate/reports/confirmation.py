@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.reports.labels import name_unit
+from ablate.sweeps.comparison import list_earlier_pairs
 from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.outcomes import state_rule
@@ -33,8 +34,10 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
     """Return the verdict of an arm in a word or two."""
     c = compared[arm]
     if c.kind == "baseline":
-        if any(other.kind == "baseline never trains" for other in compared.values()):
-            return "baseline, never trains" if c.outcomes else "baseline, could not be trained"
+        if any(other.kind == "baseline fails on all seeds" for other in compared.values()):
+            return "baseline, fails on all seeds"
+        if any(other.kind == "baseline could not be trained" for other in compared.values()):
+            return "baseline, could not be trained"
         return "baseline" if any(record.confirmed.values()) else "baseline, could not be trained"
     if c.kind == "equivalent":
         return f"equivalent within {c.effect:.2g}"
@@ -53,13 +56,17 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
     """Yield what the figures of `compared` mean, and by which rules they were made."""
     spec, any_arm = record.spec, next(iter(compared.values()))
     yield from describe_unreproduced(record, compared)
+    yield from _describe_changes(record)
     yield state_rule(record.trivial_loss)
+    ended = [outcome for c in compared.values() for outcome in c.outcomes.values()]
+    if ended and not any(outcome.trained for outcome in ended):
+        yield "No seed of any arm learned anything: train longer, or search other learning rates."
     yield (
         "failed: of the seeds that ended, with the exact 95 % interval of the share that fails (Clopper-Pearson; "
-        "one-sided where none failed, or all did)."
+        "one-sided where none failed, or all did; of each arm alone, not widened for looks or other arms)."
     )
     bounded = any(c.estimate and c.estimate.half_width is not None for c in compared.values())
-    interval = ", +- its 95 % interval, towards which all looks count" if bounded else "; there is no interval yet"
+    interval = ", with its 95 % interval, widened for every look" if bounded else "; there is no interval yet"
     yield (
         f"{spec.objective.metric}: mean over the n seeds on which the arm trained, so conditional on that{interval}."
     )
@@ -105,6 +112,22 @@ def _note_old_rules(record: SweepRecord, compared: Mapping[str, Compared]) -> It
 def _count_settings(record: SweepRecord, arm: str) -> int:
     """Return how many different settings completed in the search of an arm."""
     return len({tuple(sorted(t.params.items())) for t in record.trials.get(arm, ()) if t.value is not None})
+
+
+def _describe_changes(record: SweepRecord) -> Iterator[str]:
+    """Yield what was changed after the seeds were first looked at: who does so may have seen how they ended."""
+    effect = record.spec.confirm.effect
+    before = {value for value in record.first_effects.values() if value != effect}
+    if before:
+        told = join_words("none" if value is None else f"{value:g}" for value in sorted(before, key=str))
+        now = "none" if effect is None else f"{effect:g}"
+        yield (
+            f"confirm.effect was {told} when the seeds were first looked at, and is {now} now: it was not chosen "
+            "beforehand."
+        )
+    if pairs := list_earlier_pairs(record):
+        told = join_words(f"{one} and {other}" for one, other in pairs)
+        yield f"With another baseline, {told} were compared before: that shares the error, too."
 
 
 def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:

@@ -14,8 +14,8 @@ UNCROSSED: tuple[Kind, ...] = (
     "equivalent",
     "fails more often",
     "fails less often",
-    "never trains",
-    "baseline never trains",
+    "fails on all seeds",
+    "baseline fails on all seeds",
 )
 """What is claimed of an arm without training either of the two at the other's settings."""
 

@@ -85,6 +85,17 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
     return figure
 
 
+def _describe_absence(is_baseline: bool, c: Compared) -> str:
+    """Return why an arm has no difference to be drawn."""
+    if c.kind == "could not be trained" or (is_baseline and not c.outcomes):
+        return "no seed was run"
+    if is_baseline:
+        return "no seed trained"
+    if c.kind == "baseline could not be trained":
+        return "nothing to compare with"
+    return "no seed trained both" if c.versus is not None and c.versus.seeds else "no seed yet"
+
+
 def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
     """Return one row per arm: its difference from the baseline with its interval, the verdict in words, and the share
     of its seeds that fails."""
@@ -93,7 +104,7 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
     better = "left" if objective_sign(record) > 0 else "right"
     figure, axes, side = _create_pair(
         f"{record.title}: the verdict on fresh seeds",
-        f"difference from {style.escape_math(baseline)} where both train, with its interval; {better} is better"
+        f"difference where both train, with its interval; {better} is better"
         + ("; grey: too small to matter" if effect else ""),
     )
     metric = record.spec.objective.metric
@@ -119,11 +130,17 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
                     capsize=3,
                     zorder=2.5,
                 )
-        elif arm == baseline:
+        elif arm == baseline and c.estimate is not None:
             axes.plot(0, row, marker, color=colour, zorder=3)
         else:
-            text = "no seed trained both" if c.versus is not None and c.versus.seeds else "no seed yet"
-            axes.text(0.03, row, text, va="center", fontsize=8.5, transform=axes.get_yaxis_transform())
+            axes.text(
+                0.03,
+                row,
+                _describe_absence(arm == baseline, c),
+                va="center",
+                fontsize=8.5,
+                transform=axes.get_yaxis_transform(),
+            )
     if not any(c.difference for c in compared.values()):
         axes.set_xlim(-1, 1)
         axes.set_xticks([0])

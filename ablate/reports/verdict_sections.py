@@ -114,6 +114,11 @@ def tabulate_selection(report: ReportData) -> list[Section]:
     )
     alone = [arm for arm, candidates in record.candidates.items() if not any(one.runs for one in candidates)]
     sentences = [sentence, *([f"One candidate alone, so nothing to choose: {join_words(alone)}."] if alone else [])]
+    sentences += [
+        f"The chosen settings of {arm} failed on {count_failed(count_failures(outcomes.values()))} selection seeds."
+        for (arm, one), outcomes in zip(rows, ended, strict=True)
+        if is_chosen(record, arm, one) and any(not outcome.trained for outcome in outcomes.values())
+    ]
     return [Section("How the settings of each arm were chosen: its candidates", Table(columns, strong), sentences)]
 
 

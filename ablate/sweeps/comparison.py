@@ -37,11 +37,20 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     arms = collect_outcomes(record)
     if not any(record.confirmed.values()) and any(fresh.found for fresh in arms.values()):
         return {}
-    return compare_arms(spec, arms, find_resolution(spec, record.validation_items))
+    return compare_arms(spec, arms, find_resolution(spec, record.validation_items), len(list_earlier_pairs(record)))
 
 
-def compare_arms(spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0) -> dict[str, Compared]:
-    """Return what may be said of `arms` in the sweep `spec`."""
+def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
+    """Return the pairs that were compared with another arm as the baseline, and no longer are."""
+    now = {frozenset((arm, record.spec.compared_with)) for arm in record.spec.all_arms}
+    pairs = {frozenset((arm, base)) for arm, bases in record.against.items() for base in bases}
+    return sorted((min(pair), max(pair)) for pair in pairs - now)
+
+
+def compare_arms(
+    spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0, earlier: int = 0
+) -> dict[str, Compared]:
+    """Return what may be said of `arms` in the sweep `spec`, where as many pairs as `earlier` were compared before."""
     return comparison.compare(
         arms,
         spec.compared_with,
@@ -50,7 +59,7 @@ def compare_arms(spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: flo
         effect=spec.confirm.effect,
         resolution=resolution,
         shared=tuple(spec.search),
-        family=Family(comparisons=spec.family or 0),
+        family=Family(comparisons=(spec.family or 0) + earlier),
     )
 
 
@@ -176,7 +185,7 @@ def plan_record(record: SweepRecord) -> Round:
         return Round({}, {})
     arms = collect_outcomes(record)
     chosen = [arm for arm in arms if arm in record.chosen]
-    return plan_round(spec, arms, chosen, compare_arms(spec, arms, find_resolution(spec, record.validation_items)))
+    return plan_round(spec, arms, chosen, compare_record(record))
 
 
 def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:

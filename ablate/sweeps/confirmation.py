@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
     collect_outcomes,
-    compare_arms,
+    compare_record,
     cross_params,
     find_due_looks,
-    find_resolution,
     list_candidates,
     plan_round,
     read_outcomes,
@@ -20,7 +19,16 @@ from ablate.sweeps.comparison import (
 from ablate.sweeps.donors import inherit_donors
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.seed_runs import CONFIRMATION, CROSSED, SELECTION, SeedRuns
-from ablate.sweeps.seed_studies import CHOICE, LOOKS, PLANNED, name_confirmation, name_crossed, name_selection
+from ablate.sweeps.seed_studies import (
+    AGAINST,
+    CHOICE,
+    EFFECT,
+    LOOKS,
+    PLANNED,
+    name_confirmation,
+    name_crossed,
+    name_selection,
+)
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.sweeps.storage import create_study, read_generation
 from ablate.verdict.looks import Looks
@@ -58,8 +66,7 @@ class Confirmation:
         changed = [self._select(arm, record) for arm in self.arms]
         if any(changed) or self._is_under_way():
             return any(changed)
-        arms = collect_outcomes(record)
-        compared = compare_arms(self.spec, arms, find_resolution(self.spec, record.validation_items))
+        arms, compared = collect_outcomes(record), compare_record(record)
         wanted = plan_round(
             self.spec, arms, record.chosen, compared, lambda loser, winner: self._can_cross(loser, winner, record)
         )
@@ -69,8 +76,23 @@ class Confirmation:
             return any(changed)
         due = find_due_looks(self.spec, arms, wanted)
         for arm, looks in due.items():
-            _write_looks(self.parts[name_confirmation(self._name(arm), record.chosen[arm])].study, looks)
+            _write_looks(self._find_confirmation(arm, record).study, looks)
+        for arm in {*record.looks, *due} & {*wanted.seeds}:
+            self._note_look(arm, record)
         return any(changed) or bool(due)
+
+    def _find_confirmation(self, arm: str, record: SweepRecord) -> SeedRuns:
+        return self.parts[name_confirmation(self._name(arm), record.chosen[arm])]
+
+    def _note_look(self, arm: str, record: SweepRecord) -> None:
+        """Write down which difference mattered at the first look, and which arms this one was ever compared with: both
+        can be changed by who has seen the outcome."""
+        part = self._find_confirmation(arm, record)
+        if EFFECT not in part.read_notes():
+            part.write_note(EFFECT, self.spec.confirm.effect)
+        against = part.read_notes().get(AGAINST, [])
+        if self.spec.compared_with not in (arm, *against):
+            part.write_note(AGAINST, [*against, self.spec.compared_with])
 
     def count_ahead(self) -> int:
         """Return the runs that are sure to follow, besides those of `parts`."""

@@ -65,6 +65,10 @@ class SweepRecord:
     """Arm that is compared with the baseline -> the loser of the two at the winner's settings."""
     looks: dict[str, Looks] = field(default_factory=dict)
     """Arm -> the numbers of fresh seeds at which its verdict was looked at."""
+    first_effects: dict[str, float | None] = field(default_factory=dict)
+    """Arm -> `confirm.effect` when its seeds were first looked at."""
+    against: dict[str, list[str]] = field(default_factory=dict)
+    """Arm -> the baselines that it was compared with on fresh seeds, the present one and earlier ones."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
     trial_items: dict[str, int] = field(default_factory=dict)

@@ -25,9 +25,9 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep, storage_url, translate_storage_errors
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.sweeps.worker import GroupWorker, Worker, handle_signals, pick_devices, share_cores, start_server
-from ablate.training.procedures import Place
+from ablate.training.procedures import Place, Result
 from ablate.training.runs import copy_run, measure_checkpoint
-from ablate.verdict.outcomes import TrialRecord
+from ablate.verdict.outcomes import LOSS, TrialRecord, classify
 
 if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
@@ -234,6 +234,8 @@ class _Runner:
             self._count()
             value = result.metrics.get(self.spec.objective.metric)
             shown = f"{self.spec.objective.metric} {value:.4f}" if result.status == "completed" else result.reason
+            if self._tag_outcome(job, result) == "stuck":
+                shown += " (stuck: no better than the frequencies of tokens or classes)"
             self._close(job, shown if shown.startswith(result.status) else f"{result.status}, {shown}", finished=True)
         elif kind == "away":  # of no trial's making, and the next one would meet it too
             job.arm.requeue(job.trial, content[0])
@@ -254,6 +256,19 @@ class _Runner:
             self._close(job, f"FAILED, {reason} (traceback: {file})", finished=False)
         elif kind == "died":
             self._handle_death(job)
+
+    def _tag_outcome(self, job: _Job, result: Result) -> str:
+        """Write how a run ended to MLflow: trained, stuck or diverged; return it, '' for one that was pruned."""
+        if result.status not in ("completed", "diverged"):
+            return ""
+        own = next(arm for arm in self.arms if arm.arm == job.arm.arm)
+        ending = "diverged"
+        if result.status == "completed":
+            ending = classify(result.metrics.get(LOSS), own.read_notes().get("trivial_loss"))
+        if result.run_id:
+            with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
+                tracking.client().set_tag(result.run_id, "ablate.outcome", ending)
+        return ending
 
     def _answer(self, job: _Job, word: str) -> None:
         with contextlib.suppress(OSError):  # it has died; the next look at its pipe says so

@@ -38,7 +38,8 @@ def describe_seeds(spec: Sweep) -> list[str]:
     lines = []
     if any(map(spec.count_selection_runs, spec.all_arms)):
         seeds = _format_seeds(spec.selection_seeds())
-        lines.append(f"then the best {confirm.candidates} settings of each arm on the selection {seeds}")
+        most = max(map(spec.count_selection_runs, spec.all_arms)) // confirm.selection_seeds
+        lines.append(f"then the best {most} settings of each arm on the selection {seeds}")
     first = _format_seeds(spec.fresh_seeds(confirm.first_seeds))
     text = f"then the best of each arm on the fresh {first}"
     if confirm.is_sequential and confirm.most_seeds > confirm.first_seeds:
@@ -50,7 +51,8 @@ def describe_seeds(spec: Sweep) -> list[str]:
     if crossed := count_crossed_runs(spec):
         paths = ", ".join(spec.search)
         lines.append(
-            f"crossed: at most {crossed} more, the loser of a comparison at the winner's {paths}, where these differ"
+            f"at each other's settings: at most {crossed} more, the loser of a comparison at the winner's {paths}, "
+            "where these differ"
         )
     return lines
 
@@ -76,16 +78,17 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     family = f"{count_noun(comparisons, 'comparison')} in the file, which share an error of 5 %"
     if confirm.sd is None:
         shown = (
-            f"{smallest:.2g} standard deviations of a paired difference over seeds or more (none is given: confirm.sd)"
+            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; with confirm.sd, this is "
+            "told in the unit of the objective"
         )
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""
-        shown = f"{smallest:.2g} or more, by a standard deviation of {confirm.sd:g} of a paired difference"
+        shown = f"at least {smallest:.2g}, by a standard deviation of {confirm.sd:g} of a paired difference"
         shown += f" over seeds{source}"
     lines = [
         f"{most} seeds, {family}: with a power of 80 % they show differences of {spec.objective.metric} of {shown}",
-        f"failures: {_describe_exclusion(most)}; that an arm fails more often is shown once it alone fails on "
-        f"{count_failures_needed(comparisons + 1)} seeds",
+        f"failures: {_describe_exclusion(most)}; to show that an arm fails more often, it must fail on "
+        f"{count_failures_needed(comparisons + 1)} seeds on which the other trains",
     ]
     return lines + (list(_warn(spec, smallest, comparisons, hours)) if confirm.sd else [])
 

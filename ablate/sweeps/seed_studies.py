@@ -19,6 +19,7 @@ from ablate.verdict.outcomes import TrialRecord, pick_best
 
 CHOICE = "choice"  # of the study of an arm: the trial whose settings are tested, and the candidates that there were
 LOOKS, PLANNED = "looks", "planned"  # of a confirmation: seeds at each look, and what was planned at the first
+EFFECT, AGAINST = "effect", "against"  # of a confirmation: confirm.effect at the first look, and all baselines so far
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class AfterSearch:
     confirmed: dict[str, list[TrialRecord]]
     crossed: dict[str, CrossedRuns]
     looks: dict[str, Looks]
+    first_effects: dict[str, float | None]
+    against: dict[str, list[str]]
 
 
 def name_selection(study: str, candidate: TrialRecord) -> str:
@@ -62,6 +65,8 @@ def read_after_search(
     """Return what the `studies` (name -> study, all that begin with `prefix`) tell besides the searches (`trials` of
     each arm)."""
     candidates, chosen, confirmed = {}, {}, {}
+    first_effects: dict[str, float | None] = {}
+    against: dict[str, list[str]] = {}
     for arm, searched in trials.items():
         full = prefix + arm
         choice = studies[full].notes.get(CHOICE) or {}
@@ -74,13 +79,18 @@ def read_after_search(
         if trial is not None:
             chosen[arm] = trial
             if (name := name_confirmation(full, trial)) in studies:
-                confirmed[arm] = studies[name].trials
+                confirmed[arm], notes = studies[name].trials, studies[name].notes
+                if EFFECT in notes:
+                    first_effects[arm] = notes[EFFECT]
+                against[arm] = list(notes.get(AGAINST, []))
     return AfterSearch(
         candidates,
         chosen,
         confirmed,
         _read_crossed(prefix, studies, chosen, spec),
         _read_looks(prefix, studies, chosen, spec),
+        first_effects,
+        against,
     )
 
 

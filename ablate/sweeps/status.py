@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.sweeps.comparison import plan_record
+from ablate.sweeps.comparison import plan_record, read_outcomes
 from ablate.sweeps.records import format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import measure_checkpoint
@@ -34,6 +34,9 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "selected": (selected := sum(count_finished(candidate.runs) for candidate in candidates)),
                     "selection_target": selected if chosen else sweep.spec.count_selection_runs(arm),
                     "confirmed": count_finished(confirmed),
+                    "confirmed_failed": sum(
+                        not o.trained for o in read_outcomes(confirmed, sweep.trivial_loss).values()
+                    ),
                     "confirm_target": wanted.get(arm, sweep.spec.confirm.first_seeds),
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,

@@ -158,6 +158,8 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         chosen=after.chosen,
         crossed=after.crossed,
         looks=after.looks,
+        first_effects=after.first_effects,
+        against=after.against,
         plugins=notes[ordered[0]].get("plugins", {}),
         trial_items={arm: int(notes[arm].get("trial_items", 1)) for arm in ordered},
         initial_loss=notes[ordered[0]].get("initial_loss"),

@@ -113,13 +113,13 @@ def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pairing, ver
     if not arm.found:
         return "could not be trained"
     if not base.found:
-        return "baseline never trains"
+        return "baseline could not be trained"
     if not pairing.ready:
         return "figures"
     if versus.failed == versus.seeds > versus.other_failed:
-        return "never trains"
+        return "fails on all seeds"
     if versus.other_failed == versus.seeds > versus.failed:
-        return "baseline never trains"
+        return "baseline fails on all seeds"
     return None
 
 

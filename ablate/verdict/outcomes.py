@@ -117,7 +117,7 @@ def state_rule(trivial_loss: float | None) -> str:
             "trivial loss is."
         )
     return (
-        "A seed fails when it diverges or is stuck: its last validation loss is not at least "
-        f"{100 * LEARNED:.0f} % below the trivial loss of {format_number(trivial_loss)} nats, that of the "
-        "frequencies of tokens or classes alone."
+        f"A seed fails when it diverges or is stuck: it ends at a validation loss of "
+        f"{format_number((1 - LEARNED) * trivial_loss)} nats or more, {100 * (1 - LEARNED):.0f} % of the trivial loss "
+        f"of {format_number(trivial_loss)}, that of a model that knows only how frequent each token or class is."
     )

@@ -20,12 +20,23 @@ Kind = Literal[
     "mixed",
     "fails more often",
     "fails less often",
-    "never trains",
-    "baseline never trains",
+    "fails on all seeds",
+    "baseline fails on all seeds",
+    "baseline could not be trained",
     "could not be trained",
     "figures",
 ]
-DECIDED = frozenset(("better", "worse", "equivalent", "never trains", "baseline never trains", "could not be trained"))
+DECIDED = frozenset(
+    (
+        "better",
+        "worse",
+        "equivalent",
+        "fails on all seeds",
+        "baseline fails on all seeds",
+        "could not be trained",
+        "baseline could not be trained",
+    )
+)
 """Kinds that further seeds are not run for."""
 
 

@@ -61,18 +61,16 @@ def _state_alone(arm: str, c: Compared) -> str:
 
 def _state_basis(others: Mapping[str, Compared]) -> list[str]:
     """Return the sentences about error control, where anything was tested."""
-    tested = [c for c in others.values() if c.versus is not None and c.versus.level]
+    tested = [c for c in others.values() if c.versus is not None and c.versus.seeds >= LEAST and c.looks]
     if not tested:
         return []
-    family = tested[0].family
-    shared = f"{count_noun(family, 'comparison')} {'shares' if family == 1 else 'share'} an error of 5 %"
-    looks = sorted({c.looks.sizes for c in tested if c.looks})
+    plans = sorted({(c.looks.sizes, c.looks.planned) for c in tested if c.looks})
     told = join_words(
-        f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} seeds of {planned} planned"
-        for sizes, planned in sorted({(c.looks.sizes, c.looks.planned) for c in tested if c.looks})
+        f"{count_noun(len(sizes), 'look')} at {join_words(map(str, sizes))} seeds"
+        + (", as planned" if sizes == (planned,) else f" ({planned} were planned)")
+        for sizes, planned in plans
     )
-    word = "which every look counts towards" if any(len(sizes) > 1 for sizes in looks) else "which counts the look"
-    return [f"{shared}, {word}: {told}."]
+    return [f"The error of 5 % covers {count_noun(tested[0].family, 'comparison')} and every look: {told}."]
 
 
 class _Wording:
@@ -91,12 +89,16 @@ class _Wording:
             "undecided": self._undecided,
             "fails more often": self._fails,
             "fails less often": self._fails,
-            "never trains": self._never_trains,
-            "baseline never trains": self._baseline_never_trains,
+            "fails on all seeds": self._fails_always,
+            "baseline fails on all seeds": self._baseline_fails_always,
+            "baseline could not be trained": self._baseline_untested,
             "figures": self._figures,
         }
         if self.c.kind == "could not be trained":
-            return f"{self.arm} could not be trained within the budget: no trial of its search completed."
+            return (
+                f"{self.arm} could not be trained within the budget: no trial of its search completed, so that no "
+                "fresh seed was run. The search has one seed: of others nothing is known."
+            )
         assert self.c.versus is not None
         return by_kind[self.c.kind](self.c.versus)
 
@@ -128,11 +130,7 @@ class _Wording:
         if v.failed or v.other_failed:
             word = "is better than" if self._is_better(d) else "is worse than"
             text = f"{self.arm} {word} {self.baseline} by {amount} when it trains ({self._over(v)})"
-            text += f"; it {self._failures(v)}"
-            if v.failure_side:
-                text += f" (exact test, p = {v.failure_p:.2g})"
-            elif v.failed != v.other_failed:
-                text += ", which does not show that either fails more often"
+            text += f"; it {self._failures(v)}{self._weigh(v)}"
         else:
             word = "beats" if self._is_better(d) else "is worse than"
             text = f"{self.arm} {word} {self.baseline} by {amount} ({self._over(v)})"
@@ -168,7 +166,7 @@ class _Wording:
         d = v.difference
         if v.failed == v.seeds == v.other_failed:
             return f"{pair}: neither trained on any of {count_noun(v.seeds, 'seed')}."
-        failures = f" It {self._failures(v)}." if v.failed or v.other_failed else ""
+        failures = f" {self.arm} {self._failures(v)}{self._weigh(v)}." if v.failed or v.other_failed else ""
         if v.side and d is not None:
             word = "better" if self._is_better(d) else "worse"
             text = (
@@ -194,8 +192,8 @@ class _Wording:
             )
         if v.interval is None and v.level:
             return (
-                f"the difference is {d.mean:+.4f} {self.unit} on each seed alike ({self._over(v)}), which says nothing "
-                "of how it varies"
+                f"the difference is {d.mean:+.4f} {self.unit} on every seed ({self._over(v)}): equal differences have "
+                "no interval"
             )
         assert v.interval is not None
         low, high = v.interval
@@ -207,21 +205,28 @@ class _Wording:
         )
         return f"{text}; when both train, {self._limits(v)}."
 
-    def _never_trains(self, v: Versus) -> str:
+    def _fails_always(self, v: Versus) -> str:
         share = f" ({100 * self.c.failures.low:.0f} % or more, one-sided 95 %)" if self.c.failures else ""
         return (
-            f"{self.arm} never trained: it failed on all of {count_noun(v.seeds, 'seed')}{share}, {self.baseline} on "
-            f"{v.other_failed} of {v.seeds}."
+            f"{self.arm} failed on all of {count_noun(v.seeds, 'seed')}{share}, {self.baseline} on {v.other_failed} of "
+            f"{v.seeds}{self._weigh(v)}."
         )
 
-    def _baseline_never_trains(self, v: Versus) -> str:
-        alone = _state_alone(self.arm, self.c)
-        if not v.seeds:
-            return f"{self.baseline}, the baseline, could not be trained within the budget. {alone}"
+    def _baseline_fails_always(self, v: Versus) -> str:
         return (
-            f"{self.baseline}, the baseline, never trained: it failed on all of {count_noun(v.seeds, 'seed')}, "
-            f"{self.arm} on {v.failed} of {v.seeds}. {alone}"
+            f"{self.baseline}, the baseline, failed on all of {count_noun(v.seeds, 'seed')}, {self.arm} on "
+            f"{v.failed} of {v.seeds}{self._weigh(v)}. {_state_alone(self.arm, self.c)}"
         )
+
+    def _baseline_untested(self, v: Versus) -> str:
+        alone = _state_alone(self.arm, self.c)
+        return f"{self.baseline}, the baseline, could not be trained within the budget: no fresh seed was run. {alone}"
+
+    def _weigh(self, v: Versus) -> str:
+        """Return as a clause what the numbers of failed seeds show; empty where they are equal."""
+        if v.failure_side:
+            return f" (exact test, p = {v.failure_p:.2g})"
+        return "" if v.failed == v.other_failed else ", which does not show that either fails more often"
 
     def _figures(self, v: Versus) -> str:
         if not v.seeds:

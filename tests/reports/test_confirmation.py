@@ -43,8 +43,8 @@ def test_the_numbers_are_those_of_the_statistics(confirmed):
 def test_an_arm_that_diverges_on_every_seed_is_not_told_by_its_search():
     record = build_record({"pre": PRE, "post": [None] * 5}, promised={"post": 1.5})
     found, text = judge(record)
-    assert found["post"].kind == "never trains"
-    assert "post never trained: it failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5." in text
+    assert found["post"].kind == "fails on all seeds"
+    assert "post failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5" in text
     assert "1.5" not in text
     assert list(describe_unreproduced(record, found))[1] == (
         "post does not reproduce what its search promised, 1.5000: it trained on none of 5 fresh seeds."
@@ -86,16 +86,16 @@ def test_the_word_is_the_verdict(values, confirm, kind, word):
 def test_a_baseline_that_fails_everywhere_is_told_so():
     record = build_record({"pre": [None] * 5, "post": BETTER})
     found, text = judge(record)
-    assert found["post"].kind == "baseline never trains"
-    assert name_verdict(record, "pre", found) == "baseline, never trains"
-    assert "pre, the baseline, never trained: it failed on all of 5 seeds, post on 0 of 5." in text
+    assert found["post"].kind == "baseline fails on all seeds"
+    assert name_verdict(record, "pre", found) == "baseline, fails on all seeds"
+    assert "pre, the baseline, failed on all of 5 seeds, post on 0 of 5" in text
 
 
 def test_an_arm_whose_search_never_completes_could_not_be_trained():
     record = build_record({"pre": PRE, "post": []}, promised={"post": None})
     found, text = judge(record)
     assert found["post"].kind == "could not be trained"
-    assert "post could not be trained within the budget: no trial of its search completed." in text
+    assert "post could not be trained within the budget: no trial of its search completed, so that no fresh" in text
     longer = record.spec.model_copy(
         update={"budget": record.spec.budget.model_copy(update={"trials": 2})}
     )  # its search goes on
@@ -108,7 +108,10 @@ def test_so_does_a_baseline():
     record = build_record({"pre": [], "post": BETTER}, promised={"pre": None})
     found, text = judge(record)
     assert name_verdict(record, "pre", found) == "baseline, could not be trained"
-    assert "pre, the baseline, could not be trained within the budget. post failed on 0 of 5 seeds" in text
+    assert (
+        "pre, the baseline, could not be trained within the budget: no fresh seed was run. post failed on 0 of 5"
+        in text
+    )
 
 
 def test_so_does_a_sweep_of_which_no_search_completes():
@@ -155,7 +158,7 @@ def test_looks_are_counted():
     confirm = {"seeds": {"min": 3, "max": 12}, "effect": 0.05}
     record = build_record({"pre": PRE, "post": BETTER}, confirm=confirm, looks=Looks((3, 4, 5), 12))
     found, text = judge(record)
-    assert "which every look counts towards: 3 looks at 3, 4 and 5 seeds of 12 planned." in text
+    assert "and every look: 3 looks at 3, 4 and 5 seeds (12 were planned)." in text
     once = compare_record(build_record({"pre": PRE, "post": BETTER}))["post"]
     assert found["post"].difference.half_width > once.difference.half_width
     waiting = build_record({"pre": PRE, "post": BETTER}, confirm=confirm, looks=Looks((3, 4), 12))

@@ -71,7 +71,7 @@ def test_crashes_are_told_from_failures():
 @pytest.mark.parametrize(
     ("values", "rates", "told"),
     [
-        ([None] * 5, {"post": 1e-2}, "What is said of them (never trains) holds there"),
+        ([None] * 5, {"post": 1e-2}, "What is said of them (fails on all seeds) holds there"),
         ([None] * 5, {}, ""),
         (PRE[::-1], {"post": 1e-2}, ""),  # undecided: nothing is claimed
         (BETTER, {"post": 1e-2}, ""),  # crossed

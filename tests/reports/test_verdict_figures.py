@@ -67,7 +67,7 @@ def test_the_verdict_is_told_beside_its_interval():
     record = build_record(values, confirm=confirm, promised={"post": 1.5})
     compared = compare_record(record)
     axes, side = draw_verdict(record, compared).axes
-    assert list_labels(axes) == ["pre\nbaseline", "post\nnever trains", "mix\nbetter"]
+    assert list_labels(axes) == ["pre\nbaseline", "post\nfails on all seeds", "mix\nbetter"]
     assert [text.get_text() for text in side.texts] == ["0 of 5", "5 of 5", "0 of 5"]
     (band,) = axes.patches
     assert (band.get_x(), band.get_width()) == pytest.approx((-0.02, 0.04))

@@ -81,6 +81,7 @@ def test_a_sweep_runs_its_budget_and_is_tracked_with_a_parent_for_each_arm(store
     for trial in [t for trials in record.trials.values() for t in trials]:
         child = client.get_run(trial.run_id)
         assert child.data.tags["mlflow.parentRunId"] == record.parents[trial.arm]
+        assert child.data.tags["ablate.outcome"] in ("trained", "stuck")
         assert child.data.metrics["val/loss"] == pytest.approx(trial.value, rel=1e-12)
         assert float(child.data.params["optimizer.lr"]) == trial.params["optimizer.lr"]
         assert child.info.status == "FINISHED"
@@ -531,6 +532,8 @@ def test_a_diverged_trial_is_a_result_and_not_tried_again(store, spec, tiny_sett
     assert [t.status for t in record.trials["all"]] == ["completed", "diverged"]
     assert record.best("all").params == {"optimizer.lr": 1e-2}
     assert "at update" in record.trials["all"][1].reason
+    told = [tracking.client().get_run(trial.run_id).data.tags["ablate.outcome"] for trial in record.trials["all"]]
+    assert told[1] == "diverged"
     assert run_sweep(spec(**tree)) == record
 
 

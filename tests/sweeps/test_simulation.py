@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import optuna
 import pytest
 
-from ablate.sweeps.comparison import compare_record
+from ablate.reports.confirmation import explain_comparison
+from ablate.sweeps.comparison import compare_record, list_earlier_pairs
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.simulation import Valley, draw_uniform, replay, simulate
@@ -138,8 +139,8 @@ def test_a_sweep_says_what_it_is_to_say():
 
     assert kind({"post": 1.95}) == "better"
     assert kind({"post": 2.05}) == "worse"
-    assert kind({"post": 2.1}, stuck={"post": 1.0}) == "never trains"
-    assert kind({}, stuck={"pre": 1.0}) == "baseline never trains"
+    assert kind({"post": 2.1}, stuck={"post": 1.0}) == "fails on all seeds"
+    assert kind({}, stuck={"pre": 1.0}) == "baseline fails on all seeds"
     assert kind({}, diverging={"post": 1.0}) == "could not be trained"
     effect = {"search": FIVE, "sampler": "grid", "confirm": {"seeds": 5, "effect": 0.05}}
     assert kind({}, parts=effect) == "equivalent"
@@ -382,3 +383,23 @@ def test_pruning_is_alike_for_arms_and_for_interrupted_trials(kind):
     assert ("pruned" in {status for status, *_ in pre}) == (kind != "none")
     for seed in range(3):
         assert pruned_sweep(spec, random.Random(seed)) == [pre, post]
+
+
+def test_what_is_changed_after_the_seeds_were_looked_at_is_remembered():
+    """Another baseline makes more comparisons, another effect is one that was not chosen beforehand."""
+    storage, valley = optuna.storages.InMemoryStorage(), Valley({"pre": 2.0, "post": 2.0, "mix": 2.0})
+    three = {"search": FIVE, "sampler": "grid", "arms": THREE}
+    simulate(sweep(**three, baseline="pre", confirm={"seeds": 3, "effect": 0.05}), valley, storage)
+    later = sweep(**three, baseline="post", confirm={"seeds": 3, "effect": 0.5})
+    record = simulate(later, valley, storage)
+    assert record.first_effects == dict.fromkeys(THREE, 0.05)
+    assert {arm: set(bases) for arm, bases in record.against.items()} == {
+        "pre": {"post"},
+        "post": {"pre"},
+        "mix": {"pre", "post"},
+    }
+    assert list_earlier_pairs(record) == [("mix", "pre")]
+    assert compare_record(record)["mix"].family == 3
+    told = " ".join(explain_comparison(record, compare_record(record)))
+    assert "confirm.effect was 0.05 when the seeds were first looked at, and is 0.5 now" in told
+    assert "With another baseline, mix and pre were compared before: that shares the error, too." in told

@@ -15,7 +15,8 @@ def row(arm, failures=(), **counts):
     return {
         "sweep": "vision-small", "arm": arm, "target": 8, **dict.fromkeys(STATUSES, 0), **counts,
         "metric": "val/loss", "best": 2.34567, "failures": list(failures),
-        "selected": 3, "selection_target": 6, "confirmed": 2, "confirm_target": 5, "checkpoint_bytes": 12_345_678,
+        "selected": 3, "selection_target": 6, "confirmed": 2, "confirmed_failed": 1, "confirm_target": 5,
+        "checkpoint_bytes": 12_345_678,
         "params": {"optimizer.lr": 1e-3, "norm.alpha": 0.5, "optimizer.weight_decay": 0.1},
     }  # fmt: skip
 
@@ -45,3 +46,4 @@ def test_words_are_whole_and_reasons_stand_below_the_table(width):
     for word in ("vision-small", "peri", "7/8", "8/8", "val/loss", "2.3457", "weight_decay=0.1"):
         assert word in words
     assert "0 failed" not in " ".join(words)
+    assert {"diverged", "stuck"} <= {word.strip(";,") for word in words}

@@ -47,14 +47,16 @@ def state(arm, base, *, shared=(), effect=None, **more):
             seeds(1.9, fail=[0, 1, 2]),
             flat(),
             "post and pre: undecided; the mean difference is -0.1050 nats (over the 2 of 5 seeds on which both "
-            "trained; 3 left out), too few seeds for an interval. It failed on 3 of 5 seeds, pre on 0 of 5.",
+            "trained; 3 left out), too few seeds for an interval. post failed on 3 of 5 seeds, pre on 0 of 5, which "
+            "does not show that either fails more often.",
         ),
         (
             seeds(2.0, fail=range(5)),
             flat(),
-            "post never trained: it failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5.",
+            "post failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5, which does not show "
+            "that either fails more often.",
         ),
-        (flat(), flat(fail=range(5)), "pre, the baseline, never trained: it failed on all of 5 seeds, post on 0 of 5."),
+        (flat(), flat(fail=range(5)), "pre, the baseline, failed on all of 5 seeds, post on 0 of 5, which does not"),
         (flat(fail=range(5)), flat(fail=range(5)), "post and pre: neither trained on any of 5 seeds."),
         (
             seeds(2.0, 10, fail=range(8)),
@@ -64,7 +66,7 @@ def state(arm, base, *, shared=(), effect=None, **more):
         (
             seeds(2.5, noise=[0.0] * 5),
             flat(),
-            "the difference is +0.5000 nats on each seed alike (n = 5), which says nothing of how it varies.",
+            "the difference is +0.5000 nats on every seed (n = 5): equal differences have no interval.",
         ),
         (seeds(1.9, 2), flat(2), "post less pre: -0.0900 nats (n = 2). These are figures; a verdict takes 3 seeds."),
         (
@@ -76,12 +78,13 @@ def state(arm, base, *, shared=(), effect=None, **more):
         (
             FreshOutcomes({}, found=False),
             flat(),
-            "post could not be trained within the budget: no trial of its search completed.",
+            "post could not be trained within the budget: no trial of its search completed, so that no fresh seed was "
+            "run.",
         ),
         (
             flat(),
             FreshOutcomes({}, found=False),
-            "pre, the baseline, could not be trained within the budget. post failed",
+            "pre, the baseline, could not be trained within the budget: no fresh seed was run. post failed",
         ),
     ],
 )
@@ -113,11 +116,11 @@ def test_settings_that_may_be_what_differs():
 
 
 def test_what_it_rests_on():
-    assert "1 comparison shares an error of 5 %, which counts the look: 1 look at 5 seeds of 5 planned." in state(
+    assert "The error of 5 % covers 1 comparison and every look: 1 look at 5 seeds, as planned." in state(
         seeds(1.9), flat()
     )
     text = state(seeds(1.9, looks=Looks((3, 4, 5), 12)), flat())
-    assert "which every look counts towards: 3 looks at 3, 4 and 5 seeds of 12 planned." in text
+    assert "covers 1 comparison and every look: 3 looks at 3, 4 and 5 seeds (12 were planned)." in text
     text = state(seeds(1.9), flat(), shared_start="stage-1 model")
     assert text.endswith("not independent of it: no interval includes its variance.")
     assert "comparison" not in state(seeds(1.9, 2), flat(2))

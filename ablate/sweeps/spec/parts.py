@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 MOST_SEEDS = 1000
+MORE_IS_BETTER = ("accuracy", "accuracy_top5", "win_rate", "reward", "margin")  # last part of a metric's name
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all of what is searched."""
@@ -74,7 +75,19 @@ class Objective(Config):
     """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set; of
     an alignment align/accuracy, align/margin, align/reward, align/win_rate or align/kl."""
     direction: Literal["minimize", "maximize"] = "minimize"
-    """Whether less or more of it is better."""
+    """Whether less or more of it is better; left out, as the metric has it: more of an accuracy, less of a loss."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_metric(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and data.get("direction") is None and is_more_better(data.get("metric")):
+            return {**data, "direction": "maximize"}
+        return data
+
+
+def is_more_better(metric: object) -> bool:
+    """Return whether more of a metric is better, by its name."""
+    return isinstance(metric, str) and metric.rpartition("/")[2] in MORE_IS_BETTER
 
 
 class Budget(Config):

@@ -16,6 +16,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.fields import SweepFields
+from ablate.sweeps.spec.parts import is_more_better
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
 COMBINATIONS = 256  # of the ends of a search space that are checked together; larger spaces are checked path by path
@@ -25,7 +26,7 @@ UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a re
 def validate(sweep: SweepFields) -> list[Problem]:
     """Return the problems of the experiments of the arms and of how they are tested; where there are none, those of
     their references and their differences."""
-    problems = [*_check_seeds(sweep), *_check_confirmation(sweep), *_check_experiments(sweep)]
+    problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(sweep), *_check_experiments(sweep)]
     return problems or [*_check_references(sweep), *audit.validate(sweep)]
 
 
@@ -49,11 +50,18 @@ def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
     return ()
 
 
+def _check_direction(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem where the worst of a metric would win."""
+    objective = sweep.objective
+    if is_more_better(objective.metric) and objective.direction == "minimize":
+        yield Problem("objective.direction", f"more of {objective.metric} is better: leave it out", "minimize")
+
+
 def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
     """Yield a problem wherever seeds are searched."""
     text = (
-        "seeds are no settings: the noise is measured by them, and the best of several is luck that does not come "
-        "again. Leave it out; experiment.seed is that of the search, confirm.seeds are those that arms are tested on"
+        "a seed is not a setting: the best of several is luck. Leave it out; experiment.seed is that of the search, "
+        "confirm.seeds are those that arms are tested on"
     )
     places = {"": (sweep.search, sweep.fixed)}
     places |= {f"arms.{name}.": (arm.search, arm.fixed) for name, arm in sweep.arms.items()}
@@ -77,7 +85,7 @@ def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
     counts = [sweep.trials(arm) for arm in sweep.all_arms if not _has_bad_grid(sweep, arm)]
     most = None if None in counts else max((count for count in counts if count), default=None)
     if most is not None and confirm.candidates > max(most, type(confirm)().candidates):
-        text = f"are the best of a search, and no search has more than {most} trials"
+        text = f"cannot be more than the {most} trials of a search"
         yield Problem("confirm.candidates", text, confirm.candidates)
 
 

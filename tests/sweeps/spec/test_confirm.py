@@ -32,16 +32,21 @@ def sweep(**parts):
             "confirm.effect",
             "the smallest difference of val/loss that mat",
         ),
-        ({"confirm": {"candidates": 4}}, "confirm.candidates", "no search has more than 2 trials"),
+        ({"confirm": {"candidates": 4}}, "confirm.candidates", "cannot be more than the 2 trials of a search"),
         ({"confirm": {"candidates": 0}}, "confirm.candidates", "greater than or equal to 1"),
         ({"arms": {}, "confirm": {"seeds": {"min": 3, "max": 9}, "effect": 1}}, "confirm.seeds", "one arm has nothing"),
-        ({"search": {"seed": [1, 2]}}, "search.seed", "the noise is measured by them"),
+        ({"search": {"seed": [1, 2]}}, "search.seed", "the best of several is luck"),
         (
             {"arms": {**ARMS, "ln": {"norm": "lns", "search": {"seed": [1]}}}},
             "arms.ln.search.seed",
-            "seeds are no sett",
+            "a seed is not a setting",
         ),
-        ({"sampler": "random", "fixed": [{"seed": 1}]}, "fixed.0.seed", "seeds are no settings"),
+        (
+            {"objective": {"metric": "val/accuracy", "direction": "minimize"}, "experiment": {"data": "digits"}},
+            "objective.direction",
+            "more of val/accuracy is better",
+        ),
+        ({"sampler": "random", "fixed": [{"seed": 1}]}, "fixed.0.seed", "a seed is not a setting"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_a_sentence(parts, path, message):

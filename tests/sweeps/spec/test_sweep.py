@@ -401,3 +401,19 @@ def test_the_schema_of_sweeps_resolves():
 
 def test_the_schema_of_sweeps_lets_an_arm_have_settings():
     assert json_schema(Sweep)["$defs"]["Arm"].get("additionalProperties") is not False
+
+
+@pytest.mark.parametrize(
+    ("metric", "direction"),
+    [
+        ("val/loss", "minimize"),
+        ("val/accuracy", "maximize"),
+        ("val/ema/accuracy_top5", "maximize"),
+        ("val/wiki/perplexity", "minimize"),
+        ("align/win_rate", "maximize"),
+        ("align/kl", "minimize"),
+    ],
+)
+def test_the_direction_follows_from_the_metric(metric, direction):
+    assert Objective(metric=metric).direction == direction
+    assert Objective(metric=metric, direction="maximize").direction == "maximize"
