@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from ablate.config.errors import StoreError
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.tracking.scores import read_scores
@@ -55,8 +56,10 @@ class Downstream:
     rows: list[Row]
     runs: dict[str, int]
     """Arm -> runs that the means are over."""
+    comparisons: int = 0
+    """The differences over three seeds or more."""
     family: int = 0
-    """Comparisons that share an error of 5 %: the differences over three seeds or more; 0: there are none."""
+    """Comparisons that share an error of 5 %: these, and those of the objective in the whole file. 0: none of these."""
     left_out: dict[str, int] = field(default_factory=dict)
     """Arm -> fresh seeds on which both it and the baseline ended, but which its differences leave out."""
     searched: list[str] = field(default_factory=list)
@@ -88,14 +91,9 @@ class Downstream:
         return {**plain, "rows": rows}
 
 
-def compare_downstream(record: SweepRecord, others: int = 0) -> Downstream:
+def compare_downstream(record: SweepRecord) -> Downstream:
     """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of its best trial; nothing
-    where there are none, or MLflow is away.
-
-    Args:
-        record: the sweep.
-        others: comparisons of the same file that share the error with those of the scores.
-    """
+    where there are none, or MLflow is away. Their comparisons are one family with those of the file."""
     try:
         scores = read_scores(record.title)
     except StoreError:
@@ -107,14 +105,17 @@ def compare_downstream(record: SweepRecord, others: int = 0) -> Downstream:
     measured = _measure_tasks(runs, baseline, pairs)
     measured += _average_over_tasks(measured)
     family = sum(len(parts.by_seed) >= LEAST for m in measured for parts in m.parts.values())
-    alpha = ALPHA / max(1, family + others)
+    compared = compare_record(replace(record, scored=family))
+    total = max([family, *(c.family for c in compared.values())])
+    alpha = ALPHA / max(1, total)
     ended = {arm: [s for s in outcomes[arm] if s in outcomes.get(baseline, {})] for arm in pairs}
     levels = {arm: _find_level(record, arm, ended[arm], pairs[arm], alpha) for arm in pairs}
     starts = {arm: start for arm in runs if (start := describe_shared_start(record, arm))}
     return Downstream(
         [m.bound(levels, pairs) for m in measured],
         {arm: len(own) for arm, own in runs.items()},
-        family + others if family else 0,
+        family,
+        total if family else 0,
         {arm: len(set(ended[arm]) - set(pairs[arm])) for arm in pairs},
         searched,
         starts,

@@ -49,11 +49,11 @@ def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list
     sentences = [f"n: questions. Runs: {', '.join(told)}."]
     compared = {arm: d for row in downstream.rows for arm, d in row.differences.items()}
     if downstream.family:
-        shared = "comparison shares" if downstream.family == 1 else "comparisons share"
         sentences.append(
             "Differences are over questions and the seeds that both have; their intervals, in brackets, include the "
-            f"variance of both. {downstream.family} {shared} an error of 5 %, which every look at the seeds counts "
-            "towards." + (" Bold and *: the interval leaves out 0." if any_shown else " None of them is shown.")
+            f"variance of both. The error of 5 % covers {count_noun(downstream.family, 'comparison')}, those of the "
+            "objective in the whole file among them, and every look."
+            + (" Bold and *: the interval leaves out 0." if any_shown else " None of them is shown.")
         )
     for arm, d in compared.items():
         if d.n_seeds < LEAST:

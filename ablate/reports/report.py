@@ -12,6 +12,7 @@ from typing import Any
 from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.reports import fairness, findings, page, terminal
+from ablate.reports.downstream import compare_downstream
 from ablate.reports.figures import draw_figures
 from ablate.reports.importance import compute_importance, count_scored
 from ablate.reports.layer_figures import draw_layers
@@ -101,6 +102,7 @@ def report(title: str, *, storage: str | None = None, log: bool = True, folder: 
 
 def assemble(record: SweepRecord, folder: Path) -> Report:
     """Return the report of `record`, with its figures in `folder`."""
+    record = replace(record, scored=compare_downstream(record).comparisons)
     figures = {**draw_figures(record, folder), **draw_layers(record, folder)}
     return Report(
         record,

@@ -37,7 +37,8 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     arms = collect_outcomes(record)
     if not any(record.confirmed.values()) and any(fresh.found for fresh in arms.values()):
         return {}
-    return compare_arms(spec, arms, find_resolution(spec, record.validation_items), len(list_earlier_pairs(record)))
+    others = len(list_earlier_pairs(record)) + record.scored
+    return compare_arms(spec, arms, find_resolution(spec, record.validation_items), others)
 
 
 def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
@@ -48,9 +49,10 @@ def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
 
 
 def compare_arms(
-    spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0, earlier: int = 0
+    spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0, others: int = 0
 ) -> dict[str, Compared]:
-    """Return what may be said of `arms` in the sweep `spec`, where as many pairs as `earlier` were compared before."""
+    """Return what may be said of `arms` in the sweep `spec`. `others`: comparisons that share the error, besides these
+    and those of the rest of the file."""
     return comparison.compare(
         arms,
         spec.compared_with,
@@ -59,7 +61,7 @@ def compare_arms(
         effect=spec.confirm.effect,
         resolution=resolution,
         shared=tuple(spec.search),
-        family=Family(comparisons=(spec.family or 0) + earlier),
+        family=Family(comparisons=(spec.family or 0) + others),
     )
 
 

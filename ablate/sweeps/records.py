@@ -69,6 +69,8 @@ class SweepRecord:
     """Arm -> `confirm.effect` when its seeds were first looked at."""
     against: dict[str, list[str]] = field(default_factory=dict)
     """Arm -> the baselines that it was compared with on fresh seeds, the present one and earlier ones."""
+    scored: int = 0
+    """Comparisons of downstream scores, which share the error of the verdict; the storage knows none."""
     plugins: dict[str, str] = field(default_factory=dict)
     """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
     trial_items: dict[str, int] = field(default_factory=dict)

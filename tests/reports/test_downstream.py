@@ -10,6 +10,7 @@ from ablate.reports import downstream as module
 from ablate.reports.downstream import compare_downstream
 from ablate.reports.downstream_table import tabulate
 from ablate.reports.report import assemble
+from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.questions import Question, Score, bound_difference, decompose
@@ -52,10 +53,10 @@ def test_arms_are_paired_by_question_and_seed(confirmed, evaluate, tmp_path, wit
     found = compare_downstream(record)
     (row,) = found.rows
     assert found.runs == {"pre": 5, "mix": 5}
-    assert found.family == 1
+    assert (found.comparisons, found.family) == (1, 3)  # two of the objective
     assert row.means == {"pre": pytest.approx(52 / 200), "mix": pytest.approx(151 / 200)}
     pairs = np.array([np.array(MIX[s]["piqa"]) - PRE[s]["piqa"] for s in SEEDS])
-    level = nominal_levels(Looks((5,), 5), 0.05)[-1]
+    level = nominal_levels(Looks((5,), 5), 0.05 / 3)[-1]
     assert row.differences["mix"] == bound_difference(decompose(pairs), level)
     assert found.list_shown(row) == ["mix"]
     (section,) = tabulate(found, "pre")
@@ -66,7 +67,7 @@ def test_arms_are_paired_by_question_and_seed(confirmed, evaluate, tmp_path, wit
     assert section.table.strong == {0}
     text = " ".join(section.sentences)
     assert "Runs: pre 5 fresh seeds, mix 5 fresh seeds." in text
-    assert "1 comparison shares an error of 5 %" in text
+    assert "The error of 5 % covers 3 comparisons" in text
     demo = assemble(record, tmp_path)
     assert "Downstream tasks" in demo.page()
     assert "Downstream tasks" in demo.table()
@@ -75,7 +76,7 @@ def test_arms_are_paired_by_question_and_seed(confirmed, evaluate, tmp_path, wit
     assert (difference["n"], difference["n_questions"], difference["n_seeds"], difference["shown"]) == (40, 40, 5, True)
     assert difference["interval"] == [difference["low"], difference["high"]]
     assert difference["level"] == pytest.approx(level)
-    assert (plain["family"], plain["runs"]) == (1, {"pre": 5, "mix": 5})
+    assert (plain["family"], plain["runs"]) == (3, {"pre": 5, "mix": 5})
 
 
 def test_two_seeds_are_figures_and_a_failed_or_unscored_seed_is_told(confirmed, evaluate):
@@ -84,7 +85,7 @@ def test_two_seeds_are_figures_and_a_failed_or_unscored_seed_is_told(confirmed, 
     (row,) = found.rows
     assert (row.differences["mix"].interval, row.differences["mix"].n_seeds) == (None, 2)
     assert row.differences["post"].n_seeds == 3  # two diverged, whatever was scored of them
-    assert (found.family, found.runs, found.left_out) == (1, {"pre": 5, "post": 3, "mix": 2}, {"post": 2, "mix": 3})
+    assert (found.comparisons, found.runs, found.left_out) == (1, {"pre": 5, "post": 3, "mix": 2}, {"post": 2, "mix": 3})
     (section,) = tabulate(found, "pre")
     text = " ".join(section.sentences)
     assert "mix less pre: 2 seeds scored of both, so these are figures; a claim takes 3 seeds" in text
@@ -113,19 +114,21 @@ def test_all_tasks_arms_and_averages_are_one_family_and_every_look_counts(confir
     record = evaluate(confirmed, {"pre": both, "mix": other, "post": other})
     found = compare_downstream(record)
     assert [row.task for row in found.rows] == ["piqa", "boolq", "mean of 2 tasks"]
-    assert found.family == 6
+    assert (found.comparisons, found.family) == (6, 8)  # two of the objective
     piqa, boolq, mean = found.rows
     assert mean.differences["mix"].mean == pytest.approx(piqa.differences["mix"].mean / 2)
     assert mean.n == 80
     assert boolq.differences["mix"].interval is None  # the same answers on every seed
     text = " ".join(tabulate(found, "pre")[0].sentences)
-    assert "6 comparisons share an error of 5 %" in text
+    assert "The error of 5 % covers 8 comparisons, those of the objective in the whole file among them" in text
     assert "No interval where every question has the same difference on each seed" in text
     assert "post on boolq, mix on boolq" in text
-    assert compare_downstream(record, others=4).family == 10
+    larger = replace(record, spec=record.spec.model_copy(update={"family": 4}))  # further sizes
+    assert compare_downstream(larger).family == 12
+    assert compare_record(replace(larger, scored=6))["mix"].family == 12
     looks = Looks((3, 4, 5), 12)
     looked = compare_downstream(replace(record, looks={"mix": looks, "post": looks}))
-    assert looked.rows[0].differences["mix"].level == pytest.approx(nominal_levels(looks, 0.05 / 6)[-1])
+    assert looked.rows[0].differences["mix"].level == pytest.approx(nominal_levels(looks, 0.05 / 8)[-1])
     assert looked.rows[0].differences["mix"].level < piqa.differences["mix"].level
 
 
