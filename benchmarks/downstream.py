@@ -85,19 +85,19 @@ def list_comparisons(arms: list[Tables]) -> Iterator[Parts]:
 # ------------------------------------------------------------------------------------------- intervals: half width
 
 
-def ours(parts: Parts, level: float) -> float:
-    """The report's."""
+def bound_by_report(parts: Parts, level: float) -> float:
+    """Return the half width of the report's interval."""
     found = bound_difference(parts, level)
     return math.inf if found.high is None else found.high - found.mean
 
 
-def seeds_alone(parts: Parts, level: float) -> float:
-    """Student's t over the means of the seeds: the questions are these, and no others."""
+def bound_by_seeds(parts: Parts, level: float) -> float:
+    """Return that of Student's t over the means of the seeds: the questions are these, and no others."""
     return find_t_limit(level, len(parts.by_seed)) * math.sqrt(_seed_variance(parts))
 
 
-def satterthwaite(parts: Parts, level: float) -> float:
-    """One t with Satterthwaite's degrees of freedom for the sum of both variances."""
+def bound_by_satterthwaite(parts: Parts, level: float) -> float:
+    """Return that of one t with Satterthwaite's degrees of freedom for the sum of both variances."""
     of_seeds, of_questions = _seed_variance(parts), max(0.0, parts.of_questions)
     total = of_seeds + of_questions
     if not total:
@@ -106,9 +106,9 @@ def satterthwaite(parts: Parts, level: float) -> float:
     return -float(stdtrit(freedom, level / 2)) * math.sqrt(total)
 
 
-def widened(parts: Parts, level: float) -> float:
-    """The sum of both variances with the t of the seeds: a bootstrap of seeds crossed with questions, widened for few
-    seeds as that of scaling/fits.py is."""
+def bound_by_widening(parts: Parts, level: float) -> float:
+    """Return that of the sum of both variances with the t of the seeds: a bootstrap of seeds crossed with questions,
+    widened for few seeds."""
     total = _seed_variance(parts) + max(0.0, parts.of_questions)
     return find_t_limit(level, len(parts.by_seed)) * math.sqrt(total)
 
@@ -118,10 +118,10 @@ def _seed_variance(parts: Parts) -> float:
 
 
 METHODS: dict[str, Callable[[Parts, float], float]] = {
-    "ours": ours,
-    "seeds": seeds_alone,
-    "Satterthwaite": satterthwaite,
-    "widened": widened,
+    "ours": bound_by_report,
+    "seeds": bound_by_seeds,
+    "Satterthwaite": bound_by_satterthwaite,
+    "widened": bound_by_widening,
 }
 
 

@@ -1,6 +1,6 @@
 """What sweeps claim of arms that are equal, what their intervals hold, and what they find of arms that are not.
 
-    python benchmarks/verdict.py --sweeps 2000            # the table of docs/verdict.md, in hours
+    python benchmarks/verdict.py --sweeps 2000            # as docs/verdict-simulation.md, in hours
     python benchmarks/verdict.py --sweeps 200 --samplers grid --comparisons 1
 
 Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.

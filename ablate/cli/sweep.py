@@ -147,7 +147,7 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
     for spec in specs:
         if spec.name not in requested:
             after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
-            print(f"{spec.name} goes first: {join_words(after)} start{'' if after[1:] else 's'} from its best trials.")
+            print(f"{spec.name} goes first: {join_words(after)} start{'' if after[1:] else 's'} from its trials.")
             if words := [word for word in options.words if files.is_shared(word.partition("=")[0])]:
                 print(f"  {' '.join(words)} holds for it too.")
         worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested))

@@ -15,7 +15,7 @@ from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.tracking.scores import read_scores
 from ablate.verdict.failures import ALPHA
-from ablate.verdict.looks import Looks, nominal_levels
+from ablate.verdict.looks import Looks, find_last_level
 from ablate.verdict.outcomes import Outcome, read_outcome
 from ablate.verdict.questions import (
     Parts,
@@ -29,7 +29,7 @@ from ablate.verdict.questions import (
 from ablate.verdict.sequential import LEAST
 
 Seed = int | None
-"""None: the seed of the search, of an arm's best trial."""
+"""None: the seed of the search, of the trial that stands for an arm."""
 Runs = dict[str, dict[Seed, dict[str, Score]]]
 """Arm -> seed -> task -> score."""
 
@@ -63,7 +63,7 @@ class Downstream:
     left_out: dict[str, int] = field(default_factory=dict)
     """Arm -> fresh seeds on which both it and the baseline ended, but which its differences leave out."""
     searched: list[str] = field(default_factory=list)
-    """Arms of which no fresh seed was scored, but the best trial of the search."""
+    """Arms of which no fresh seed was scored, but the trial of the search that stands for them."""
     shared_starts: dict[str, str] = field(default_factory=dict)
     """Arm -> the model that all of its seeds start from (`describe_shared_start`)."""
     shared_start: str = ""
@@ -92,8 +92,8 @@ class Downstream:
 
 
 def compare_downstream(record: SweepRecord) -> Downstream:
-    """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of its best trial; nothing
-    where there are none, or MLflow is away. Their comparisons are one family with those of the file."""
+    """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of the trial that stands for
+    it; nothing where there are none, or MLflow is away. Their comparisons are one family with those of the file."""
     try:
         scores = read_scores(record.title)
     except StoreError:
@@ -136,7 +136,7 @@ def _find_runs(
     outcomes: Mapping[str, Mapping[int, Outcome]],
     scores: Mapping[str, Mapping[str, Mapping[str, Any]]],
 ) -> tuple[Runs, list[str]]:
-    """Return the scored runs of each arm that trained, and the arms of which that is the best trial."""
+    """Return the scored runs of each arm that trained, and the arms of which that is a trial of the search."""
     runs: Runs = {}
     searched = []
     for arm in record.trials:
@@ -146,9 +146,9 @@ def _find_runs(
             for t in record.confirmed.get(arm, ())
             if t.run_id in scores and t.run_id and int(t.params["seed"]) in trained
         }
-        best = record.best(arm)
-        if not found and best is not None and best.run_id in scores and best.run_id:
-            found = {None: best.run_id}
+        settled = record.settled(arm)
+        if not found and settled is not None and settled.run_id in scores and settled.run_id:
+            found = {None: settled.run_id}
             searched.append(arm)
         if found:
             runs[arm] = {
@@ -168,12 +168,12 @@ def _find_level(record: SweepRecord, arm: str, ended: Sequence[int], pairs: Sequ
         pairs: those of them that are compared.
         alpha: the error.
     """
-    if len(pairs) < LEAST:
+    if not ended:
         return 0.0
     planned = max(len(ended), record.spec.confirm.most_seeds)
     looks = record.looks.get(arm, Looks((len(ended),), planned)).add(len(ended))
     compared = set(pairs)
-    return nominal_levels(looks, alpha, [sum(seed in compared for seed in ended[:size]) for size in looks.sizes])[-1]
+    return find_last_level(looks, alpha, [seed in compared for seed in ended])
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def _format(difference: SeedDifference | None, shown: bool) -> str:
 
 def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list[str]:
     """Return the sentences below the table: what the numbers are over, and what is claimed."""
-    kinds = dict.fromkeys(downstream.searched, "best trial of the search")
+    kinds = dict.fromkeys(downstream.searched, "a trial of the search")
     told = (f"{arm} {kinds.get(arm) or count_noun(n, 'fresh seed')}" for arm, n in downstream.runs.items())
     sentences = [f"n: questions. Runs: {', '.join(told)}."]
     compared = {arm: d for row in downstream.rows for arm, d in row.differences.items()}

@@ -10,11 +10,10 @@ from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA, FailureShare
 from ablate.verdict.intervals import Estimate, bound_mean
-from ablate.verdict.looks import nominal_levels
+from ablate.verdict.looks import find_last_level
 from ablate.verdict.outcomes import Outcome, TrialRecord
 from ablate.verdict.pairing import pair_outcomes
 from ablate.verdict.records import Compared
-from ablate.verdict.sequential import LEAST
 
 CONFIRMED, SEARCHED = "fresh seeds", "best of the search"
 
@@ -109,10 +108,7 @@ def _measure_arm(record: SweepRecord, arm: str, metric: str, known: Compared | N
         return _Measured()
     if metric == record.spec.objective.metric:
         return _Measured(CONFIRMED, outcomes, known.estimate, known.failures)
-    level = 0.0
-    if looks and len(trained) >= LEAST:
-        ended = list(counted.values())
-        level = nominal_levels(looks, ALPHA, [sum(o.trained for o in ended[:n]) for n in looks.sizes])[-1]
+    level = find_last_level(looks, ALPHA, [outcome.trained for outcome in counted.values()]) if looks else 0.0
     return _Measured(CONFIRMED, outcomes, bound_mean(trained, level) if trained else None, known.failures)
 
 

@@ -102,10 +102,12 @@ def report(title: str, *, storage: str | None = None, log: bool = True, folder: 
 
 def assemble(record: SweepRecord, folder: Path) -> Report:
     """Return the report of `record`, with its figures in `folder`."""
-    record = replace(record, scored=compare_downstream(record).comparisons)
+    downstream = compare_downstream(record)
+    record = replace(record, scored=downstream.comparisons)  # before anything is claimed
     figures = {**draw_figures(record, folder), **draw_layers(record, folder)}
     return Report(
         record,
+        downstream,
         list(figures),
         {arm: compute_importance(record, arm) for arm in record.trials},
         locate_report(record),

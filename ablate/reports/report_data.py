@@ -9,7 +9,7 @@ from typing import Any
 
 from ablate.config.formatting import join_words
 from ablate.reports import confirmation, fairness, findings, literature, savings
-from ablate.reports.downstream import Downstream, compare_downstream
+from ablate.reports.downstream import Downstream
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
 from ablate.sweeps.comparison import compare_record
@@ -24,6 +24,8 @@ class ReportData:
 
     record: SweepRecord
     """The sweep and its trials."""
+    downstream: Downstream
+    """The scores on downstream tasks."""
     figures: list[Path]
     """PNG files."""
     importance: dict[str, dict[str, float]]
@@ -72,11 +74,6 @@ class ReportData:
     def published(self) -> list[literature.PublishedTable]:
         """The figures of papers beside ours."""
         return literature.compare_published(self.record)
-
-    @cached_property
-    def downstream(self) -> Downstream:
-        """The scores on downstream tasks."""
-        return compare_downstream(self.record)
 
     @cached_property
     def confounds(self) -> fairness.Confounds | None:

@@ -60,9 +60,9 @@ def describe_edges(record: SweepRecord) -> Iterator[str]:
     """
     arms_at: dict[tuple[str, str, Span], list[str]] = {}
     for arm in record.trials:
-        best, settings = record.settled(arm), record.spec.all_arms[arm].settings
-        for path, entry in record.spec.space(arm).items() if best else ():
-            span, value = Span.of(entry), best.params.get(path) if best else None
+        settled, settings = record.settled(arm), record.spec.all_arms[arm].settings
+        for path, entry in record.spec.space(arm).items() if settled else ():
+            span, value = Span.of(entry), settled.params.get(path) if settled else None
             end = span.find_end(value) if span and is_number(value) else ""
             if (
                 span

@@ -58,15 +58,8 @@ def _difference_column(record: SweepRecord, rows: list[Compared]) -> Column:
 
 
 def format_share(share: FailureShare | None) -> str:
-    """Return '2 of 5: 5 to 85 %' or '0 of 3: at most 63 % (one-sided 95 %)'."""
-    if share is None:
-        return NOTHING
-    head = f"{share.failed} of {share.n}: "
-    if share.failed == 0:
-        return f"{head}at most {100 * share.high:.0f} % (one-sided 95 %)"
-    if share.failed == share.n:
-        return f"{head}at least {100 * share.low:.0f} % (one-sided 95 %)"
-    return f"{head}{100 * share.low:.0f} to {100 * share.high:.0f} %"
+    """Return '2 of 5: 5 to 85 %' or '0 of 3: up to 63 %, one-sided 95 %'."""
+    return f"{share.failed} of {share.n}: {share.describe_interval()}" if share else NOTHING
 
 
 def count_failed(share: FailureShare | None) -> str:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from ablate.scaling.fits import Curve, Gap, Interval, SeedDraws, find_interval, fit_curve, fit_gap, varies
 from ablate.scaling.trends import FailureTrend, Trend, find_failure_trend, find_trend
+from ablate.verdict.comparison import measure_pair
 from ablate.verdict.failures import ALPHA, FailureShare, count_able, count_failures, smallest_p
 from ablate.verdict.intervals import Estimate, bound_mean
-from ablate.verdict.looks import Looks, nominal_levels
+from ablate.verdict.looks import Looks, find_last_level
 from ablate.verdict.pairing import Pairing, pair_outcomes
 from ablate.verdict.records import FreshOutcomes, Versus
 from ablate.verdict.sequential import LEAST
@@ -164,7 +165,7 @@ def _compare_pair(
     # A trend is looked at whenever a size is: it has the strictest of their levels.
     strictest = min((pairing.find_level(level) for pairing in trained), default=0.0)
     return SizedPair(
-        [_measure(pairing, level) for pairing in pairings],
+        [measure_pair(pairing, level) for pairing in pairings],
         differences,
         fit_gap(parameters, ours, theirs, draws, min((p.find_level(ALPHA) for p in pairings if p.pairs), default=0.0)),
         find_trend([list(d.values()) for d in differences], strictest, effect, scale),
@@ -197,21 +198,6 @@ def _predict_largest(
     return Prediction(last, find_interval(predicted, gap.level), float(measured[0]), error)
 
 
-def _measure(pairing: Pairing, alpha: float) -> Versus:
-    """Return the figures of `pairing`, with an error of `alpha` over all looks."""
-    level = pairing.find_level(alpha)
-    return Versus(
-        pairing.seeds,
-        pairing.failed,
-        pairing.other_failed,
-        pairing.failure_p,
-        pairing.find_failure_level(alpha),
-        pairing.estimate(level),
-        pairing.left_out,
-        level,
-    )
-
-
 def _add_look(fresh: FreshOutcomes) -> FreshOutcomes:
     """Return `fresh` with one look at the seeds that ended, where no look was written down."""
     n = len(fresh.outcomes)
@@ -225,13 +211,12 @@ def _find_level(fresh: FreshOutcomes) -> float:
     goes through."""
     if not fresh.looks or not take_losses(fresh):
         return 1.0
-    ended = list(fresh.outcomes.values())
-    return nominal_levels(fresh.looks, ALPHA, [sum(o.trained for o in ended[:n]) for n in fresh.looks.sizes])[-1]
+    return find_last_level(fresh.looks, ALPHA, [outcome.trained for outcome in fresh.outcomes.values()])
 
 
 def _estimate(fresh: FreshOutcomes) -> Estimate | None:
     losses = list(take_losses(fresh).values())
-    return bound_mean(losses, _find_level(fresh) if len(losses) >= LEAST else 0.0) if losses else None
+    return bound_mean(losses, _find_level(fresh)) if losses else None
 
 
 def _share_of_last_look(looks: Looks) -> float:

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.sweeps.records import CrossedRuns, SweepRecord, count_remaining
+from ablate.sweeps.spec.parts import SHARES
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict import comparison
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome, TrialRecord, read_outcome
-from ablate.verdict.records import Compared, Crossed, Family, FreshOutcomes
-
-COUNTING = ("accuracy", "accuracy_top5", "win_rate")
-"""Metrics that are shares of the items of a validation set."""
+from ablate.verdict.records import Compared, Crossed, FreshOutcomes
 
 
 @dataclass(frozen=True)
@@ -61,13 +59,13 @@ def compare_arms(
         effect=spec.confirm.effect,
         resolution=resolution,
         shared=tuple(spec.search),
-        family=Family(comparisons=(spec.family or 0) + others),
+        others=(spec.family or 0) + others,
     )
 
 
 def find_resolution(spec: Sweep, validation_items: int | None) -> float:
     """Return 1/N where the objective is a share of N items, else 0."""
-    counts = spec.objective.metric.rpartition("/")[2] in COUNTING
+    counts = spec.objective.metric.rpartition("/")[2] in SHARES
     return 1 / validation_items if counts and validation_items else 0.0
 
 

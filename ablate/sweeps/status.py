@@ -8,6 +8,7 @@ from ablate.sweeps.comparison import plan_record, read_outcomes
 from ablate.sweeps.records import format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import measure_checkpoint
+from ablate.verdict.failures import count_failures
 from ablate.verdict.outcomes import count_finished
 
 
@@ -24,6 +25,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
             best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
             candidates = sweep.candidates.get(arm, [])
             chosen = arm in sweep.chosen
+            failures = count_failures(read_outcomes(confirmed, sweep.trivial_loss).values())
             runs = {t.run_id for t in (*sweep.trials[arm], *sweep.list_seed_runs(arm)) if t.run_id}
             rows.append(
                 {
@@ -34,9 +36,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "selected": (selected := sum(count_finished(candidate.runs) for candidate in candidates)),
                     "selection_target": selected if chosen else sweep.spec.count_selection_runs(arm),
                     "confirmed": count_finished(confirmed),
-                    "confirmed_failed": sum(
-                        not o.trained for o in read_outcomes(confirmed, sweep.trivial_loss).values()
-                    ),
+                    "confirmed_failed": failures.failed if failures else 0,
                     "confirm_target": wanted.get(arm, sweep.spec.confirm.first_seeds),
                     "metric": sweep.spec.objective.metric,
                     "best": best.value if best else None,

@@ -7,9 +7,9 @@ from typing import Any
 
 from ablate.verdict.failures import ALPHA, count_failures, count_family
 from ablate.verdict.intervals import bound_mean, least_sd_of_value
-from ablate.verdict.looks import nominal_levels
+from ablate.verdict.looks import find_last_level
 from ablate.verdict.pairing import Pairing, pair_outcomes
-from ablate.verdict.records import Compared, Family, FreshOutcomes, Kind, Versus
+from ablate.verdict.records import Compared, FreshOutcomes, Kind, Versus
 from ablate.verdict.sequential import LEAST
 
 
@@ -22,7 +22,7 @@ def compare(
     effect: float | None = None,
     resolution: float = 0.0,
     shared: Collection[str] = (),
-    family: Family | None = None,
+    others: int = 0,
 ) -> dict[str, Compared]:
     """Return what may be said of each arm against `baseline`.
 
@@ -35,15 +35,13 @@ def compare(
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
         shared: paths of the searched parameters that the arms share; where an arm and the baseline differ in one, a
             difference is claimed only if it stands at the winner's settings too.
-        family: the comparisons of the same file besides these.
+        others: comparisons that share the error besides these: of other sizes, tasks, earlier baselines.
     """
-    rest = family or Family()
     base = arms.get(baseline, FreshOutcomes({}))
     pairings = {
         arm: pair_outcomes(fresh.outcomes, base.outcomes, fresh.looks) for arm, fresh in arms.items() if arm != baseline
     }
-    discordant = [sum(pairing.alone) for pairing in pairings.values()]
-    size = count_family(rest.comparisons + len(pairings), [*rest.discordant, *discordant])
+    size = count_family(others + len(pairings), [sum(pairing.alone) for pairing in pairings.values()])
     compared = {}
     for arm, fresh in arms.items():
         facts = _describe_arm(fresh, planned, size, effect, resolution)
@@ -51,7 +49,7 @@ def compare(
             compared[arm] = Compared("baseline", **facts)
             continue
         pairing = pairings[arm]
-        versus = _measure(pairing, ALPHA / size, resolution)
+        versus = measure_pair(pairing, ALPHA / size, resolution)
         settled = _find_settled(fresh, base, pairing, versus)
         if settled is not None:
             compared[arm] = Compared(settled, **facts, versus=versus)
@@ -77,10 +75,7 @@ def _describe_arm(
     looks = fresh.looks
     ended = list(fresh.outcomes.values())[: looks.sizes[-1] if looks else None]
     values = [outcome.value for outcome in ended if outcome.trained and outcome.value is not None]
-    level = 0.0
-    if looks and len(values) >= LEAST:
-        trained_at = tuple(sum(outcome.trained for outcome in ended[:n]) for n in looks.sizes)
-        level = nominal_levels(looks, ALPHA, trained_at)[-1]
+    level = find_last_level(looks, ALPHA, [outcome.trained for outcome in ended]) if looks else 0.0
     return {
         "outcomes": fresh.outcomes,
         "params": fresh.params,
@@ -93,7 +88,7 @@ def _describe_arm(
     }
 
 
-def _measure(pairing: Pairing, alpha: float, resolution: float) -> Versus:
+def measure_pair(pairing: Pairing, alpha: float, resolution: float = 0.0) -> Versus:
     """Return the figures of `pairing`, with an error of `alpha` over all looks."""
     level = pairing.find_level(alpha)
     return Versus(
@@ -144,7 +139,7 @@ def _cross(
     """
     if pairing is None:
         return {"needs_crossed": loser, "agrees": False}
-    crossed = _measure(pairing, alpha, resolution)
+    crossed = measure_pair(pairing, alpha, resolution)
     lost, won = (crossed.failed, crossed.other_failed) if own else (crossed.other_failed, crossed.failed)
     # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at
     # most 0.25^n: no further test is needed where nothing is left to compare

@@ -35,17 +35,20 @@ class FailureShare:
         """Whether the interval is one-sided: none failed, or all did."""
         return self.failed in (0, self.n)
 
+    def describe_interval(self) -> str:
+        """Return '15 to 95 %', or 'up to 63 %, one-sided 95 %' where none failed."""
+        if self.failed == 0:
+            return f"up to {100 * self.high:.0f} %, one-sided 95 %"
+        if self.failed == self.n:
+            return f"at least {100 * self.low:.0f} %, one-sided 95 %"
+        return f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
+
     def describe(self) -> str:
         """Return the numbers as a clause: '3 of 5 seeds (2 diverged, 1 stuck; 15 to 95 %)'."""
         if not self.n:
             return "no seed"
         kinds = [f"{count} {word}" for count, word in ((self.diverged, "diverged"), (self.stuck, "stuck")) if count]
-        if self.failed == 0:
-            interval = f"up to {100 * self.high:.0f} %, one-sided 95 %"
-        elif self.failed == self.n:
-            interval = f"at least {100 * self.low:.0f} %, one-sided 95 %"
-        else:
-            interval = f"{100 * self.low:.0f} to {100 * self.high:.0f} %"
+        interval = self.describe_interval()
         inside = f"{', '.join(kinds)}; {interval}" if kinds else interval
         return f"{self.failed} of {count_noun(self.n, 'seed')} ({inside})"
 

@@ -68,6 +68,12 @@ def nominal_levels(looks: Looks, alpha: float, pairs: Sequence[int] | None = Non
     return find_levels(looks.sizes if pairs is None else pairs, [alpha * share for share in looks.share_spent()])
 
 
+def find_last_level(looks: Looks, alpha: float, counted: Sequence[bool]) -> float:
+    """Return the level of the t-test at the last look, where `counted` says of each seed in order whether it is in the
+    mean: the others failed, or were not measured. 0 for fewer than three that are."""
+    return nominal_levels(looks, alpha, [sum(counted[:size]) for size in looks.sizes])[-1]
+
+
 def sign_levels(looks: Looks, alpha: float, discordant: Sequence[int]) -> tuple[float, ...]:
     """Return the level of the sign test at each look, given the number of seeds so far on which one of the arms alone
     failed. The p-value is compared with `<=`."""

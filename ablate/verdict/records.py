@@ -69,16 +69,6 @@ class FreshOutcomes:
 
 
 @dataclass(frozen=True)
-class Family:
-    """The comparisons of the same file besides these: other sizes, validation sets, tasks, trends."""
-
-    comparisons: int = 0
-    """Of means."""
-    discordant: tuple[int, ...] = ()
-    """For each comparison of failures, the number of seeds on which one of the two arms alone failed."""
-
-
-@dataclass(frozen=True)
 class Versus:
     """The figures of an arm against another, on the seeds that both have."""
 

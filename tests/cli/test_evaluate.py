@@ -9,10 +9,14 @@ from rich.console import Console
 
 from ablate import tracking
 from ablate.cli import main
-from ablate.cli.evaluate import render
+from ablate.cli.evaluate import render, resolve_models
 from ablate.evaluation.run import Evaluated
 from ablate.experiment.tree import Experiment
+from ablate.sweeps import donors, storage
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.train import train
+from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.questions import Question, Score
 
 pytest.importorskip("lm_eval")
@@ -92,3 +96,25 @@ def test_an_experiment_says_what_does_not_fit(vit_settings):
         Experiment.from_mapping({"evaluation.tasks": "piqa", "trainer.strategy": "fsdp"})
     listed = Experiment.from_mapping({"evaluation": {"tasks": ["piqa", "boolq"]}})
     assert listed.evaluation == Experiment.from_mapping({"evaluation.tasks": "piqa, boolq"}).evaluation
+
+
+def test_an_arm_that_diverged_on_all_fresh_seeds_has_no_model(monkeypatch, caplog, capsys):
+    """Its search would flatter it. What stands for another arm is the trial that was chosen, not the best."""
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
+    spec = Sweep.from_tree({"name": "t", "arms": arms, "budget": {"trials": 1}})
+
+    def run(arm, number, value, seed=None):
+        status = "diverged" if value is None else "completed"
+        params = {} if seed is None else {"seed": seed}
+        return TrialRecord(arm, number, status, params, value, {}, {}, 1, 1.0, f"{arm}-{number}", "")
+
+    trials = {arm: [run(arm, 0, 2.0), run(arm, 1, 2.1)] for arm in ("pre", "post")}
+    lost = [run("post", n, None, seed) for n, seed in enumerate((7, 8))]
+    record = SweepRecord("t", 1, spec, trials, confirmed={"post": lost}, chosen={"pre": trials["pre"][1]})
+    monkeypatch.setattr(storage, "read_sweep", lambda name, url: record)
+    monkeypatch.setattr(donors, "read_sweep", lambda name, url: record)
+    assert list(resolve_models("sweep:t", None)) == [("sweep:t/pre", "pre-1")]
+    assert "sweep:t/post diverged on all of its 2 fresh seeds: there is no model." in caplog.text
+    record.confirmed["pre"] = [run("pre", 0, None, 7)]
+    assert main(["evaluate", "sweep:t", "--tasks", "piqa"]) == 2
+    assert "sweep:t: there is no model to evaluate." in capsys.readouterr().err

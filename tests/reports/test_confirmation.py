@@ -123,6 +123,13 @@ def test_so_does_a_sweep_of_which_no_search_completes():
     assert words == ["baseline, could not be trained", "could not be trained"]
 
 
+def test_where_no_seed_learned_anything_it_is_said():
+    lost = build_record({"pre": [STUCK, None, STUCK], "post": [STUCK] * 3})
+    assert any("No seed of any arm learned anything" in text for text in explain_comparison(lost, judge(lost)[0]))
+    one = build_record({"pre": [STUCK, 2.0, STUCK], "post": [STUCK] * 3})
+    assert not any("learned anything" in text for text in explain_comparison(one, judge(one)[0]))
+
+
 def test_one_arm_is_compared_with_nothing():
     record = build_record({"pre": [*PRE[:4], None]})
     _, text = judge(record)

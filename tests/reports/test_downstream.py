@@ -104,8 +104,18 @@ def test_the_best_trials_of_a_search_are_figures(confirmed, monkeypatch):
     assert (row.differences["post"].mean, row.differences["post"].n_seeds, found.family) == (0.0, 1, 0)
     (section,) = tabulate(found, "pre")
     assert not section.table.strong
-    assert "Runs: pre best trial of the search, post best trial of the search." in section.sentences[0]
+    assert "Runs: pre a trial of the search, post a trial of the search." in section.sentences[0]
     assert "1 seed scored of both" in section.sentences[1]
+
+
+def test_what_was_scored_is_the_trial_that_was_chosen(confirmed, monkeypatch):
+    """As `ablate evaluate sweep:NAME` scores that one, where no fresh seed keeps its checkpoint."""
+    best = confirmed.best("pre")
+    other = next(t for t in confirmed.trials["pre"] if t.status == "completed" and t.run_id != best.run_id)
+    known = {best.run_id: {"piqa": score([0.0] * 4)}, other.run_id: {"piqa": score([1.0] * 4)}}
+    monkeypatch.setattr(module, "read_scores", lambda experiment: known)
+    found = compare_downstream(replace(confirmed, confirmed={}, chosen={"pre": other}))
+    assert found.rows[0].means == {"pre": 1.0}
 
 
 def test_all_tasks_arms_and_averages_are_one_family_and_every_look_counts(confirmed, evaluate):

@@ -61,6 +61,16 @@ def test_where_nothing_trained_there_is_still_a_figure():
     assert "no seed trained both" in [text.get_text() for text in verdict.axes[0].texts]
 
 
+def test_an_arm_without_seeds_is_told_why():
+    def absent(values, promised):
+        verdict = draw(build_record(values, promised=promised))[1]
+        return [text.get_text() for text in verdict.axes[0].texts if text.get_text().startswith("no")]
+
+    assert absent({"pre": PRE, "post": []}, {"post": None}) == ["no seed was run"]
+    assert absent({"pre": [], "post": BETTER}, {"pre": None}) == ["no seed was run", "nothing to compare with"]
+    assert absent({"pre": [None] * 5, "post": BETTER}, {}) == ["no seed trained", "no seed trained both"]
+
+
 def test_the_verdict_is_told_beside_its_interval():
     confirm = {"seeds": 5, "effect": 0.02}
     values = {"pre": PRE, "post": [None] * 5, "mix": BETTER}

@@ -42,9 +42,9 @@ def make(tmp_path, without_figures):
 @pytest.mark.parametrize(
     ("failed", "n", "told"),
     [
-        (0, 3, "0 of 3: at most 63 % (one-sided 95 %)"),
+        (0, 3, "0 of 3: up to 63 %, one-sided 95 %"),
         (2, 5, "2 of 5: 5 to 85 %"),
-        (5, 5, "5 of 5: at least 55 % (one-sided 95 %)"),
+        (5, 5, "5 of 5: at least 55 %, one-sided 95 %"),
     ],
 )
 def test_shares_are_told_with_their_intervals(failed, n, told):
@@ -56,7 +56,7 @@ def test_shares_are_told_with_their_intervals(failed, n, told):
 def test_the_table_of_fresh_seeds(make):
     pre, post = rows(tabulate_confirmed(make(ALL_FAIL)))
     assert (pre["verdict"], post["verdict"]) == ("baseline", "fails on all seeds")
-    assert post["failed"] == "5 of 5: at least 55 % (one-sided 95 %)"
+    assert post["failed"] == "5 of 5: at least 55 %, one-sided 95 %"
     assert (post["diverged"], post["stuck"]) == ("3", "2")
     assert (post["val/loss"], post["less pre"], post["lr"]) == ("-", "-", "0.001")
     mixed = build_record({"pre": PRE, "post": [2.0, None, 2.01, 2.05, 2.01]})
@@ -88,6 +88,10 @@ def test_all_candidates_are_shown(make):
     assert (found[0]["mean"], found[1]["mean"], found[1]["failed"]) == ("2.1100 (2)", "2.2000 (1)", "1 of 2")
     assert (found[3]["failed"], found[4]["seeds"], found[4]["in the search"]) == ("1 of 2", "1/2", "2.2000")
     assert "2 selection seeds" in section.sentences[0]
+    assert not any(text.startswith("The chosen settings") for text in section.sentences)
+    lost = replace(SELECTED, chosen={**SELECTED.chosen, "pre": SELECTED.candidates["pre"][1].trial})
+    (section,) = tabulate_selection(make(lost))
+    assert section.sentences[-1] == "The chosen settings of pre failed on 1 of 2 selection seeds."
     undecided = replace(SELECTED, chosen={})
     assert {row["chosen"] for row in rows(tabulate_selection(make(undecided)))} == {"not yet"}
     assert tabulate_selection(make(ALL_FAIL)) == []

@@ -8,12 +8,13 @@ import optuna
 import pytest
 
 from ablate.reports.confirmation import explain_comparison
-from ablate.sweeps.comparison import compare_record, list_earlier_pairs
+from ablate.sweeps.arms import ArmTrials
+from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.simulation import Valley, draw_uniform, replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_trial
+from ablate.sweeps.storage import name_study, read_trial
 from ablate.training.procedures import Result
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}}
@@ -403,3 +404,26 @@ def test_what_is_changed_after_the_seeds_were_looked_at_is_remembered():
     told = " ".join(explain_comparison(record, compare_record(record)))
     assert "confirm.effect was 0.05 when the seeds were first looked at, and is 0.5 now" in told
     assert "With another baseline, mix and pre were compared before: that shares the error, too." in told
+
+
+def test_the_trial_that_stands_for_an_arm_is_the_chosen_one_and_its_checkpoint_stays():
+    """The best of the search gets stuck on the selection seeds, so another one is tested."""
+    storage, spec = optuna.storages.InMemoryStorage(), SPECS["grid"]
+
+    def objective(arm, params, seed):
+        lucky = arm == "post" and params["optimizer.lr"] == 1e-2
+        return (1.5 if seed == 0 else TRIVIAL) if lucky else Valley(EQUAL)(arm, params, seed)
+
+    def open_arm():
+        study = optuna.load_study(study_name=name_study("simulated", 1, "post"), storage=storage)
+        return ArmTrials(study, spec, "post", parent="")
+
+    searched = sum(map(spec.trials, spec.all_arms))
+    simulate(spec, objective, storage, trials=searched, trivial_loss=TRIVIAL)
+    arm = open_arm()
+    assert arm.find_settled() == arm.find_best()
+    assert arm._list_kept() == {trial.number for trial in list_candidates(spec, arm.read_trials())}
+    record, arm = simulate(spec, objective, storage, trivial_loss=TRIVIAL), open_arm()
+    assert arm.find_best().params == {"optimizer.lr": 1e-2} != record.chosen["post"].params
+    assert arm.find_settled() == record.settled("post") == record.chosen["post"]
+    assert arm._list_kept() == {record.chosen["post"].number}

@@ -9,7 +9,7 @@ from scipy import stats
 from ablate.verdict.comparison import compare
 from ablate.verdict.looks import Looks, nominal_levels
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import Crossed, Family, FreshOutcomes
+from ablate.verdict.records import Crossed, FreshOutcomes
 
 STUCK, DIVERGED = Outcome("stuck", 3.3), Outcome("diverged")
 NOISE = (0.00, 0.02, -0.01, 0.01, -0.02, 0.015, -0.015, 0.005, 0.012, -0.004)
@@ -34,7 +34,7 @@ def test_the_interval_is_that_of_the_paired_t_test_at_the_level_of_the_look():
     expected = stats.ttest_1samp(np.array(NOISE[:5]) + 0.1, 0).confidence_interval(1 - 0.04)
     assert compared.versus.interval == pytest.approx(tuple(expected), rel=1e-3)
     assert (compared.versus.level, compared.family) == (pytest.approx(0.04, rel=1e-3), 1)
-    two = compare({"pre": flat(), "post": seeds(2.1), "mix": seeds(2.0)}, "pre", planned=5, family=Family(2))["post"]
+    two = compare({"pre": flat(), "post": seeds(2.1), "mix": seeds(2.0)}, "pre", planned=5, others=2)["post"]
     assert (two.versus.level, two.family) == (pytest.approx(0.01, rel=1e-3), 4)
 
 

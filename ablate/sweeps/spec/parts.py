@@ -10,12 +10,15 @@ from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
 from ablate.sweeps.search.space import Choice, Entry
+from ablate.tasks.metrics import ACCURACY, ACCURACY_TOP5
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 MOST_SEEDS = 1000
-MORE_IS_BETTER = ("accuracy", "accuracy_top5", "win_rate", "reward", "margin")  # last part of a metric's name
+SHARES = (ACCURACY, ACCURACY_TOP5, "win_rate")
+"""Metrics that are shares of the items of a validation set, by the last part of the name."""
+MORE_IS_BETTER = (*SHARES, "reward", "margin")
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all of what is searched."""
