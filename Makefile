@@ -51,7 +51,7 @@ $(BIN)/.dev: $(BIN)/.installed
 	@touch $@
 	@echo "Done. Try: $(BIN)/ablate --help"
 
-demo: $(BIN)/.installed ## run both demo sweeps (a few minutes) and print their reports
+demo: $(BIN)/.installed ## run both demo sweeps (minutes) and print their reports
 	$(BIN)/ablate sweep sweeps/demo.yaml --workers $(WORKERS)
 	$(BIN)/ablate sweep sweeps/demo-vision.yaml --workers $(WORKERS)
 	@echo
