@@ -1,5 +1,6 @@
 """Fixtures that several folders share: tiny models of every family, registries that a test may add to, and a store."""
 
+import functools
 import gc
 import json
 import os
@@ -9,13 +10,14 @@ from contextlib import closing
 
 import pytest
 import torch
-from forked import run_ranks
+from forked import fork_server, run_ranks
 
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.registry import Registry
 from ablate.experiment.tree import Experiment
 from ablate.sweeps import storage
+from ablate.sweeps.worker import count_cores, start_server
 from ablate.tracking.databases import sqlite_file
 
 if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
@@ -26,9 +28,13 @@ torch.set_num_threads(1)  # the models are tiny: a second thread costs more than
 
 
 def pytest_collection_finish(session):
-    """What is imported by now stays: looking for garbage in it, a million objects, again and again takes time."""
+    """What is imported by now stays: looking for garbage in it, a million objects, again and again takes time. The
+    server of a sweep's workers is forked while nothing is open yet, and so has it too."""
     gc.collect()
     gc.freeze()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        with fork_server():
+            start_server(count_cores())
 
 
 CREATE_TABLES = storage._create_tables
@@ -69,11 +75,12 @@ def tiny():
 
 TINY = {
     "model": {"hidden": 16, "layers": 2, "heads": 2, "mlp": 32},
-    "data": {"kind": "topics", "seq_len": 32, "val_fraction": 0.002},
+    "data": {"kind": "topics", "seq_len": 32, "val_fraction": 0.0005},
     "trainer": {"max_steps": 12, "batch_size": 4, "val_check_interval": 4, "log_every_n_steps": 2},
 }
 TINY_VIT = {
     "model": {"kind": "vit", "hidden": 16, "layers": 2, "heads": 2},
+    "data": {"kind": "digits", "val_fraction": 0.02},
     "trainer": {"max_steps": 12, "batch_size": 8, "val_check_interval": 4, "log_every_n_steps": 2},
 }
 
@@ -178,15 +185,23 @@ def family_settings(request):
 
 @pytest.fixture(scope="session")
 def _empty_database(tmp_path_factory):
-    """An MLflow database, made once: making one takes seconds."""
-    folder = tmp_path_factory.mktemp("empty")
+    """An MLflow database, made once for all test processes: making one takes seconds."""
+    from mlflow.store.db import utils
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    folder /= "empty-store"
+    folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ABLATE_STORE", str(folder))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         tracking.client.cache_clear()
-        tracking.client()
+        tracking.client()  # takes a lock where it makes the database
         tracking.client.cache_clear()
-    return folder / "mlflow.db"
+    with pytest.MonkeyPatch.context() as patch:  # which reads all of MLflow's migrations for each new store
+        patch.setattr(utils, "_get_latest_schema_revision", functools.cache(utils._get_latest_schema_revision))
+        yield folder / "mlflow.db"
 
 
 @pytest.fixture(scope="session")

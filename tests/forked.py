@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from multiprocessing import resource_tracker, util
+from multiprocessing import forkserver, resource_tracker, util
 
 from torch.distributed import TCPStore
 
@@ -174,7 +174,7 @@ def _run_and_exit(streams, words, cwd, environment, session, preexec=None):
         words = [word for word in words if word != "-u"]
         subprocess.Popen = _Fork
         if words[:3] == ["-m", "ablate", "sweep"]:
-            with _forked_server():
+            with fork_server():
                 start_server(count_cores())
         if words[0] == "-m":
             sys.argv = words[1:]
@@ -199,7 +199,7 @@ def _run_and_exit(streams, words, cwd, environment, session, preexec=None):
 
 
 @contextlib.contextmanager
-def _forked_server():
+def fork_server():
     """Within, multiprocessing's fork server is not started anew but forked, with all that is imported here."""
 
     def fork(path, words, descriptors):
@@ -211,6 +211,7 @@ def _forked_server():
         for number in set(range(3, 1024)) - set(descriptors):
             with contextlib.suppress(OSError):
                 os.close(number)
+        forkserver._forkserver.__init__()  # of the process that was forked, and held by it
         try:
             exec(words[-1], {"__name__": "__main__"})
         finally:

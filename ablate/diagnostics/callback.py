@@ -18,6 +18,7 @@ from ablate.diagnostics.measures import Gradients, Layers, Measurement, Options,
 from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
 from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
+from ablate.plots.panels import save_png
 from ablate.tasks.base import Task
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import Curves, RunCallback, count_seen_items
@@ -119,7 +120,7 @@ class LayerDiagnostics(RunCallback):
             writer.writerow(["column", self.unit, "layer", "value"])
             writer.writerows(_list_values(self.history))
         # one figure, as PNG alone: it takes seconds, and there may be hundreds of runs; the report of a sweep has more
-        draw_overview(self.last, self.history, self.unit).savefig(folder / "training.png", metadata={"Software": None})
+        save_png(draw_overview(self.last, self.history, self.unit), folder / "training.png")
         for path in (folder / name for name in (TRAINING, "training.csv", "training.png")):
             tracker.log_file(path, FOLDER)
 

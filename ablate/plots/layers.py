@@ -101,6 +101,7 @@ def draw_lines(title: str, tables: Mapping[str, LayerTable], columns: Mapping[st
         panel.set_ylabel(fold_label(label))
         if log and any(value > 0 for table in tables.values() for value in table.column(column)):
             panel.set_yscale("log")
+            style.label_log_ticks(panel.yaxis)
         _clear_frame(panel)
     _add_legend(figure, tables)
     return figure
@@ -116,7 +117,9 @@ def draw_courses(title: str, histories: Mapping[str, Course], label: str, unit: 
         mesh = draw_course(panel, course, scale, unit)
         panel.set_title(name, fontsize=10, loc="left")
     assert mesh is not None
-    figure.colorbar(mesh, ax=axes, label=fold_label(label), shrink=0.9, pad=0.015)
+    bar = figure.colorbar(mesh, ax=axes, label=fold_label(label), shrink=0.9, pad=0.015)
+    if bar.ax.get_yscale() == "log":
+        style.label_log_ticks(bar.ax.yaxis)
     return figure
 
 

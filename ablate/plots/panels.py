@@ -52,13 +52,21 @@ def fold_label(label: str, width: int = 34) -> str:
     return "\n".join(textwrap.wrap(label, width))
 
 
+def save_png(figure: Figure, file: Path) -> None:
+    """Write `file`, the same bytes for the same numbers. Matplotlib's `savefig` would draw the figure twice."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure).print_png(file, metadata={"Software": None})
+
+
 def save(figure: Figure, file: Path) -> list[Path]:
     """Write `file` as PNG and SVG, the same bytes for the same numbers, and return both paths."""
     from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     paths = [file.with_suffix(suffix) for suffix in (".png", ".svg")]
     with rc_context({"svg.hashsalt": file.stem}):
-        figure.savefig(paths[0], metadata={"Software": None})
+        save_png(figure, paths[0])
         figure.set_layout_engine("none")  # it has its layout, which takes most of the time
-        figure.savefig(paths[1], metadata={"Date": None})
+        FigureCanvasSVG(figure).print_svg(paths[1], metadata={"Date": None})
     return paths

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
@@ -23,6 +24,19 @@ DPI = 150
 def escape_math(name: str) -> str:
     """Return a name that a figure does not read as mathematics."""
     return name.replace("$", r"\$")
+
+
+def label_log_ticks(axis: Axis) -> None:
+    """Label the ticks of a logarithmic axis as 0.003. Powers of ten would be set as mathematics, in half the time that
+    a figure takes."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter(Plain(labelOnlyBase=False))
+    axis.set_minor_formatter(Plain(labelOnlyBase=False))
 
 
 def choose_looks(arms: Iterable[str]) -> Looks:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config.formatting import count_noun, format_number
 from ablate.plots import style
+from ablate.plots.panels import save_png
 from ablate.plots.style import Entry, Looks
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
@@ -43,7 +44,7 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
     captions = {}
     for name, figure, text in figures:
         path = folder / f"{name}.png"
-        figure.savefig(path, metadata={"Software": None})
+        save_png(figure, path)
         captions[path] = text
     return captions
 
@@ -62,6 +63,7 @@ def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
     axes.set_ylabel(label_metric(objective.metric, record.spec))
     if panel.log:
         axes.set_xscale("log")
+        style.label_log_ticks(axes.xaxis)
     for arm, line in panel.lines.items():
         axes.plot(*zip(*line, strict=True), color=looks[arm][0], linewidth=1.2, zorder=2)
     for arm, line in panel.envelopes.items():

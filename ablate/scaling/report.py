@@ -10,6 +10,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import StoreError
+from ablate.plots.panels import save_png
 from ablate.reports.publish import find_or_start_run, publish
 from ablate.scaling.comparison import SizedArm, SizedPair
 from ablate.scaling.figures import draw_differences, draw_losses
@@ -105,7 +106,7 @@ def report_ladder(ladder: Ladder, to_text: Callable[[LadderReport], str]) -> Lad
     report = LadderReport(ladder, folder, {})
     figures = {LOSSES: draw_losses(ladder), DIFFERENCES: draw_differences(ladder)}
     for name, figure in figures.items():
-        figure.savefig(folder / name, metadata={"Software": None})
+        save_png(figure, folder / name)
     try:
         report = replace(report, mlflow=find_or_start_run(ladder.name))
         publish(report.mlflow["run_id"], [*(folder / name for name in figures), *_write(report, to_text)])

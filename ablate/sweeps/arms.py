@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.sweeps.attempts import list_last_attempts, trial_number
+from ablate.sweeps.attempts import ENDING, list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.comparison import list_candidates
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.heartbeats import describe_process, fail_stale_trials, is_orphan, record_heartbeat
@@ -151,7 +151,7 @@ class ArmTrials:
         """
         unfinished = [t for t in self._list_last_attempts() if t.state.name in ("RUNNING", "FAIL")]
         gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t)]
-        gone = [t for t in gone if t.state.name == "RUNNING" or t.user_attrs.get("status") == "interrupted"]
+        gone = [t for t in gone if t.state.name == "RUNNING" or read_trial_notes(t).get("status") == "interrupted"]
         for trial in gone:
             if trial.state.name == "RUNNING":
                 self.requeue(trial, "its process is gone")
@@ -293,9 +293,8 @@ class ArmTrials:
     ) -> None:
         from optuna.trial import TrialState
 
-        storage, trial_id = self.study._storage, trial._trial_id
-        for key, note in {"status": status, "reason": reason, **(notes or {})}.items():
-            storage.set_trial_user_attr(trial_id, key, note)
+        ending = {"status": status, "reason": reason, **(notes or {})}  # in one write, so that it is there whole
+        self.study._storage.set_trial_user_attr(trial._trial_id, ENDING, ending)
         self.study.tell(trial.number, value, state=TrialState[state])
         self.refresh()
 

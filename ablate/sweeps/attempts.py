@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+ENDING = "ending"  # the attribute of a trial that says how it ended
 
 if TYPE_CHECKING:
     from optuna import Trial
@@ -19,3 +21,8 @@ def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 def trial_number(trial: FrozenTrial | Trial) -> int:
     """The number that a trial is known by, in MLflow and in the report: its place among the trials of its arm."""
     return int(trial.user_attrs.get("number", trial.number))
+
+
+def read_trial_notes(trial: FrozenTrial) -> dict[str, Any]:
+    """What is noted of a trial, and how it ended; of a trial of an older store each of the latter is a note."""
+    return {**trial.user_attrs, **trial.user_attrs.get(ENDING, {})}

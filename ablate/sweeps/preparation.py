@@ -86,16 +86,13 @@ def open_sweep(
 
 def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
     """The generation to go on with. Raises SweepError where its sweep file or a plugin was another one."""
-    import optuna
-
     known = list_generations(storage).get(spec.name, [])
     if not known:
         return 1
     if fresh:
         return known[-1] + 1
     prefix = f"{spec.name}@{known[-1]}/"
-    name = next(n for n in list_studies(storage) if n.startswith(prefix))
-    study = optuna.load_study(study_name=name, storage=storage)
+    study = next(study for study in list_studies(storage) if study.study_name.startswith(prefix))
     refuse_changes(load_spec(study), spec, known[-1], study.user_attrs.get("plugins", {}))
     return known[-1]
 

@@ -10,13 +10,13 @@ import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from ablate.config.errors import StoreError, SweepError, did_you_mean
-from ablate.sweeps.attempts import list_last_attempts, trial_number
+from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, read_after_search
@@ -38,7 +38,11 @@ from ablate.verdict.outcomes import TrialRecord
 if TYPE_CHECKING:
     from optuna import Study
     from optuna.storages import BaseStorage
+    from optuna.study._frozen import FrozenStudy
     from optuna.trial import FrozenTrial
+
+
+_CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
 
 
 def storage_url(url: str | None = None) -> str:
@@ -58,9 +62,19 @@ def open_storage(url: str) -> BaseStorage:
         engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if sqlite_file(url) else {"pool_pre_ping": True}
         with hold_creation_lock(url, _create_tables), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
-            return optuna.storages.RDBStorage(
-                url, engine_kwargs=engine, heartbeat_interval=HEARTBEAT, grace_period=10 * HEARTBEAT
+            file = sqlite_file(url)
+            database = (url, file.stat().st_ino if file else 0)
+            known = database in _CHECKED  # looking takes a fifth of a second
+            storage = optuna.storages.RDBStorage(
+                url,
+                engine_kwargs=engine,
+                skip_compatibility_check=known,
+                skip_table_creation=known,
+                heartbeat_interval=HEARTBEAT,
+                grace_period=10 * HEARTBEAT,
             )
+            _CHECKED.add(database)
+            return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials
     except ImportError as error:
         raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
@@ -98,17 +112,17 @@ def open_existing(url: str) -> BaseStorage | None:
 def list_generations(storage: BaseStorage) -> dict[str, list[int]]:
     """The sweeps of a storage: name -> its generations, ascending."""
     generations: dict[str, set[int]] = {}
-    for full in list_studies(storage):
-        head, slash, _ = full.rpartition("/")
+    for study in list_studies(storage):
+        head, slash, _ = study.study_name.rpartition("/")
         name, at, generation = head.rpartition("@")
         if slash and at and generation.isdigit():
             generations.setdefault(name, set()).add(int(generation))
     return {name: sorted(numbers) for name, numbers in sorted(generations.items())}
 
 
-def list_studies(storage: BaseStorage) -> list[str]:
+def list_studies(storage: BaseStorage) -> list[FrozenStudy]:
     """The studies, but for one whose process was killed before it could write the sweep file to it."""
-    return [study.study_name for study in storage.get_all_studies() if "spec" in study.user_attrs]
+    return [study for study in storage.get_all_studies() if "spec" in study.user_attrs]
 
 
 def read_sweep(title: str, url: str | None = None) -> SweepRecord:
@@ -132,25 +146,24 @@ def read_sweep_from(storage: BaseStorage | None, title: str) -> SweepRecord:
 
 def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
     """One generation of a sweep that is known to be in `storage`."""
-    import optuna
-
     prefix = f"{name}@{generation}/"
     studies, spec = {}, None
-    for full in [full for full in list_studies(storage) if full.startswith(prefix)]:
-        study = optuna.load_study(study_name=full, storage=storage)
-        arm, slash, _ = full.removeprefix(prefix).partition("/")
-        studies[full] = StoredStudy(read_trials(study, arm), study.user_attrs)
-        spec = spec or (None if slash else load_spec(study))
+    for study in list_studies(storage):
+        if study.study_name.startswith(prefix):
+            arm, slash, _ = study.study_name.removeprefix(prefix).partition("/")
+            trials = read_trials(storage.get_all_trials(study._study_id, deepcopy=False), arm)
+            studies[study.study_name] = StoredStudy(trials, study.user_attrs)
+            spec = spec or (None if slash else load_spec(study))
     assert spec is not None
     notes = {arm: studies[prefix + arm].notes for arm in spec.all_arms if prefix + arm in studies}
     ordered = list(notes)
-    trials = {arm: studies[prefix + arm].trials for arm in ordered}
-    after = read_after_search(prefix, studies, trials, spec)
+    searched = {arm: studies[prefix + arm].trials for arm in ordered}
+    after = read_after_search(prefix, studies, searched, spec)
     return SweepRecord(
         name,
         generation,
         spec,
-        trials,
+        searched,
         parents={arm: notes[arm]["parent"] for arm in ordered if "parent" in notes[arm]},
         validation_items=min((n for arm in ordered if (n := notes[arm].get("validation_items"))), default=None),
         confirmed=after.confirmed,
@@ -184,7 +197,7 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
     return study
 
 
-def load_spec(study: Study) -> Sweep:
+def load_spec(study: Study | FrozenStudy) -> Sweep:
     """The sweep file that a study was last continued with. Its plugins are loaded only where the sampler or the pruner
     is theirs: what a sweep found can be read without them."""
     tree = study.user_attrs["spec"]
@@ -194,14 +207,14 @@ def load_spec(study: Study) -> Sweep:
         return Sweep.from_tree(tree, f"the stored sweep {study.study_name}")
 
 
-def read_trials(study: Study, arm: str) -> list[TrialRecord]:
-    """The trials of a study; of one that was interrupted and continued only the last attempt."""
-    return [read_trial(trial, arm) for trial in list_last_attempts(study.get_trials(deepcopy=False))]
+def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:
+    """The trials of a study of `arm`; of one that was interrupted and continued only the last attempt."""
+    return [read_trial(trial, arm) for trial in list_last_attempts(frozen)]
 
 
 def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
     """A trial of Optuna in our words."""
-    notes = trial.user_attrs
+    notes = read_trial_notes(trial)
     value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
     return TrialRecord(
         arm=arm,
@@ -228,7 +241,9 @@ def trial_status(trial: FrozenTrial) -> str:
         return "interrupted" if is_orphan(trial) else "running"
     if state == "WAITING":
         return "interrupted" if "continues" in trial.user_attrs else "waiting"
-    return str(trial.user_attrs.get("status", {"COMPLETE": "completed", "PRUNED": "pruned"}.get(state, "failed")))
+    return str(
+        read_trial_notes(trial).get("status", {"COMPLETE": "completed", "PRUNED": "pruned"}.get(state, "failed"))
+    )
 
 
 @contextlib.contextmanager
@@ -237,7 +252,7 @@ def lock_storage(storage: BaseStorage) -> Iterator[None]:
     asked for. The lock goes with the process that holds it. Raises StoreError after two minutes of waiting."""
     from filelock import FileLock, Timeout
 
-    database: Any = getattr(storage, "_backend", storage)  # of a study it is behind a cache
+    database: Any = getattr(storage, "_backend", storage)  # it is behind a cache
     url = getattr(database, "url", "")
     file = sqlite_file(url)
     if not url or url.endswith(":memory:"):

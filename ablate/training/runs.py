@@ -42,8 +42,8 @@ def copy_run(experiment: Experiment, run_id: str) -> str:
 
 def discard_checkpoint(run_id: str) -> None:
     """Remove a run's checkpoints, if there are any and no other run starts from them."""
-    folder = tracking.open_store() / "runs" / run_id
-    if not (folder / _KEPT).exists():
+    folder = tracking.store_path() / "runs" / run_id
+    if folder.exists() and not (folder / _KEPT).exists():
         shutil.rmtree(folder, ignore_errors=True)
 
 

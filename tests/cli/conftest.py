@@ -14,7 +14,7 @@ from ablate.cli.list import list_choices
 
 TINY = [
     "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data=topics", "data.seq_len=32",
-    "data.val_fraction=0.01", "trainer.max_steps=4", "trainer.batch_size=4", "trainer.val_check_interval=2",
+    "data.val_fraction=0.0005", "trainer.max_steps=4", "trainer.batch_size=4", "trainer.val_check_interval=2",
 ]  # fmt: skip
 SWEEP = {
     "name": "demo",

@@ -39,7 +39,7 @@ def _starts(tmp_path_factory, _empty_database):
     store = tmp_path_factory.mktemp("starts") / "mlruns"
     store.mkdir()
     shutil.copy(_empty_database, store / "mlflow.db")
-    data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}
+    data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.001}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ABLATE_STORE", str(store))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)

@@ -37,7 +37,7 @@ FILE = {
     "search": {"optimizer.lr": [1e-3]},
     "sampler": "grid",
     "stages": {
-        "text": {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.005}, "arms": ARMS},
+        "text": {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.001}, "arms": ARMS},
         "reward": {
             "align": {"method": "reward"},
             "arms": arms("text"),

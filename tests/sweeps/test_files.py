@@ -24,7 +24,7 @@ COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}} | {  # 
 }
 SHARED = ("data", "model", "optimizer", "schedule", "seed", "trainer")  # the same for a fair comparison
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
-    "data.val_fraction": 0.001, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
+    "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
     "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
     "trainer.diagnose.what": [],
 }  # fmt: skip

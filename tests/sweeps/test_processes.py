@@ -123,9 +123,9 @@ def on_sqlite(tmp_path):
     return f"sqlite:///{tmp_path / 'optuna.db'}"
 
 
-@pytest.mark.parametrize(("kind", "trials", "processes"), [("on_postgres", 32, 8), ("on_sqlite", 16, 4)])
+@pytest.mark.parametrize(("kind", "trials", "processes"), [("on_postgres", 16, 8), ("on_sqlite", 8, 4)])
 def test_processes_that_share_a_storage_run_every_trial_once(kind, trials, processes, tmp_path, request):
-    """On PostgreSQL 8 processes run 64 trials and 20 runs on further seeds."""
+    """On PostgreSQL 8 processes run 32 trials and 20 runs on further seeds."""
     url, spec = request.getfixturevalue(kind), spec_of(trials)
     asked = together(spec, url, tmp_path, processes)
     check(spec, url, asked)
@@ -140,7 +140,7 @@ def test_a_grid_shared_by_processes_runs_each_cell_once(on_postgres, tmp_path):
         assert sorted(t.params["optimizer.lr"] for t in trials) == RATES, arm
 
 
-@pytest.mark.parametrize(("kind", "trials"), [("on_postgres", 16), ("on_sqlite", 16)])
+@pytest.mark.parametrize(("kind", "trials"), [("on_postgres", 8), ("on_sqlite", 8)])
 def test_what_killed_processes_ran_is_finished_by_the_others(kind, trials, tmp_path, request):
     """Three of six are killed with -9 in the middle of a trial each."""
     url, spec = request.getfixturevalue(kind), spec_of(trials)

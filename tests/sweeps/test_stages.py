@@ -18,7 +18,7 @@ from ablate.training.trained import open_trained
 
 SMALL = {
     "model": {"kind": "llama", "hidden": 16, "layers": 2, "heads": 2, "mlp": 32},
-    "data": {"kind": "topics", "seq_len": 16, "val_fraction": 0.005},
+    "data": {"kind": "topics", "seq_len": 16, "val_fraction": 0.0005},
     "trainer": {"max_steps": 4, "batch_size": 4, "val_check_interval": 2},
 }
 OUTSIDE = ["embedding", "head"]
@@ -48,7 +48,7 @@ SECOND = {
     "baseline": "baseline",
     "search": {"optimizer.lr": [1e-3, 1e-2]},
     "sampler": "grid",
-    "confirm": {"seeds": 1},
+    "confirm": {"seeds": 1, "candidates": 1},
 }
 
 

@@ -3,12 +3,12 @@
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 import threading
 
 import optuna
 import pytest
+import sqlalchemy
+from forked import Forked
 
 from ablate import tracking
 from ablate.config.errors import AblateError, StoreError
@@ -17,12 +17,9 @@ from ablate.sweeps.worker import await_store
 
 
 def test_several_processes_may_start_at_once_on_a_new_store(tmp_path):
-    code = "from ablate import tracking; tracking.Tracker.start('together', 'run', {})"
+    (tmp_path / "start.py").write_text("from ablate import tracking; tracking.Tracker.start('together', 'run', {})")
     surroundings = {**os.environ, "ABLATE_STORE": str(tmp_path)}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code], env=surroundings, stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
+    processes = [Forked("start.py", cwd=tmp_path, env=surroundings) for _ in range(3)]
     assert [(p.communicate(timeout=200)[1][-500:], p.returncode) for p in processes] == [("", 0)] * 3
 
 
@@ -154,6 +151,8 @@ def test_a_database_that_is_locked_for_seconds_is_waited_for(store):
 def test_a_database_that_stays_locked_is_told(store, monkeypatch):
     monkeypatch.setattr("ablate.tracking.connection.LOCKED", 0.3)
     monkeypatch.setattr("ablate.sweeps.storage.LOCKED", 0.3)
+    plain = sqlalchemy.text  # MLflow itself has each session wait 20 seconds
+    monkeypatch.setattr("mlflow.store.db.utils.sql.text", lambda words: plain(words.replace("20000", "300")))
     tracking.client.cache_clear()
     tracking.ensure_experiment("e")
     study = optuna.create_study(storage=open_storage(storage_url()))

@@ -13,7 +13,7 @@ from ablate.config.errors import StoreError
 from ablate.experiment.tree import Experiment
 from ablate.training.checkpoints import find_newest
 from ablate.training.procedures import Hooks, Place
-from ablate.training.runs import measure_checkpoint
+from ablate.training.runs import discard_checkpoint, keep_checkpoint, measure_checkpoint
 from ablate.training.train import train
 
 
@@ -74,6 +74,20 @@ def test_a_damaged_checkpoint_is_set_aside_and_costs_no_number(store, tiny_setti
     assert (rest.run_id, rest.metrics, rest.step) == (run_id, whole.metrics, whole.step)
     assert histories(run_id) == histories(whole.run_id)
     assert all(len({step for step, _ in points}) == len(points) for points in histories(run_id).values())
+
+
+def test_only_checkpoints_that_are_there_and_not_kept_are_discarded_and_nothing_is_written_to_see_it(
+    store, monkeypatch
+):
+    """A sweep does so for every trial that has ended, whenever one ends."""
+    for name in ("kept", "dropped"):
+        (store / "runs" / name).mkdir(parents=True)
+        (store / "runs" / name / "last.ckpt").touch()
+    keep_checkpoint("kept")
+    monkeypatch.setattr("pathlib.Path.touch", lambda *_, **__: pytest.fail("a file was made"))
+    for name in ("kept", "dropped", "never there"):
+        discard_checkpoint(name)
+    assert [folder.name for folder in (store / "runs").iterdir()] == ["kept"]
 
 
 def test_a_finished_run_keeps_one_checkpoint(store, tiny_settings):

@@ -27,7 +27,7 @@ from ablate.training.train import train
 from ablate.training.trainer import advise_less_memory, check_ranks, count_launches
 
 WORDS = [
-    "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.002",
+    "model.hidden=16", "model.layers=2", "model.heads=2", "model.mlp=32", "data.seq_len=32", "data.val_fraction=0.0005",
     "trainer.batch_size=4", "trainer.val_check_interval=20",
 ]  # fmt: skip
 
@@ -276,7 +276,7 @@ def test_two_nodes_are_two_torchruns_that_find_each_other(store, tmp_path):
     words = [*WORDS, "trainer.nodes=2", "trainer.strategy=fsdp", "trainer.max_steps=3"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     nodes = [Forked(*group, *words, cwd=tmp_path, env=environment) for _ in range(2)]
-    told = [node.communicate(timeout=120) for node in nodes]
+    told = [node.communicate(timeout=300) for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], told
     assert sorted(["completed" in out for out, _ in told]) == [False, True]
     (run,) = (path for path in (store / "runs").iterdir())

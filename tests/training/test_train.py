@@ -40,7 +40,8 @@ def stop_at(step):
 
 
 def test_the_loss_falls_and_the_result_says_how_it_went(store, family_settings):
-    result = train(experiment(family_settings, trainer__max_steps=80, trainer__batch_size=32, optimizer__lr=5e-3))
+    steps = {"trainer__max_steps": 80, "trainer__batch_size": 32, "data__val_fraction": 0.2}
+    result = train(experiment(family_settings, **steps, optimizer__lr=5e-3))
     losses = [value for _, value in history(result.run_id, "val/loss")]
     assert (result.status, result.step) == ("completed", 80)
     assert losses[-1] < 0.95 * losses[0]
@@ -48,7 +49,8 @@ def test_the_loss_falls_and_the_result_says_how_it_went(store, family_settings):
 
 
 def test_validation_loss_is_the_mean_over_all_tokens_and_perplexity_its_exponential(store, tiny_settings):
-    run = experiment(tiny_settings, trainer__batch_size=8)  # the last validation batch is smaller than the others
+    # the last validation batch is smaller than the others
+    run = experiment(tiny_settings, trainer__batch_size=8, data__val_fraction=0.002)
     result = train(run)
     corpus = run.data.load(tracking.cache_folder())
     model = run.model.build(run.norm, run.init, corpus.classes, corpus.shape)

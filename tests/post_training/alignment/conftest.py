@@ -9,7 +9,7 @@ from ablate.training.train import train
 @pytest.fixture
 def started(store, tiny_settings):
     """The run of a model with a context of 48 bytes."""
-    data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}
+    data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.001}}
     return train(Experiment.from_mapping(tiny_settings, data, {"trainer.max_steps": 4})).run_id
 
 

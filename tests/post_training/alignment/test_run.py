@@ -128,7 +128,7 @@ def test_the_reward_model_is_pinned(aligned):
 def test_a_policy_is_a_run_to_export_to_evaluate_and_to_start_from(aligned, tiny_settings, norm):
     from transformers import AutoModelForCausalLM
 
-    data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.01}}
+    data = {"data": {"kind": "topics", "seq_len": 48, "val_fraction": 0.001}}
     before = train(Experiment.from_mapping(tiny_settings, data, {"trainer.max_steps": 2, "norm": norm})).run_id
     policy = train(aligned("dpo", {"norm": norm, "warm_start.from": before}))
     found = open_trained(policy.run_id)
