@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from ablate.config.errors import DataError, did_you_mean
@@ -15,6 +16,9 @@ FORMAT = (
     "messages, or in front of the last answer of both"
 )
 _CONTEXTS = ("conversations", "messages")
+
+Message = tuple[str, str]
+"""Role and text."""
 
 
 class Pair(NamedTuple):
@@ -41,7 +45,11 @@ def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
         if column not in row:
             there = ", ".join(map(repr, row)) or "none"
             raise DataError(f"{where}: no column {column!r}. Columns: {there}. {FORMAT}.{did_you_mean(column, row)}")
-    (before, chosen), (_, rejected) = (_read_answer(where, row[column], column) for column in ("chosen", "rejected"))
+    (before, chosen), (other, rejected) = (
+        _read_answer(where, row[column], column) for column in ("chosen", "rejected")
+    )
+    _check_same_question(where, before, other)
+    before = before or other
     context = next((row[name] for name in _CONTEXTS if name in row), None)
     if context is not None:
         messages = read_messages(where, context)
@@ -57,7 +65,25 @@ def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
     return Pair(_format_chat(messages, template), chosen, rejected)
 
 
-def _read_answer(where: str, value: Any, column: str) -> tuple[list[tuple[str, str]], str]:
+def _check_same_question(where: str, chosen: Sequence[Message], rejected: Sequence[Message]) -> None:
+    """Raise DataError where the chats of both answers are there, and differ before the answer."""
+    if not chosen or not rejected or chosen == rejected:
+        return
+    sides = zip_longest(chosen, rejected, fillvalue=("none", ""))
+    number, (one, two) = next((number, pair) for number, pair in enumerate(sides, 1) if pair[0] != pair[1])
+    raise DataError(
+        f"{where}: 'chosen' and 'rejected' answer different prompts; message {number} is {_quote(one)} and "
+        f"{_quote(two)}. A pair has two answers to the same messages"
+    )
+
+
+def _quote(message: Message) -> str:
+    """Return a message for an error, cut where it is long."""
+    role, text = message
+    return f"{role}: {text[:60]!r}{'...' if len(text) > 60 else ''}" if role != "none" else "missing"
+
+
+def _read_answer(where: str, value: Any, column: str) -> tuple[list[Message], str]:
     """Return (the messages before an answer, the answer)."""
     if isinstance(value, str):
         return [], value
@@ -69,7 +95,7 @@ def _read_answer(where: str, value: Any, column: str) -> tuple[list[tuple[str, s
     return before, text
 
 
-def _format_chat(messages: list[tuple[str, str]], template: Template) -> str:
+def _format_chat(messages: list[Message], template: Template) -> str:
     """Return the text of a chat up to the answer to its last message."""
     text, first = "", True
     for role, content in messages:

@@ -114,7 +114,8 @@ class ImageFolder(EncodedImagesConfig):
     """Images of one's own in a folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
 
     The validation folder may also be called validation; without one a part of the training images is held out.
-    root/test beside root/train is never read. Accepted are jpg, jpeg, png, webp and bmp.
+    root/test beside root/train is never read. Accepted are jpg, png, webp, bmp, gif (the first frame), tif, jp2, avif,
+    ppm, tga and their other suffixes; other files are left out, and told.
     """
 
     kind: Literal["image_folder"] = "image_folder"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,14 @@ from ablate.config.errors import DataError
 from ablate.data.files import explain
 from ablate.data.images.sources import ImageSource
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+logger = logging.getLogger(__name__)
+
+SUFFIXES = (
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
+    *(".jp2", ".j2k", ".jpx", ".avif", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
+)
+"""The formats of pictures that Pillow reads by itself. A list, and not what the installed Pillow says of itself: which
+files are a corpus must not depend on that."""
 VALIDATION_FOLDERS = ("val", "validation")
 TEST_FOLDER = "test"
 
@@ -68,14 +77,19 @@ def find_images(folder: Path, root: Path) -> FolderImages:
         raise DataError(f"{folder} has only the class {names[0]!r}. A classifier needs at least two, a folder each.")
     paths: list[str] = []
     labels: list[int] = []
-    empty = []
+    empty: list[str] = []
+    skipped: list[Path] = []
     for label, name in enumerate(names):
-        files = sorted(_walk_images(folder / name))
+        visible = sorted(_walk_files(folder / name))
+        files = [file for file in visible if _is_image(file)]
+        skipped += [file.relative_to(folder) for file in visible if not _is_image(file)]
         empty += [] if files else [name]
         paths += map(str, files)
         labels += [label] * len(files)
     if empty:
         raise DataError(f"No images in {folder} for: {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
+    if skipped:
+        logger.warning(f"{folder}: {_describe_skipped(skipped)}")
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
 
 
@@ -86,12 +100,25 @@ def _list_folders(folder: Path) -> list[str]:
         raise DataError(f"{folder} cannot be read: {explain(error)}") from error
 
 
-def _walk_images(folder: Path) -> Iterator[Path]:
+def _walk_files(folder: Path) -> Iterator[Path]:
+    """Yield the files below `folder` that are not hidden."""
+
     def complain(error: OSError) -> None:
         raise DataError(f"{error.filename} cannot be read: {explain(error)}") from error
 
     for parent, folders, files in os.walk(folder, onerror=complain):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                yield Path(parent, name)
+        yield from (Path(parent, name) for name in files if not name.startswith("."))
+
+
+def _is_image(file: Path) -> bool:
+    return file.name.lower().endswith(SUFFIXES)
+
+
+def _describe_skipped(files: Sequence[Path]) -> str:
+    """Return how many files are left out, of which suffixes, and the first names."""
+    counts = Counter(file.suffix.lower() or "no suffix" for file in files)
+    kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
+    number = "1 file is" if len(files) == 1 else f"{len(files):,} files are"
+    names = ", ".join(map(str, files[:5])) + (", ..." if len(files) > 5 else "")
+    return f"{number} left out, not images that are read ({kinds}): {names}. Accepted: {', '.join(SUFFIXES)}."

@@ -15,6 +15,7 @@ from torch import Tensor
 from ablate.config.base import Config
 from ablate.config.errors import DataError
 from ablate.data.files import explain
+from ablate.data.images.depths import convert_to_rgb
 
 Transform = Callable[[Image.Image], Tensor]
 """From a decoded RGB image to float32 [3, size, size]."""
@@ -77,12 +78,14 @@ def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling) -> 
 
 
 def decode(encoded: bytes) -> Image.Image:
-    """Return the image in RGB. Raises DataError with the fault alone."""
+    """Return the image in RGB, of an animation the first frame. Raises DataError with the fault alone."""
     if not encoded:
         raise DataError("empty")
     try:
         with Image.open(io.BytesIO(encoded)) as image:
-            return image.convert("RGB")
+            return convert_to_rgb(image)
+    except DataError:
+        raise
     except UnidentifiedImageError as error:
         raise DataError("not an image") from error
     except Exception as error:  # Pillow's decoders raise OSError, SyntaxError, ValueError, struct.error and others

@@ -22,6 +22,7 @@ FORMATS = {
         "chosen": [said("user", "2+2?"), said("assistant", "4")],
         "rejected": [said("user", "2+2?"), said("assistant", "5")],
     },
+    "a chat and a text": {"chosen": "4", "rejected": [said("user", "2+2?"), said("assistant", "5")]},
     "a chat and two messages": {
         "conversations": [{"from": "human", "value": "2+2?"}],
         "chosen": {"from": "gpt", "value": "4"},
@@ -98,6 +99,21 @@ def test_a_corpus_of_pairs_that_do_not_fit_is_refused(tmp_path):
         ),
         ({"prompt": "a", "chosen": [said("user", "b")], "rejected": "b"}, r"'chosen' does not end with an answer"),
         ({"messages": [said("assistant", "b")], "chosen": "a", "rejected": "b"}, r"does not end with a message of the"),
+        (
+            {
+                "chosen": [said("user", "a"), said("assistant", "b")],
+                "rejected": [said("user", "c"), said("assistant", "d")],
+            },
+            r"entry 1: 'chosen' and 'rejected' answer different prompts; message 1 is user: 'a' and user: 'c'. A pair",
+        ),
+        (
+            {
+                "prompt": "a",
+                "chosen": [said("user", "a"), said("assistant", "b")],
+                "rejected": [said("user", "a"), said("assistant", "b"), said("user", "c"), said("assistant", "d")],
+            },
+            r"answer different prompts; message 2 is missing and assistant: 'b'",
+        ),
         (FORMATS["texts"], r"pairs.json has 1 preference pairs; at least 2"),
     ],
 )

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ablate.config.errors import DataError
 from ablate.data import Digits, ImageFolder
-from ablate.data.images import pixels, sources
+from ablate.data.images import folders, pixels, sources
 from ablate.data.images.pixels import Pixels
 
 PLAIN = {"mean": (0, 0, 0), "std": (1, 1, 1)}
@@ -234,8 +234,36 @@ def test_one_class(tmp_path, cache):
 def test_class_without_images(root, cache):
     (root / "green").mkdir()
     (root / "white").mkdir()
-    (root / "white/a.gif").touch()
-    fails(root, cache, "No images in .*root for: green, white. Accepted: .jpg, .jpeg, .png, .webp, .bmp.")
+    (root / "white/a.svg").touch()
+    fails(root, cache, r"No images in .*root for: green, white. Accepted: \.jpg, .*\.gif, \.tif, ")
+
+
+def test_files_that_are_no_images_are_counted_and_named(root, cache, caplog):
+    for name in ("logo.svg", "notes.txt", ".hidden.txt"):
+        (root / "red" / name).touch()
+    (root / "blue/more").mkdir()
+    (root / "blue/more/mask.SVG").touch()
+    with caplog.at_level("WARNING", "ablate"):
+        ImageFolder(root=str(root), image_size=2).load(cache)
+    (message,) = caplog.messages
+    expected = "root: 3 files are left out, not images that are read (2 .svg, 1 .txt): "
+    assert expected + "blue/more/mask.SVG, red/logo.svg, red/notes.txt. Accepted: .jpg" in message
+
+
+def test_of_an_animation_the_first_frame_is_read(root, cache):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in COLOURS.values()]
+    frames[0].save(root / "blue/a.gif", save_all=True, append_images=frames[1:])
+    frames[0].save(root / "blue/a.tif", save_all=True, append_images=frames[1:])
+    assert np.array_equal(square(root / "blue/a.gif", 2), square(root / "blue/a.tif", 2))
+    assert square(root / "blue/a.gif", 2)[0, 0].tolist() == [0, 0, 255]
+    corpus = ImageFolder(root=str(root), image_size=2).load(cache)
+    assert len(corpus.train) + len(corpus.val) == 12
+
+
+@pytest.mark.parametrize("suffix", folders.SUFFIXES)
+def test_every_accepted_suffix_is_one_that_pillow_reads(suffix):
+    Image.init()
+    assert Image.registered_extensions()[suffix] in Image.OPEN
 
 
 def test_broken_images(root, cache):
