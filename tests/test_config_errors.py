@@ -54,6 +54,33 @@ def test_all_problems_at_once():
     }
 
 
+def test_what_is_beyond_sense_is_refused_at_once():
+    """Each of these would run for ever, end in a traceback or abort the process."""
+    many = 10**9
+    found = problems(
+        {
+            "model": {"hidden": many, "layers": many, "mlp": many, "vocab_size": 4 * many},
+            "seed": 2**32,
+            "lora": {"rank": many},
+        }
+    )
+    assert found == {
+        **{f"model.{width}": ("must be less than or equal to 1000000", many) for width in ("hidden", "mlp")},
+        "model.layers": ("must be less than or equal to 10000", many),
+        "model.vocab_size": ("must be less than or equal to 10000000", 4 * many),
+        "seed": ("must be less than or equal to 4294967295", 2**32),
+        "lora.rank": ("must be less than or equal to 1000000", many),
+    }
+    found = problems({"model": {"kind": "vit", "hidden": many, "layers": many, "mlp_ratio": 1e300}})
+    assert set(found) == {"model.hidden", "model.layers", "model.mlp_ratio"}
+    (text, _) = problems({"model": {"hidden": 10**6, "mlp": 10**6, "heads": 10, "layers": 1000}})["model"]
+    assert text == (
+        "the layers would have 7,000,000,000,000,000 weights, 25,466 TiB in float32. "
+        "Accepted: at most 10,000,000,000,000"
+    )
+    assert load({"seed": 2**32 - 1, "model.layers": 10_000, "norm": "mix"}).seed == 2**32 - 1
+
+
 def test_the_message_for_a_person(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("norm: {kind: mix, alpha: 1.5}\nsede: 3\n")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pydantic import Field
 
 from ablate.config.base import Config, Names
+from ablate.config.bounds import MOST_WIDTH
 from ablate.config.errors import Problem
 from ablate.models.base import ALL
 
@@ -14,7 +15,7 @@ from ablate.models.base import ALL
 class Lora(Config):
     """Fine-tuning in which adapters alone are trained, beside the matrices of a trained model (extra `hf`)."""
 
-    rank: int = Field(8, gt=0)
+    rank: int = Field(8, gt=0, le=MOST_WIDTH)
     """Rows of A and columns of B (peft's r)."""
     alpha: float = Field(16.0, gt=0)
     """What an adapter gives is multiplied by alpha / rank (peft's lora_alpha)."""

@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ablate.config.base import Config, Names
+from ablate.config.bounds import MOST_SEED
 from ablate.config.building import build, load_plugins
 from ablate.config.errors import Problem
 from ablate.config.merging import Tree, iterate_leaves, merge
@@ -52,7 +53,7 @@ class Experiment(Config):
     """Preference pairs in the place of text: a reward model or a policy. None: trained on text or images."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Downstream tasks that are scored during training."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=MOST_SEED)
     """What the initial weights, the order of the data and any random depth depend on. Not the validation split."""
     plugins: Names = ()
     """Python files of one's own, relative to the current directory, whose kinds can be used like any other."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.base import Kind
+from ablate.config.bounds import MOST_LAYERS, MOST_WEIGHTS, MOST_WIDTH
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.norms import Initialization, Placement, Projection, Site, Stack
@@ -84,9 +85,9 @@ class ModelConfig(Kind):
     """A model family and its size."""
 
     kind: str
-    hidden: int = Field(gt=0)
+    hidden: int = Field(gt=0, le=MOST_WIDTH)
     """Width d of the hidden state."""
-    layers: int = Field(ge=0)
+    layers: int = Field(ge=0, le=MOST_LAYERS)
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(gt=0)
     """Number of attention heads."""
@@ -156,6 +157,9 @@ class ModelConfig(Kind):
         """Return what is wrong between these fields."""
         if self.hidden % self.heads:
             return [Problem("heads", f"must divide hidden ({self.hidden})", self.heads)]
+        if (weights := self.layer_parameters()) > MOST_WEIGHTS:
+            size = f"{weights:,} weights, {4 * weights / 2**40:,.0f} TiB in float32"
+            return [Problem("", f"the layers would have {size}. Accepted: at most {MOST_WEIGHTS:,}")]
         return []
 
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from ablate.config.bounds import MOST_LAYERS, MOST_VOCABULARY, MOST_WIDTH
 from ablate.config.errors import Problem
 from ablate.models.base import (
     Model,
@@ -36,11 +37,11 @@ class Llama(ModelConfig):
     """A LLaMA language model. The default size is that of the demo."""
 
     kind: Literal["llama"] = "llama"
-    hidden: int = Field(128, gt=0)
+    hidden: int = Field(128, gt=0, le=MOST_WIDTH)
     """Width d of the hidden state."""
-    mlp: int = Field(344, gt=0)
+    mlp: int = Field(344, gt=0, le=MOST_WIDTH)
     """Width of the MLP."""
-    layers: int = Field(6, ge=0)
+    layers: int = Field(6, ge=0, le=MOST_LAYERS)
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(4, gt=0)
     """Number of attention heads."""
@@ -50,7 +51,7 @@ class Llama(ModelConfig):
     """Base of the rotary embedding's wavelengths."""
     tie_embeddings: bool = False
     """Whether the head uses the embedding's matrix."""
-    vocab_size: int | None = Field(None, gt=0)
+    vocab_size: int | None = Field(None, gt=0, le=MOST_VOCABULARY)
     """Size of the vocabulary. None: the tokenizer's."""
 
     task: ClassVar[str] = "language_modeling"

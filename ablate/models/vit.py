@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
+from ablate.config.bounds import MOST_LAYERS, MOST_WIDTH
 from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, ModelConfig, QKVNorm, build_site, models, name_sublayers
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
@@ -24,15 +25,15 @@ class ViT(ModelConfig):
     """A Vision Transformer. The default size is that of the demo, for 8 x 8 digits."""
 
     kind: Literal["vit"] = "vit"
-    hidden: int = Field(48, gt=0)
+    hidden: int = Field(48, gt=0, le=MOST_WIDTH)
     """Width d of the hidden state."""
-    layers: int = Field(6, ge=0)
+    layers: int = Field(6, ge=0, le=MOST_LAYERS)
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(4, gt=0)
     """Number of attention heads."""
     patch_size: int = Field(2, gt=0)
     """Side of a square patch, in pixels."""
-    mlp_ratio: float = Field(4.0, gt=0)
+    mlp_ratio: float = Field(4.0, gt=0, le=MOST_WIDTH)
     """Width of the MLP divided by `hidden`."""
     drop_path: float = Field(0.0, ge=0, lt=1)
     """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""

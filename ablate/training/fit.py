@@ -103,7 +103,8 @@ def _prepare(
         )
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
-    model, recipes = strategies.build_model(experiment, corpus)
+    with translate_errors():
+        model, recipes = strategies.build_model(experiment, corpus)
     copied = _start(model, experiment, recipes, fills=begins)
     if experiment.trainer.activation_checkpointing:
         strategies.checkpoint_activations(model)

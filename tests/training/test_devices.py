@@ -125,6 +125,15 @@ def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings,
     assert peak(fits) <= subtract_reserve(room) < peak(run)
 
 
+def test_a_model_too_large_to_be_built_is_told_with_the_plan(store, tiny_settings, monkeypatch):
+    def build(*given):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12000000000000 bytes.")
+
+    monkeypatch.setattr("ablate.training.fit.strategies.build_model", build)
+    with pytest.raises(OutOfMemory, match=r"tried to allocate 12000000000000 bytes.* By the plan a device needs"):
+        train(Experiment.from_mapping(tiny_settings))
+
+
 def peak(run):
     """What the plan of `run` says, in the arithmetic of a CPU."""
     meter = Meter(run, 256, (32,), gpu=False)

@@ -27,8 +27,8 @@ RECIPE = 1
 
 
 def parse_bpe_size(name: str) -> int | None:
-    """Return N of "bpe-N", the number of tokens; None for any other name."""
-    match = re.fullmatch(r"bpe-(\d+)", name)
+    """Return N of "bpe-N", the number of tokens; None for any other name, and for a number of too many digits."""
+    match = re.fullmatch(r"bpe-(\d{1,12})", name)
     return int(match[1]) if match else None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from ablate.config.base import Config, Names
+from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
@@ -163,10 +164,10 @@ class Text(DataConfig):
             raise ValueError(f"train_split and val_split are both {self.val_split!r}; name another one for validation")
         if "ema" in self.val_sets:
             raise ValueError("a validation set cannot be called ema: val/ema/ is that of averaged weights")
-        if self.tokenizer.startswith("bpe-") and (parse_bpe_size(self.tokenizer) or 0) < SMALLEST:
-            raise ValueError(
-                f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, at least {SMALLEST}, as bpe-4096"
-            )
+        if self.tokenizer.startswith("bpe-"):
+            if not SMALLEST <= (parse_bpe_size(self.tokenizer) or 0) <= MOST_VOCABULARY:
+                accepted = f"at least {SMALLEST}, as bpe-4096, and at most {MOST_VOCABULARY}"
+                raise ValueError(f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, {accepted}")
         return self
 
     def load(self, cache: Path) -> Corpus:

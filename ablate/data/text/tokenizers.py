@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, suggest_name
@@ -93,7 +94,8 @@ class HuggingFace:
     model.
     """
 
-    def __init__(self, tokenizer_json: str) -> None:
+    def __init__(self, tokenizer_json: str, name: str = "") -> None:
+        self.name = name
         tokenizer = _import_library("tokenizers").Tokenizer.from_str(_drop_sentinels(tokenizer_json))
         # Some files carry the limits of the model that they were made for.
         tokenizer.no_truncation()
@@ -111,7 +113,13 @@ class HuggingFace:
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
         prepare_threads()
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        try:
+            encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(
+                f"The tokenizer {self.name} cannot encode the text: {explain(error)}. Its unknown token must be in its "
+                "vocabulary, or the vocabulary must have all words of the text."
+            ) from error
         return [np.asarray(encoding.ids, np.uint32) for encoding in encodings]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -130,18 +138,41 @@ def _find_end_of_text(vocabulary: dict[str, int]) -> int | None:
 def _drop_sentinels(tokenizer_json: str) -> str:
     """Return a tokenizer.json without the special tokens at the end of its vocabulary that no text contains."""
     content = json.loads(tokenizer_json)
-    model, added = content["model"], content.get("added_tokens", [])
-    vocabulary = model["vocab"]
-    unigram = isinstance(vocabulary, list)  # pairs of a piece and its score; a mapping in all other models
-    ids = {piece: number for number, (piece, _) in enumerate(vocabulary)} if unigram else dict(vocabulary)
-    ids |= {token["content"]: token["id"] for token in added}
-    special = {token["id"] for token in added if token["special"]} - {_find_end_of_text(ids)}
+    vocabulary, added, ids = _read_vocabulary(content)
+    model, unigram = content["model"], isinstance(vocabulary, list)
+    _check_ids(ids)
+    special = {token["id"] for token in added if token.get("special")} - {_find_end_of_text(ids)}
     size = max(ids.values(), default=-1) + 1
     while size - 1 in special:
         size -= 1
     content["added_tokens"] = [token for token in added if token["id"] < size]
     model["vocab"] = vocabulary[:size] if unigram else {k: number for k, number in vocabulary.items() if number < size}
     return json.dumps(content, ensure_ascii=False)
+
+
+def _read_vocabulary(content: Any) -> tuple[Any, list[dict[str, Any]], dict[str, int]]:
+    """Return (the vocabulary, the added tokens, token -> id of both) of what a tokenizer.json holds. Raises DataError
+    where it has another shape."""
+    try:
+        vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
+        # pairs of a piece and its score in Unigram; a mapping in all other models
+        unigram = isinstance(vocabulary, list)
+        ids = {piece: number for number, (piece, _) in enumerate(vocabulary)} if unigram else dict(vocabulary)
+        ids |= {token["content"]: token["id"] for token in added}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        shape = '{"model": {"type": ..., "vocab": ...}, "added_tokens": [{"id": ..., "content": ...}]}'
+        raise DataError(f"expected {shape}, as the library tokenizers writes it") from None
+    return vocabulary, added, ids
+
+
+def _check_ids(ids: dict[str, int]) -> None:
+    """Raise DataError for an empty vocabulary and for ids that no vocabulary has: the library aborts the process."""
+    if not ids:
+        raise DataError("its vocabulary is empty")
+    for token, number in ids.items():
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < MOST_VOCABULARY:
+            accepted = f"whole numbers from 0 to {MOST_VOCABULARY - 1:,}"
+            raise DataError(f"the token {token!r} has the id {number!r}. Accepted: {accepted}.")
 
 
 class SentencePiece:
@@ -218,7 +249,7 @@ def _load_json(path: Path) -> Tokenizer:
     _import_library("tokenizers")
     try:
         # Read here and not by the library, whose errors do not tell a missing permission from a damaged file.
-        return HuggingFace(path.read_text(encoding="utf-8"))
+        return HuggingFace(path.read_text(encoding="utf-8"), str(path))
     except Exception as error:  # the library raises plain Exception
         raise DataError(f"The tokenizer {path} cannot be read: {explain(error)}") from error
 
@@ -226,7 +257,9 @@ def _load_json(path: Path) -> Tokenizer:
 def _load_model(path: Path) -> Tokenizer:
     library = _import_library("sentencepiece")
     try:
-        return SentencePiece(library.SentencePieceProcessor(model_proto=path.read_bytes()))
+        if not (content := path.read_bytes()):
+            raise DataError(f"The SentencePiece model {path} is empty. Copy it again.")
+        return SentencePiece(library.SentencePieceProcessor(model_proto=content))
     except (OSError, RuntimeError, ValueError) as error:
         raise DataError(f"The SentencePiece model {path} cannot be read: {explain(error)}") from error
 

@@ -76,6 +76,11 @@ class Grid(SamplerConfig):
                 list_cells({path: entry})
             except ValueError as error:
                 problems.append(Problem("search", f"{path}: {error}"))
+        if not problems:
+            try:
+                list_cells(space)
+            except ValueError as error:
+                problems.append(Problem("search", str(error)))
         return problems
 
 

@@ -11,6 +11,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
+from ablate.config.bounds import MOST_TRIALS
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -29,7 +30,7 @@ class Range(Config):
     """Whether to search the logarithm."""
     step: int | float | None = None
     """Distance between neighbouring values. None: any value."""
-    num: int | None = Field(None, ge=2)
+    num: int | None = Field(None, ge=2, le=MOST_TRIALS)
     """For the grid: this many values, evenly spaced (in the logarithm if `log`)."""
 
     @model_validator(mode="after")
@@ -72,6 +73,8 @@ class Range(Config):
         if step is None:
             raise ValueError("a grid needs a list of values, or num or step beside low and high")
         count = math.floor((self.high - self.low) / step + 1e-9) + 1
+        if count > MOST_TRIALS:
+            raise ValueError(f"{count:,} values, and a grid has at most {MOST_TRIALS:,}; set step higher, or num")
         return [
             min(self.high, self.low + i * step if self.whole else round(self.low + i * step, 12)) for i in range(count)
         ]
@@ -126,6 +129,8 @@ def format_entry(entry: Any) -> str:
 
 
 def list_cells(space: Space) -> list[dict[str, Choice]]:
-    """Every combination of the grid of each entry."""
+    """Return every combination of the grid of each entry. Raises ValueError where they are too many."""
     grids = [entry.grid() if isinstance(entry, Range) else list(entry) for entry in space.values()]
+    if (count := math.prod(map(len, grids))) > MOST_TRIALS:
+        raise ValueError(f"{count:,} combinations, and a grid has at most {MOST_TRIALS:,}; leave some values out")
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*grids)]

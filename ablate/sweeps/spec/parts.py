@@ -9,6 +9,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_serializer, m
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
+from ablate.config.bounds import MOST_TRIALS
 from ablate.sweeps.search.space import Choice, Entry
 from ablate.tasks.metrics import ACCURACY, ACCURACY_TOP5
 
@@ -96,7 +97,7 @@ def is_more_better(metric: object) -> bool:
 class Budget(Config):
     """What the search of each arm may cost. Of several limits the first that is reached ends it."""
 
-    trials: int | None = Field(None, gt=0)
+    trials: int | None = Field(None, gt=0, le=MOST_TRIALS)
     """Finished trials (completed, diverged or pruned): a target, so that running again continues. None: every cell of a
     grid; else 10 where neither tokens nor hours are given."""
     tokens: int | None = Field(None, gt=0)
@@ -145,7 +146,7 @@ class Confirm(Config):
     seeds: Seeds = 0
     """Fresh seeds on which the chosen settings are tested, the same for every arm: a number, or {min: 3, max: 12} for
     as many as the verdict takes (needs `effect`). 0: none; 2 give figures and no verdict."""
-    candidates: int = Field(3, ge=1)
+    candidates: int = Field(3, ge=1, le=MOST_TRIALS)
     """The best settings of each arm's search that are compared before one is tested. 1: the best is taken."""
     selection_seeds: int = Field(2, ge=1, le=MOST_SEEDS)
     """Seeds on which the candidates are compared, the same for every arm, none of them tuned or tested on."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import ConfigError, Problem, did_you_mean
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.tree import Experiment
@@ -82,11 +83,25 @@ def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
         yield Problem("confirm.effect", text)
     if confirm.is_sequential and len(sweep.all_arms) == 1:
         yield Problem("confirm.seeds", "one arm has nothing to be compared with: give a number of seeds, not a range")
+    yield from _check_last_seed(sweep)
     counts = [sweep.trials(arm) for arm in sweep.all_arms if not _has_bad_grid(sweep, arm)]
     most = None if None in counts else max((count for count in counts if count), default=None)
     if most is not None and confirm.candidates > max(most, type(confirm)().candidates):
         text = f"cannot be more than the {most} trials of a search"
         yield Problem("confirm.candidates", text, confirm.candidates)
+
+
+def _check_last_seed(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem where the seeds above those of the search leave the range of seeds."""
+    try:
+        last = max(*sweep.fresh_seeds(), *sweep.selection_seeds(), 0) if sweep.confirm.most_seeds else 0
+    except ConfigError:  # an experiment that is told of on its own
+        return
+    if last > MOST_SEED:
+        tuned = {arm: sweep.base(arm).seed for arm in sweep.all_arms}
+        highest = max(tuned, key=lambda arm: tuned[arm])
+        text = f"leaves no room for the seeds of confirm, up to {last}. Accepted: at most {MOST_SEED}, with these"
+        yield Problem(_locate(sweep, highest, "seed"), text, tuned[highest])
 
 
 def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:

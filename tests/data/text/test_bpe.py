@@ -77,8 +77,11 @@ def bytes_of(config, corpus, index, tmp_path):
 
 
 def test_names(source, tmp_path):
-    assert [parse_bpe_size(name) for name in ("bpe-4096", "bpe-", "bytes", "bpe-x")] == [4096, None, None, None]
-    for name in ("bpe-256", "bpe-x"):
+    assert [parse_bpe_size(name) for name in ("bpe-4096", "bpe-", "bytes", "bpe-x", "bpe-" + "9" * 9999)] == [
+        4096,
+        *[None] * 4,
+    ]
+    for name in ("bpe-256", "bpe-x", "bpe-99999999999", "bpe-" + "9" * 9999):
         with pytest.raises(ValidationError, match=f"tokenizer {name}: a BPE is named by .* at least 257, as bpe-4096"):
             Text(files="a.txt", tokenizer=name)
     with pytest.raises(DataError, match=r"a.jsonl has words for \d+ tokens only. Set data.tokenizer=bpe-\d+ or less"):

@@ -1,6 +1,8 @@
 """Tokenizers by name, and what is said where there is none."""
 
 import io
+import json
+import re
 
 import huggingface_hub
 import huggingface_hub.constants
@@ -98,6 +100,60 @@ def test_damaged(tmp_path, name):
     path.write_text("{}")
     with pytest.raises(DataError, match=f"{name} cannot be read: "):
         load_tokenizer(str(path))
+
+
+WORDS = {"type": "WordLevel", "vocab": {"a": 0, "b": 1}, "unk_token": "[UNK]"}
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([], 'expected {"model": {"type"'),
+        (None, "expected "),
+        ({"model": {}}, "expected "),
+        ({"model": {**WORDS, "vocab": "abc"}}, "expected "),
+        ({"model": WORDS, "added_tokens": [{"id": 3}]}, "expected "),
+        ({"model": {"type": "Unigram", "vocab": [1, 2]}}, "expected "),
+        ({"model": {**WORDS, "vocab": {}}}, "its vocabulary is empty"),
+        (
+            {"model": {**WORDS, "vocab": {"a": 0, "b": 4_000_000_000}}},
+            "the token 'b' has the id 4000000000. Accepted: whole numbers from 0 to 9,999,999",
+        ),
+        ({"model": {**WORDS, "vocab": {"a": -1}}}, "the token 'a' has the id -1"),
+        ({"model": {**WORDS, "vocab": {"a": "x"}}}, "the token 'a' has the id 'x'"),
+        ({"model": WORDS, "added_tokens": [{"id": 4_000_000_000, "content": "x", "special": False}]}, "the token 'x'"),
+    ],
+)
+def test_misshapen(tmp_path, content, text):
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=f"The tokenizer /.*/tokenizer.json cannot be read: {re.escape(text)}"):
+        load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        WORDS,
+        {"type": "Unigram", "vocab": [["a", 0.0], ["b", -1.0]], "unk_id": None},
+        {**WORDS, "type": "WordPiece", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100},
+    ],
+    ids=lambda model: model["type"],
+)
+def test_a_word_without_a_token_and_without_the_unknown_one(tmp_path, model):
+    content = {"version": "1.0", "added_tokens": [], "model": model}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = load_tokenizer(str(tmp_path))
+    assert [ids.tolist() for ids in tokenizer.encode(["a", "b"])] == [[0], [1]]
+    with pytest.raises(
+        DataError, match=r"The tokenizer /.*tokenizer.json cannot encode the text: .*unknown token must"
+    ):
+        tokenizer.encode(["c"])
+
+
+def test_an_empty_sentencepiece_model(tmp_path):
+    (tmp_path / "spiece.model").touch()
+    with pytest.raises(DataError, match=r"The SentencePiece model /.*/spiece.model is empty"):
+        load_tokenizer(str(tmp_path / "spiece.model"))
 
 
 def test_missing(tmp_path):

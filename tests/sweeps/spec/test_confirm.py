@@ -9,6 +9,7 @@ from ablate.sweeps.spec.parts import MOST_SEEDS
 from ablate.sweeps.spec.sweep import Sweep
 
 ARMS = {"pre": {"norm": "pre"}, "post": {"norm": "post"}, "mix": {"norm": "mix"}}
+GRID = {f"optimizer.{name}": {"low": 0.1, "high": 1, "num": 1000} for name in ("lr", "eps", "weight_decay")}
 RATES = {"optimizer.lr": [1e-3, 3e-3]}
 
 
@@ -33,6 +34,23 @@ def sweep(**parts):
             "the smallest difference of val/loss that mat",
         ),
         ({"confirm": {"candidates": 4}}, "confirm.candidates", "cannot be more than the 2 trials of a search"),
+        ({"confirm": {"seeds": 1000000000}}, "confirm.seeds", "must be a whole number from 0 to 1000"),
+        ({"confirm": {"selection_seeds": 1000000000}}, "confirm.selection_seeds", "less than or equal to 1000"),
+        ({"confirm": {"candidates": 1000000000}}, "confirm.candidates", "less than or equal to 1000000"),
+        ({"budget": {"trials": 1000000000}}, "budget.trials", "less than or equal to 1000000"),
+        ({"search": {"optimizer.lr": {"low": 1e-3, "high": 1, "num": 10**9}}}, "search.optimizer.lr.num", "to 1000000"),
+        ({"search": {"trainer.max_steps": {"low": 1, "high": 10**9}}}, "arms.mix.search", "steps: 1,000,000,000 val"),
+        ({"search": GRID}, "arms.pre.search", "1,000,000,000 combinations, and a grid has at most 1,000,000"),
+        (
+            {"experiment": {"seed": 2**32 - 9}, "confirm": {"seeds": 9}},
+            "experiment.seed",
+            "leaves no room for the seeds of confirm, up to 4294968289. Accepted: at most 4294967295, with these",
+        ),
+        (
+            {"arms": {**ARMS, "ln": {"norm": "lns", "seed": 2**32 - 1}}, "confirm": {"seeds": 3}},
+            "arms.ln.seed",
+            "leaves no room for the seeds of confirm",
+        ),
         ({"confirm": {"candidates": 0}}, "confirm.candidates", "greater than or equal to 1"),
         ({"arms": {}, "confirm": {"seeds": {"min": 3, "max": 9}, "effect": 1}}, "confirm.seeds", "one arm has nothing"),
         ({"search": {"seed": [1, 2]}}, "search.seed", "the best of several is luck"),

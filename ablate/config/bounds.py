@@ -1,0 +1,17 @@
+"""Numbers beyond which a setting is a slip of the keyboard: far above what anybody trains, and below what makes a check
+run for ever or a library abort the process. What lies within may still be too much for a machine; `ablate plan` tells."""
+
+from __future__ import annotations
+
+MOST_SEED = 2**32 - 1
+"""The largest seed that numpy and Optuna's samplers take."""
+MOST_LAYERS = 10_000
+"""Ten times the deepest Transformer that we know of (DeepNet, 1,000 layers)."""
+MOST_WIDTH = 1_000_000
+"""Twenty times the widest matrix of GPT-3 (49,152)."""
+MOST_WEIGHTS = 10**13
+"""Ten times the largest models; 36 TiB in float32."""
+MOST_VOCABULARY = 10_000_000
+"""Forty times the largest vocabularies in use (about 260,000). Libraries allocate by the largest id, and abort."""
+MOST_TRIALS = 1_000_000
+"""Trials or cells of a grid of one arm: at a second each, twelve days."""
