@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import ablate
 from ablate import tracking
-from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb
+from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, build_error
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.config.yaml import split_words
@@ -37,6 +37,9 @@ def run(options: argparse.Namespace) -> int:
     """Train, and print how it ended."""
     file, overrides = split_words(options.words)
     run_id = options.resume
+    if run_id is not None and not run_id.strip():
+        text = f"expected the id of a run, given {run_id!r}; ablate ui shows the runs. Leave it out for a new run"
+        raise build_error("--resume", text)
     if not run_id and (run_id := slurm.recall(tracking.open_store())):
         file, overrides = None, {}
     if run_id:

@@ -1,5 +1,8 @@
-"""Numbers beyond which a setting is a slip of the keyboard: far above what anybody trains, and below what makes a check
-run for ever or a library abort the process. What lies within may still be too much for a machine; `ablate plan` tells."""
+"""Numbers beyond which a setting is a slip of the keyboard.
+
+They are far above what anybody trains, and below what makes a check run for ever or a library abort the process. What
+lies within may still be too much for a machine; `ablate plan` tells.
+"""
 
 from __future__ import annotations
 

@@ -14,17 +14,80 @@ from ablate.config.errors import ConfigError, Problem, did_you_mean
 SUFFIXES = (".yaml", ".yml")
 
 
+MOST_VALUES = 100_000
+"""Values that aliases may come to. The largest sweep files have some hundred; 250 bytes of nested aliases can come to
+more than a memory holds."""
+
+_TAG = "tag:yaml.org,2002:"
+_READ_AS = {"int": "a number", "float": "a number", "bool": "true or false", "null": "null"}
+
+
 class _Loader(yaml.SafeLoader):
     """safe_load that, as YAML 1.2 does and PyYAML does not, reads 1e-3 as a number and 2024-01-31 as text, and refuses
-    a key that stands twice."""
+    a key that stands twice or is no text, an anchor that contains itself, and aliases of too many values."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.bad_keys: dict[tuple[int, int], yaml.MarkedYAMLError] = {}
+        """Place -> the error of a key that is no text, gathered so that all are told at once."""
+        self._values = 0
+        self._values_by_anchor: dict[str, int] = {}
+        self._open_anchors: set[str] = set()
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose a node, and count the values that it holds once its aliases are followed."""
+        event, before = self.peek_event(), self._values
+        if isinstance(event, yaml.AliasEvent):
+            self._follow_alias(event)
+            return super().compose_node(parent, index)
+        anchor = getattr(event, "anchor", None)
+        self._open_anchors.update([anchor] if anchor else [])
+        node = super().compose_node(parent, index)
+        self._values += 1
+        if anchor:
+            self._open_anchors.discard(anchor)
+            self._values_by_anchor[anchor] = self._values - before
+        return node
+
+    def _follow_alias(self, event: Any) -> None:
+        """Count the values of an alias. Raises MarkedYAMLError."""
+        if event.anchor in self._open_anchors:
+            raise _build_fault(f"the anchor {event.anchor!r} contains itself", event)
+        self._values += self._values_by_anchor.get(event.anchor, 0)
+        if self._values > MOST_VALUES:
+            text = f"with the alias {event.anchor!r} the aliases stand for more than {MOST_VALUES:,} values"
+            raise _build_fault(f"{text}; write out what is meant", event)
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Construct a value. Raises MarkedYAMLError where its text does not fit its tag, for which PyYAML raises any
+        error."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, TypeError, AttributeError):
+            if not isinstance(node, yaml.ScalarNode):
+                raise
+            text = f"{node.value!r} cannot be read as {node.tag.removeprefix(_TAG)}"
+            raise _build_fault(text, node) from None
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.value in seen and isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark)
-            seen.update([key.value] if isinstance(key, yaml.ScalarNode) else [])
+            if not isinstance(key, yaml.ScalarNode):
+                kind = "a list" if isinstance(key, yaml.SequenceNode) else "a mapping"
+                raise _build_fault(f"a key must be text, found {kind}", key)
+            if key.value in seen:
+                raise _build_fault(f"the key {key.value!r} stands twice", key)
+            seen.add(key.value)
+            if key.tag not in (f"{_TAG}str", f"{_TAG}merge", f"{_TAG}value"):
+                kind = _READ_AS.get(key.tag.removeprefix(_TAG), "something else")
+                text = f"a key must be text, in quotes: {key.value!r} is read as {kind}"
+                self.bad_keys[key.start_mark.line, key.start_mark.column] = _build_fault(text, key)
         return super().construct_mapping(node, deep)
+
+
+def _build_fault(text: str, where: Any) -> yaml.MarkedYAMLError:
+    """Return the error at the start of an event or a node."""
+    return yaml.MarkedYAMLError(problem=text, problem_mark=where.start_mark)
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -40,14 +103,23 @@ _Loader.add_implicit_resolver(
 
 def parse_yaml(text: str, source: str) -> Any:
     """Return the value of YAML `text`. Raises ConfigError that names `source`, the line and the column."""
+    value, faults = _load(text)
+    if faults:
+        raise ConfigError([Problem(f"{source}{place}", message) for place, message in faults], source)
+    return value
+
+
+def _load(text: str) -> tuple[Any, list[tuple[str, str]]]:
+    """Return (the value of YAML `text`, what is wrong with it: place and message of each)."""
     try:
-        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        loader = _Loader(text)
+        value = loader.get_single_data()
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        place, message = _fault(text, error)
-        raise ConfigError([Problem(f"{source}{place}", message)], source) from None
+        return None, [_explain_fault(text, error)]
+    return value, [_explain_fault(text, fault) for fault in loader.bad_keys.values()]
 
 
-def _fault(text: str, error: Exception) -> tuple[str, str]:
+def _explain_fault(text: str, error: Exception) -> tuple[str, str]:
     """Return (":line:column" where it is known, what is wrong there)."""
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         context = f" ({error.context})" if error.context else ""
@@ -98,10 +170,8 @@ def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
             order = "; a file comes first" if word.endswith(SUFFIXES) else ""
             problems.append(Problem("", f"expected key=value, given {word!r}{order}"))
             continue
-        try:
-            overrides[key.strip()] = yaml.load(value, _Loader)  # noqa: S506 - a SafeLoader
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            problems.append(Problem(key, f"not a YAML value: {_fault(value, error)[1]}", value))
+        overrides[key.strip()], faults = _load(value)
+        problems += [Problem(key, f"not a YAML value: {message}", value) for _, message in faults]
     if problems:
         raise ConfigError(problems, "the command line")
     return overrides

@@ -1,5 +1,8 @@
 """YAML files and `key=value` words: which values they give, and what is said about those that cannot be read."""
 
+import re
+import time
+
 import pytest
 
 from ablate.config.errors import ConfigError
@@ -90,8 +93,23 @@ def test_a_file_may_stand_before_the_settings(tmp_path):
         ("a: 1\nb: \0", "s.yaml:2:4: the character '\\x00' is not allowed in YAML"),
         ("a: !own 1", "s.yaml:1:4: could not determine a constructor for the tag '!own'"),
         ("a: *b", "s.yaml:1:4: found undefined alias 'b'"),
-        ("a: 0b_", "s.yaml: cannot be read: invalid literal for int() with base 2: ''"),
+        ("a: 0b_", "s.yaml:1:4: '0b_' cannot be read as int"),
         ("[" * 5000, "s.yaml: nested too deeply"),
+        ("a: 1\n2: b", "s.yaml:2:1: a key must be text, in quotes: '2' is read as a number"),
+        ("arms: {on: {norm: pre}}", "s.yaml:1:8: a key must be text, in quotes: 'on' is read as true or false"),
+        ("a:\n  ~: 1", "s.yaml:2:3: a key must be text, in quotes: '~' is read as null"),
+        (
+            "!!timestamp 2026-11-22: 1",
+            "s.yaml:1:1: a key must be text, in quotes: '2026-11-22' is read as something else",
+        ),
+        ("? [a]\n: 1", "s.yaml:1:3: a key must be text, found a list"),
+        ("? {a: b}\n: 1", "s.yaml:1:3: a key must be text, found a mapping"),
+        ("a: 1\nb: &x [1, *x]", "s.yaml:2:11: the anchor 'x' contains itself"),
+        ("a: &x {b: &y {c: *x}}", "s.yaml:1:18: the anchor 'x' contains itself"),
+        ("a: &x {b: 1, <<: *x}", "s.yaml:1:18: the anchor 'x' contains itself"),
+        ("a: !!int ''", "s.yaml:1:4: '' cannot be read as int"),
+        ("a: !!bool maybe", "s.yaml:1:4: 'maybe' cannot be read as bool"),
+        ("a: !!timestamp soon", "s.yaml:1:4: 'soon' cannot be read as timestamp"),
     ],
 )
 def test_a_mistake_in_yaml_is_told_with_its_place(text, message):
@@ -125,6 +143,50 @@ def test_a_missing_file_names_one_that_is_there(tmp_path):
         Experiment.load(tmp_path / "nowhere" / "base.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         Experiment.load(tmp_path)
+
+
+def bomb(levels, width, opening="["):
+    """A few bytes that stand for width**levels values."""
+    lines = ["a0: &a0 {x: 1}" if opening == "{" else "a0: &a0 [1]"]
+    for n in range(1, levels + 1):
+        aliases = ", ".join([f"*a{n - 1}"] * width)
+        lines.append(f"a{n}: &a{n} {{<<: [{aliases}]}}" if opening == "{" else f"a{n}: &a{n} [{aliases}]")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("opening", ["[", "{"])
+def test_aliases_that_expand_without_end_are_refused_at_once(opening):
+    text = bomb(9, 9, opening)
+    assert len(text) < 600
+    begin = time.perf_counter()
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(text, "s.yaml")
+    assert time.perf_counter() - begin < 2
+    message = r"s.yaml:\d+:\d+: with the alias 'a\d' the aliases stand for more than 100,000 values; write out what is"
+    assert re.search(message, str(caught.value))
+    with pytest.raises(ConfigError, match="data: not a YAML value: with the alias"):
+        parse_overrides(["data={" + text.replace("\n", ", ") + "}"])
+
+
+def test_aliases_and_merge_keys_may_be_used():
+    text = "base: &base {lr: 1.0e-3, betas: [0.9, 0.99]}\na: {<<: *base, lr: 1}\nb: [*base, *base]"
+    base = {"lr": 1e-3, "betas": [0.9, 0.99]}
+    assert parse_yaml(text, "s.yaml") == {"base": base, "a": {**base, "lr": 1}, "b": [base, base]}
+    assert parse_yaml(bomb(4, 9), "s.yaml")["a1"] == [[1]] * 9
+
+
+def test_a_long_file_without_aliases_is_read():
+    assert len(parse_yaml("a: [" + "1," * 100_001 + "]", "s.yaml")["a"]) == 100_001
+
+
+def test_all_keys_that_are_no_text_are_told_at_once():
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml("1: a\nb:\n  2.5: c\n'3': d", "s.yaml")
+    assert [problem.path for problem in caught.value.problems] == ["s.yaml:1:1", "s.yaml:3:3"]
+    with pytest.raises(
+        ConfigError, match="a: not a YAML value: a key must be text, in quotes: '1' is read as a number"
+    ):
+        parse_overrides(["a={1: 2}"])
 
 
 def test_a_key_that_stands_twice_is_refused():

@@ -164,10 +164,10 @@ class Text(DataConfig):
             raise ValueError(f"train_split and val_split are both {self.val_split!r}; name another one for validation")
         if "ema" in self.val_sets:
             raise ValueError("a validation set cannot be called ema: val/ema/ is that of averaged weights")
-        if self.tokenizer.startswith("bpe-"):
-            if not SMALLEST <= (parse_bpe_size(self.tokenizer) or 0) <= MOST_VOCABULARY:
-                accepted = f"at least {SMALLEST}, as bpe-4096, and at most {MOST_VOCABULARY}"
-                raise ValueError(f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, {accepted}")
+        size = parse_bpe_size(self.tokenizer) or 0
+        if self.tokenizer.startswith("bpe-") and not SMALLEST <= size <= MOST_VOCABULARY:
+            accepted = f"at least {SMALLEST}, as bpe-4096, and at most {MOST_VOCABULARY}"
+            raise ValueError(f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, {accepted}")
         return self
 
     def load(self, cache: Path) -> Corpus:
