@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -101,7 +102,7 @@ def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
 
 def _is_kept(run_id: str) -> bool:
     folder = tracking.store_path() / "runs" / run_id
-    return any((folder / name).exists() for name in (runs.CHECKPOINT, trained.EXPORTED))
+    return any(os.path.exists(folder / name) for name in (runs.CHECKPOINT, trained.EXPORTED))
 
 
 def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:

@@ -102,7 +102,7 @@ def _load_file(file: str) -> Plugin | str:
         near = did_you_mean(where.name, (f.name for f in where.parent.glob("*.py"))) if where.parent.is_dir() else ""
         there = "" if where.is_absolute() else f" in {Path.cwd()}"
         return f"there is no file {file}{there}.{near or ' A run keeps a copy of its plugins beside its config.yaml.'}"
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character
         return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
     real = os.path.realpath(where)
     known = _files.get(real)

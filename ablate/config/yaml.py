@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -144,8 +145,9 @@ def read_yaml(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = text_before(file, error.start).count(b"\n") + 1
         raise ConfigError([Problem(f"{file}:{line}", "is not UTF-8; convert it first")], str(file)) from None
-    except OSError as error:
-        raise ConfigError([Problem("", f"cannot be read: {error.strerror or error}")], str(file)) from None
+    except (OSError, ValueError) as error:  # ValueError: a path with a NUL character
+        text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        raise ConfigError([Problem("", text)], str(file)) from None
     tree = parse_yaml(text, str(file))
     if tree is None:
         return {}
@@ -182,7 +184,7 @@ def split_words(words: Sequence[str]) -> tuple[str | None, dict[str, Any]]:
     if not words or "=" in words[0]:
         return None, parse_overrides(words)
     file = Path(words[0])
-    if file.suffix not in SUFFIXES and not file.exists():
+    if file.suffix not in SUFFIXES and not os.path.exists(file):
         text = f"expected FILE.yaml or key=value, given {words[0]!r}"
         raise ConfigError([Problem("", text)], "the command line")
     return words[0], parse_overrides(words[1:])

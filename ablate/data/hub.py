@@ -27,6 +27,8 @@ def find_folder(name: str) -> Path | None:
     """Return the folder that `name` means; None for the name of a dataset on the hub. Raises DataError for a missing
     one."""
     path = expand_path(name)
+    if path == path.parent:
+        raise DataError(f"{path} is the root of the file system, not a dataset. Name the folder of one, or its files.")
     if os.path.isdir(path):
         return path
     if os.path.isfile(path):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
+from ablate.data.files import explain
 from ablate.data.text.tokenizers import Tokenizer, load_data_tokenizer
 from ablate.training.trained import TrainedModel, open_trained
 
@@ -71,8 +72,8 @@ def read_pairs(file: str | Path) -> list[Pair]:
     path = Path(file).expanduser()
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"The word pairs {path} cannot be read: {error}") from None
+    except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character
+        raise DataError(f"The word pairs {path} cannot be read: {explain(error)}") from None
     kept = [(i, line) for i, line in enumerate(lines, 1) if line.strip() and not line.startswith("#")]
     if not kept:
         raise DataError(f"{path} has no word pairs.")

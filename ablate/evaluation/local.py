@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def find_questions(task: str, folder: Path) -> dict[str, Dataset]:
     """
     if (local := KNOWN.get(task)) is None:
         raise DataError(f"Of {task} no local files can be read. Accepted: {', '.join(KNOWN)}. Others: no --task-data.")
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise DataError(f"There is no folder {folder} with the data of {task}.")
     files: dict[str, dict[Path, list[Dataset]]] = {}
     others: list[str] = []

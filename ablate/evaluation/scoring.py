@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +77,7 @@ def score_hf(
         loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
         from ablate.evaluation.harness import CountingModel
 
-        local = Path(path).expanduser().is_dir()
+        local = os.path.isdir(Path(path).expanduser())
         name = str(Path(path).expanduser()) if local else path
         try:
             model = CountingModel(name, device=device, batch_size=batch_size, trust_remote_code=local)

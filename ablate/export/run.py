@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -19,7 +20,7 @@ def export(model: str, to: str, output: str | Path, ema: bool = False) -> str:
     if to not in FORMS:
         raise AblateError(f"unknown form {to!r}. Accepted: {', '.join(FORMS)}.{did_you_mean(to, FORMS)}")
     folder = Path(output).expanduser()
-    if folder.exists():
+    if os.path.exists(folder):
         raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
     source = open_trained(model, ema)
     part = folder.with_name(folder.name + ".part")

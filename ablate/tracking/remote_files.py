@@ -13,6 +13,8 @@ from typing import Any
 
 from ablate.config.errors import DataError, StoreError
 
+_ACCEPTED = "Accepted: file, s3, gs, az, https and what else fsspec opens by its address alone."
+
 
 def is_url(name: str) -> bool:
     """Return whether `name` is an address and no path."""
@@ -92,8 +94,9 @@ def _open_url(url: str) -> tuple[Any, str]:
     except ImportError as error:  # says which package to install
         raise DataError(f"{url} cannot be reached: {error}") from None
     except ValueError:
-        text = "file, s3, gs, az, https and what else fsspec knows"
-        raise DataError(f"{url} is of an unknown kind. Accepted: {text}.") from None
+        raise DataError(f"{url} is of an unknown kind. {_ACCEPTED}") from None
+    except Exception as error:  # each file system has errors of its own; some ask their server at once
+        raise DataError(f"{url} cannot be reached: {_explain(error)}. {_ACCEPTED}") from None
     return system, path
 
 

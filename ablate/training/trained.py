@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -65,7 +66,7 @@ def open_trained(name: str, ema: bool = False) -> TrainedModel:
     as `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
     AblateError."""
     for folder in (Path(name).expanduser(), tracking.store_path() / "runs" / name):
-        if (folder / EXPORTED).is_file():
+        if os.path.isfile(folder / EXPORTED):  # False for a name too long, where Path.is_file raises
             return _open_export(folder)
     file = _find_checkpoint(name)
     try:
@@ -124,10 +125,10 @@ def _find_checkpoint(name: str) -> Path:
     path = Path(name).expanduser()
     runs = tracking.store_path() / "runs"
     places = (path, path / CHECKPOINT, runs / name / CHECKPOINT)
-    checkpoint = next((p for p in places if p.is_file() or (p.is_dir() and p.suffix == ".ckpt")), None)
+    checkpoint = next((p for p in places if os.path.isfile(p) or (os.path.isdir(p) and p.suffix == ".ckpt")), None)
     if checkpoint is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
-        if (runs / name / ALIGNED / "config.json").is_file():  # of a policy there would be the weights beside
+        if os.path.isfile(runs / name / ALIGNED / "config.json"):  # of a policy there would be the weights beside
             raise AblateError(f"{name} is a reward model, which gives an answer one number: align.reward takes it.")
         text = f"{name} is neither a checkpoint nor a run that has one under {runs}."
         raise AblateError(

@@ -203,6 +203,21 @@ def test_wrong_settings(ablate, words, parts):
     refused(ablate("train", *words), *parts)
 
 
+@pytest.mark.parametrize("run_id", ["", " "])
+def test_an_empty_run_is_no_new_one(ablate, run_id, store):
+    refused(
+        ablate("train", "--resume", run_id, "trainer.max_steps=1"),
+        f"--resume: expected the id of a run, given {run_id!r}",
+        "new run",
+    )
+    assert not (store / "runs").exists()
+
+
+def test_a_run_of_three_hundred_characters(ablate):
+    refused(ablate("diagnose", "a" * 300), "aaa is neither a checkpoint nor a run")
+    refused(ablate("train", "--resume", "a" * 300), "There is no run aaa")
+
+
 def test_a_missing_data_file(ablate):
     refused(ablate("train", "data=text", "data.files=absent.txt"), "absent.txt")
 

@@ -135,6 +135,16 @@ def test_a_file_that_is_no_configuration(tmp_path, content, message):
     assert str(file) in str(caught.value)
 
 
+@pytest.mark.parametrize(("name", "message"), [("a" * 300, "File name too long"), ("a\0b", "embedded null byte")])
+def test_a_path_that_can_be_none(name, message):
+    with pytest.raises(ConfigError, match=rf"{name}\.yaml:\n  cannot be read: {message}"):
+        Experiment.load(f"{name}.yaml")
+    with pytest.raises(ConfigError, match=r"expected FILE.yaml or key=value, given 'a"):
+        split_words([name])
+    with pytest.raises(ConfigError, match=rf"plugins: {name} cannot be read: {message}"):
+        Experiment.from_mapping({"plugins": name})
+
+
 def test_a_missing_file_names_one_that_is_there(tmp_path):
     (tmp_path / "baseline.yaml").touch()
     with pytest.raises(ConfigError, match=r"there is no file .*base_line\.yaml\. Did you mean baseline\.yaml\?"):

@@ -52,6 +52,14 @@ class Words:
         return [np.array([self.known[t]] if t in self.known else [0] * len(t)) for t in texts]
 
 
+@pytest.mark.parametrize(
+    ("name", "said"), [("/", "Is a directory"), ("a" * 300, "File name too long"), ("a\0b", "embedded null byte")]
+)
+def test_a_path_that_is_no_file_is_told(name, said):
+    with pytest.raises(DataError, match=f"^The word pairs {name} cannot be read: {said}$"):
+        read_pairs(name)
+
+
 def test_the_token_with_a_leading_space_is_preferred_and_a_word_of_several_has_none():
     tokens = [find_token(word, Words()) for word in ("cat", "dog", "horse")]
     assert tokens == [7, 9, None]

@@ -1,5 +1,8 @@
 """Data and checkpoints at addresses, through fsspec's file systems of this machine and of memory."""
 
+import ftplib
+import socket
+
 import fsspec
 import pytest
 import torch
@@ -63,6 +66,7 @@ def test_what_has_changed_is_fetched_again_and_nothing_else(memory, tmp_path, mo
         ("memory://data", r"is a folder. Name its files, for instance by a glob: memory://data/\*"),
         ("s4://bucket/a.txt", "of an unknown kind. Accepted: file, s3, gs"),
         ("hdfs-not-there://x/a.txt", "of an unknown kind"),
+        ("github://x", r"github://x cannot be reached: .* missing 2 .*'org' and 'repo'\. Accepted: file, s3, gs, az"),
     ],
 )
 def test_a_wrong_address_is_told(memory, tmp_path, url, message):
@@ -85,6 +89,16 @@ def test_a_package_that_is_missing_and_a_refusal_are_told(memory, tmp_path, monk
     monkeypatch.setattr("fsspec.core.url_to_fs", missing)
     with pytest.raises(DataError, match=r"s3://bucket/a.txt cannot be reached: Install s3fs"):
         remote_files.fetch("s3://bucket/a.txt", tmp_path)
+
+
+def test_a_server_that_does_not_answer_is_told(tmp_path, monkeypatch):
+    def connect(self, *given, **more):
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(ftplib.FTP, "connect", connect)
+    for open_address in (remote_files.check_url, lambda url: remote_files.fetch(url, tmp_path)):
+        with pytest.raises(DataError, match=r"^ftp://nowhere/a.txt cannot be reached: Name or service not known\. Acc"):
+            open_address("ftp://nowhere/a.txt")
 
 
 def test_a_finished_run_is_copied_and_its_copy_is_a_checkpoint(store, memory, tiny_settings, tmp_path):

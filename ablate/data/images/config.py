@@ -24,7 +24,7 @@ from ablate.data.images.pixels import Pixels
 from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
 from ablate.data.images.tables import SUFFIXES, TableImages, get_split, load_files, load_splits
 from ablate.data.splits import split
-from ablate.tracking.remote_files import fetch_all
+from ablate.tracking.remote_files import fetch_all, is_url
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -123,6 +123,9 @@ class ImageFolder(EncodedImagesConfig):
     """The folder, relative to the current directory."""
 
     def load(self, cache: Path) -> Corpus:
+        if is_url(self.root):
+            text = "copy it here, or take data=image_files, whose parquet and arrow files may be at an address"
+            raise DataError(f"The folder {self.root} is an address, and is not fetched: {text}.")
         root = expand_path(self.root)
         folder, val_folder = find_layout(root)
         images, val_images = find_images(folder, root), None

@@ -20,6 +20,7 @@ from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, suggest_name
+from ablate.tracking.remote_files import is_url
 
 ACCEPTED = (
     'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '
@@ -203,6 +204,8 @@ def load_tokenizer(name: str) -> Tokenizer:
     """
     if name == "bytes":
         return Bytes()
+    if is_url(name):
+        raise DataError(f"The tokenizer {name} is an address, and is not fetched: copy it here. {ACCEPTED}")
     path = expand_path(name)
     if os.path.isfile(path / "tokenizer.json"):
         path /= "tokenizer.json"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ OPENERS: dict[str, Callable[[str, Opening], Opened]] = {
 def open_model(name: str, opening: Opening) -> Opened:
     """Return the model of that name, which may follow LABEL=. Raises AblateError."""
     label, equals, rest = name.partition("=")
-    if not equals or name.startswith(tuple(filter(None, OPENERS))) or Path(name).exists():
+    if not equals or name.startswith(tuple(filter(None, OPENERS))) or os.path.exists(name):
         label, rest = "", name
     prefix = next(prefix for prefix in OPENERS if rest.startswith(prefix))
     opened = OPENERS[prefix](rest.removeprefix(prefix), opening)

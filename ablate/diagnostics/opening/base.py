@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -45,6 +46,6 @@ class Opened:
 def identify_files(path: str) -> str:
     """Return a path with the sizes and times of its files; anything else as it is."""
     place = Path(path).expanduser()
-    files = sorted(place.rglob("*")) if place.is_dir() else [place] if place.is_file() else []
+    files = sorted(place.rglob("*")) if os.path.isdir(place) else [place] if os.path.isfile(place) else []
     stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
     return f"{path} {stats}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def open_timm(name: str, opening: Opening) -> Opened:
 
     folder = Path(name).expanduser()
     try:
-        model = timm.create_model(f"local-dir:{folder.absolute()}" if folder.is_dir() else name, pretrained=True)
+        model = timm.create_model(f"local-dir:{folder.absolute()}" if os.path.isdir(folder) else name, pretrained=True)
     except Exception as error:  # whatever timm, torch, the disk and the hub raise
         raise AblateError(f"The model timm:{name} cannot be loaded: {' '.join(str(error).split())[:400]}") from None
     model = model.to(opening.device, opening.dtype).eval()

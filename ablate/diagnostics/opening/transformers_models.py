@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -101,12 +102,12 @@ def _is_masked(config: Any) -> bool:
 def _find_tokenizer(name: str) -> str | None:
     """Return the value of `data.tokenizer` for the model's own; None where a folder has none."""
     folder = Path(name).expanduser()
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return name
     for known in ("tokenizer.json", "tokenizer.model"):
-        if (folder / known).is_file():
+        if os.path.isfile(folder / known):
             return str(folder / known)
-    if not any((folder / known).is_file() for known in _VOCABULARIES):
+    if not any(os.path.isfile(folder / known) for known in _VOCABULARIES):
         return None
     with _translate_errors(name):  # an older form, which transformers turns into a tokenizer.json
         text = _import_transformers().AutoTokenizer.from_pretrained(name).backend_tokenizer.to_str()
@@ -137,7 +138,9 @@ def _special_tokens(name: str, tokenizer: str) -> tuple[int, tuple[int | None, i
     path = Path(tokenizer)
     with _translate_errors(name):
         try:
-            vocabulary = Tokenizer.from_file(str(path)) if path.is_file() else Tokenizer.from_pretrained(tokenizer)
+            vocabulary = (
+                Tokenizer.from_file(str(path)) if os.path.isfile(path) else Tokenizer.from_pretrained(tokenizer)
+            )
         except Exception as error:  # tokenizers raises plain exceptions
             raise ValueError(f"its tokenizer {tokenizer} cannot be read: {error}") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -81,7 +82,7 @@ def build_experiment(source: TrainedModel, start: str, pairs: str, settings: Map
     DataError."""
     before = source.experiment.to_tree()
     local = Path(pairs).expanduser()
-    is_file = bool(local.suffix) and not local.is_dir()
+    is_file = bool(local.suffix) and not os.path.isdir(local)
     settings = {**SETTINGS, **settings}
     if is_file:
         settings.pop("data.train_split", None)

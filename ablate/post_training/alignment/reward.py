@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from ablate.training.trained import ALIGNED
 def find_reward_folder(name: str) -> Path:
     """Return the folder of a reward model, which a run or a folder names. Raises AblateError."""
     places = (Path(name).expanduser(), tracking.store_path() / "runs" / name / ALIGNED)
-    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    folder = next((place for place in places if os.path.isfile(place / "config.json")), None)
     if folder is None:
         raise AblateError(
             f"There is no reward model {name}: it is the run or the folder of align.method=reward (ablate align "

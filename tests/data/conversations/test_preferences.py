@@ -89,6 +89,20 @@ def test_a_corpus_of_pairs_that_do_not_fit_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"dataset": "/"}, "^/ is the root of the file system, not a dataset. Name the folder of one, or its files"),
+        ({"files": "/"}, "^/ is a folder. Name its files"),
+        ({"files": "a" * 300 + ".json"}, "^There is no file /.*/aaa"),
+        ({"files": "a\0b.json"}, "^There is no file /.*/a\0b.json"),
+    ],
+)
+def test_what_holds_no_pairs(tmp_path, settings, text):
+    with pytest.raises(DataError, match=text):
+        Preferences(**settings).load(tmp_path)
+
+
+@pytest.mark.parametrize(
     ("row", "text"),
     [
         ({"prompt": "a", "chosen": "b"}, r"entry 1: no column 'rejected'. Columns: 'prompt', 'chosen'. A pair has"),

@@ -221,6 +221,15 @@ def test_missing_root(tmp_path, cache):
     fails(tmp_path / "file", cache, "no folder /.*/file, only a file")
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"])
+def test_a_root_that_can_be_none(name, cache):
+    fails(name, cache, f"There is no folder /.*/{name}")
+
+
+def test_a_root_at_an_address(cache):
+    fails("s3://bucket/images", cache, "The folder s3://bucket/images is an address, and is not fetched: copy it here")
+
+
 def test_root_without_classes(tmp_path, cache):
     save(tmp_path / "root/1.png")
     fails(tmp_path / "root", cache, r"root has no folders. Expected one for each class: .*root/CLASS/\*.jpg")
