@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.runs import open_arm, open_initial, open_run
