@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import ablate
+from ablate import tracking
 from ablate.cli import (
     align,
     config,
@@ -102,7 +103,7 @@ def _call(options: argparse.Namespace) -> int:
             status: int = options.call(options)
         return status
     except AblateError as error:
-        print(f"ablate {options.verb}: {error}", file=sys.stderr)
+        print(f"ablate {options.verb}: {tracking.redact(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

@@ -13,11 +13,13 @@ from ablate.cli.arguments import (
     COMMAND_LINE,
     Verbs,
     add_json,
+    add_plugins,
     add_storage,
     add_verb,
     parse_above_zero,
     parse_positive,
     parse_whole,
+    take_plugins,
 )
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
@@ -65,12 +67,21 @@ def add_parser(verbs: Verbs) -> None:
         ("--seed", "seed", parse_whole, "N", "of order and samples (default: 0)"),
     ):
         parser.add_argument(option, dest=path, type=kind, metavar=metavar, help=about)
+    parser.add_argument(
+        "--trust-remote-code",
+        dest="align.trust_remote_code",
+        action="store_true",
+        default=None,
+        help="run code that comes with --reward FOLDER",
+    )
     add_storage(parser)
     add_json(parser, "print the result as JSON")
+    add_plugins(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Align the model, and print what is measured on held-out pairs."""
+    take_plugins(options.words)
     typed = {path: value for path, value in vars(options).items() if value is not None}
     settings = {path: value for path, value in typed.items() if "." in path or path == "seed"}
     prefix = "align."

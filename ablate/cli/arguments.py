@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from ablate import tracking
 from ablate.cli.lazy import LazyModule
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.yaml import parse_overrides
@@ -38,9 +39,24 @@ def add_verb(
     return parser
 
 
+def add_plugins(parser: argparse.ArgumentParser) -> None:
+    """Have the verb take `plugins=FILE.py` words, at its end or among its models (see `take_plugins`)."""
+    parser.set_defaults(words=[])
+    text = "plugins=FILE.py, anywhere, names a plugin of a model that comes from elsewhere: its code is run"
+    parser.epilog = f"{parser.epilog}\n\n{text}"
+
+
+def add_trust(parser: argparse.ArgumentParser, whose: str) -> None:
+    """Add --trust-remote-code."""
+    parser.add_argument("--trust-remote-code", action="store_true", help=f"run code that comes with {whose}")
+
+
 def add_storage(parser: argparse.ArgumentParser) -> None:
     """Add --storage."""
-    parser.add_argument("--storage", metavar="URL", help="Optuna storage (default: SQLite under mlruns/)")
+    remember = tracking.remember_address  # so that no message shows its password
+    parser.add_argument(
+        "--storage", type=remember, metavar="URL", help="Optuna storage (default: SQLite under mlruns/)"
+    )
 
 
 def add_json(parser: argparse.ArgumentParser, text: str = "print as JSON") -> None:
@@ -101,6 +117,15 @@ def parse_plugins(words: Sequence[str]) -> list[str]:
         problems = [Problem(key, "unknown key. Accepted: plugins", overrides[key]) for key in unknown]
         raise ConfigError(problems, COMMAND_LINE)
     return [str(file) for file in plugins.merge_plugins(overrides.get("plugins"))]
+
+
+def take_plugins(words: Sequence[str], *lists: Sequence[str]) -> list[list[str]]:
+    """Load the files of the `plugins=FILE.py` words in `lists` and in `words`, where nothing else may stand; return the
+    lists without them. Raises ConfigError."""
+    named = [[word for word in listed if word.startswith("plugins=")] for listed in lists]
+    files = [file for own in (words, *named) for word in own for file in parse_plugins([word])]
+    plugins.load(files, source=COMMAND_LINE)
+    return [[word for word in listed if word not in own] for listed, own in zip(lists, named, strict=True)]
 
 
 def build_error(path: str, text: str) -> ConfigError:

@@ -8,7 +8,16 @@ import math
 from typing import TYPE_CHECKING
 
 import ablate
-from ablate.cli.arguments import Verbs, add_json, add_verb, parse_names, parse_positive
+from ablate.cli.arguments import (
+    Verbs,
+    add_json,
+    add_plugins,
+    add_trust,
+    add_verb,
+    parse_names,
+    parse_positive,
+    take_plugins,
+)
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
@@ -67,18 +76,20 @@ def add_parser(verbs: Verbs) -> None:
     )
     parser.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU where there is one)")
     parser.add_argument("--dtype", default="float32", metavar="float32|bfloat16", help="of the weights")
-    parser.add_argument("--trust-remote-code", action="store_true", help="run code that comes with an hf: model")
+    add_trust(parser, "an hf: model")
+    add_plugins(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Measure, draw, and print the numbers."""
     task_scores = layer_removal.Benchmarks(options.tasks, options.task_data, options.limit) if options.tasks else None
+    models, data = take_plugins(options.words, options.models, options.data)
     diagnosis = ablate.diagnose(
-        options.models,
+        models,
         options.what,
         tokens=options.tokens,
-        data=options.data,
+        data=data,
         output=options.output,
         positions=options.positions,
         batch_tokens=options.batch_tokens,

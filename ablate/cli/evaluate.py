@@ -10,7 +10,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ablate import tracking
-from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb, parse_names, parse_positive, parse_whole
+from ablate.cli.arguments import (
+    Verbs,
+    add_json,
+    add_plugins,
+    add_storage,
+    add_trust,
+    add_verb,
+    parse_names,
+    parse_positive,
+    parse_whole,
+    take_plugins,
+)
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
@@ -37,7 +48,7 @@ ablate evaluate RUN_ID --tasks arc_easy,piqa
   ablate evaluate sweep:demo/pre hf:gpt2 --tasks lambada_openai --json"""
 _MODELS = (
     "a run's id, the path of its last.ckpt, sweep:NAME/ARM, sweep:NAME for every arm, or hf: and a model of "
-    "transformers (the code in a local folder is run)"
+    "transformers (a folder or a name on the hub)"
 )
 
 
@@ -58,16 +69,26 @@ def add_parser(verbs: Verbs) -> None:
         "--batch-size", type=parse_positive, default=16, metavar="N", help="answers at a time (default: 16)"
     )
     parser.add_argument("--output", metavar="FILE", help="write everything, question by question, as JSON")
+    add_trust(parser, "an hf: model")
     add_storage(parser)
     add_json(parser, "print the scores as JSON")
+    add_plugins(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Score the models, and print what they have reached."""
-    models = [model for name in options.models for model in resolve_models(name, options.storage)]
+    (names,) = take_plugins(options.words, options.models)
+    models = [model for name in names for model in resolve_models(name, options.storage)]
     if not models:
-        raise SweepError(f"{' '.join(options.models)}: there is no model to evaluate.")
-    asked = evaluation.Options(options.tasks, options.task_data, options.shots, options.limit, options.batch_size)
+        raise SweepError(f"{' '.join(names)}: there is no model to evaluate.")
+    asked = evaluation.Options(
+        options.tasks,
+        options.task_data,
+        options.shots,
+        options.limit,
+        options.batch_size,
+        trust_remote_code=options.trust_remote_code,
+    )
     evaluated = evaluation.evaluate(models, asked)
     if options.output:
         evaluation.write(evaluated, options.output)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ablate.cli.arguments import Verbs, add_verb
+from ablate.cli.arguments import Verbs, add_plugins, add_verb, take_plugins
 from ablate.cli.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -27,9 +27,11 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     parser.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
+    add_plugins(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the model, and print where it is."""
+    take_plugins(options.words)
     print(exports.export(donors.resolve_run(options.source), options.to, options.output, options.ema))
     return 0

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ablate import tracking
+from ablate.config.formatting import to_json
 from ablate.distributed import groups
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ def build_console(stderr: bool = False) -> Console:
         def on_broken_pipe(self) -> None:  # rich would exit with 1, which means failed trials here
             raise BrokenPipeError
 
-    return Pipe(stderr=stderr, soft_wrap=True, highlight=False)
+    return Pipe(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)  # names stay as they are
 
 
 @contextlib.contextmanager
@@ -40,10 +43,11 @@ def reserve_stdout() -> Iterator[None]:
 
 
 def print_json(content: Any) -> None:
-    """Print the one document of --json."""
-    print(json.dumps(content, indent=2), file=_document or sys.stdout)
+    """Print the one document of --json, as JSON has it: see `to_json`."""
+    print(json.dumps(to_json(content), indent=2, allow_nan=False), file=_document or sys.stdout)
 
 
 def repeat_command(verb: str) -> str:
-    """Return the command that was given, without what starts anew."""
-    return " ".join([groups.describe_command(), verb, *(word for word in sys.argv[2:] if word != "--fresh")])
+    """Return the command that was given, without what starts anew and without passwords."""
+    words = [shlex.quote(tracking.redact(word)) for word in sys.argv[2:] if word != "--fresh"]
+    return " ".join([groups.describe_command(), verb, *words])

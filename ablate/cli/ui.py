@@ -62,7 +62,7 @@ def serve(host: str, port: int) -> int:
     client = tracking.client()
     links = _find_links(client)
     if tracking.is_remote():
-        _print_links(uri.rstrip("/"), links)
+        _print_links(tracking.redact(uri).rstrip("/"), links)
         return 0
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -70,21 +70,11 @@ def serve(host: str, port: int) -> int:
             probe.bind((host, port))
         except OSError as error:
             raise StoreError(f"{host}:{port} cannot be used: {error.strerror}. Give another with --port.") from None
-    command = [
-        sys.executable,
-        "-m",
-        "mlflow",
-        "server",
-        "--backend-store-uri",
-        uri,
-        "--host",
-        host,
-        "--port",
-        str(port),
-    ]
-    command += ["--workers", "1", "--default-artifact-root", str(tracking.open_store() / "artifacts")]
+    command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
+    command += ["--default-artifact-root", str(tracking.open_store() / "artifacts")]
     # without eight processes, of a quarter of a gigabyte each, that judge language models' answers in the background
     surroundings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
+    surroundings["MLFLOW_BACKEND_STORE_URI"] = uri  # its password is not for who lists the processes
     process = subprocess.Popen(
         command, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -122,7 +112,8 @@ def _wait_until_ready(process: subprocess.Popen[str], host: str, port: int) -> N
         except OSError:
             time.sleep(0.2)
     assert process.stderr is not None
-    raise StoreError(f"The MLflow server did not start: {' '.join(process.stderr.read().split()[-60:])}")
+    text = " ".join(tracking.redact(process.stderr.read()).split()[-60:])
+    raise StoreError(f"The MLflow server did not start: {text}")
 
 
 def _print_links(address: str, links: dict[str, str]) -> None:

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ablate.cli.arguments import Verbs, add_json, add_verb, parse_positive
+from ablate.cli.arguments import Verbs, add_json, add_plugins, add_verb, parse_positive, take_plugins
 from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
@@ -34,12 +34,14 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)
     parser.add_argument("--neighbours", type=parse_positive, default=100, metavar="N", help=_NEIGHBOURS)
     add_json(parser)
+    add_plugins(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print the correlations of each model, and the neighbours that it shares with the first."""
-    names = {donors.resolve_run(source): source for source in options.sources}
-    similarities, overlaps = wordsim.wordsim(list(names), options.pairs, options.neighbours)
+    sources, pairs = take_plugins(options.words, options.sources, options.pairs)
+    names = {donors.resolve_run(source): source for source in sources}
+    similarities, overlaps = wordsim.wordsim(list(names), pairs, options.neighbours)
     if options.json:
         print_json(wordsim.to_dict(similarities, overlaps))
     else:

@@ -66,3 +66,30 @@ def join_words(words: Iterable[str]) -> str:
     """Return 'a', 'a and b', 'a, b and c'."""
     *head, last = list(words) or [""]
     return f"{', '.join(head)} and {last}" if head else last
+
+
+def to_json(content: Any) -> Any:
+    """Return `content` for JSON, which has no word for numbers that are not finite: each is null.
+
+    The document, or the item of a list that is one, names them under `not_finite` (dotted path -> nan, inf or -inf);
+    its `status` says so where it has none of its own, such as the diverged of a run.
+    """
+    if isinstance(content, (list, tuple)):
+        return [to_json(item) for item in content]
+    if not isinstance(content, Mapping):
+        return _replace(content, "", {})
+    lost: dict[str, str] = {}
+    document = _replace(content, "", lost)
+    return {"status": "not finite", **document, "not_finite": lost} if lost else document
+
+
+def _replace(value: Any, path: str, lost: dict[str, str]) -> Any:
+    """Return `value` with null for what is not finite; `lost` gets the paths of that."""
+    if isinstance(value, Mapping):
+        return {key: _replace(item, f"{path}.{key}" if path else str(key), lost) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_replace(item, f"{path}.{i}", lost) for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        lost[path] = str(value)
+        return None
+    return value

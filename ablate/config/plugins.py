@@ -13,7 +13,7 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -74,6 +74,39 @@ def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the co
     return plugins
 
 
+def check_stored(tree: Mapping[Any, Any], is_known: Callable[[str], bool], source: str) -> None:
+    """Raise ConfigError where the stored configuration `tree` of `source`, such as a checkpoint's, names a plugin that
+    may not be run: one that this process has not loaded, as the user named it, and whose SHA-256 no `is_known` run has.
+
+    A configuration that somebody else has written is not to run whatever file of that name lies in the current folder.
+    """
+    problems = []
+    for file in list_named(tree):
+        content = _read(file)
+        if isinstance(content, str) or _is_loaded(content) or is_known(content.sha256):  # what is missing `load` tells
+            continue
+        text = (
+            f"it wants the plugin {file}, and no run of this store has used the file of that name that is here now "
+            f"(SHA-256 {content.sha256}). It was not run. If you trust it, name it: plugins={file}"
+        )
+        problems.append(Problem("plugins", text))
+    if problems:
+        raise ConfigError(problems, source)
+
+
+def list_named(tree: Mapping[Any, Any]) -> list[str]:
+    """Return all files that the nested or dotted mapping `tree` names as plugins, wherever in it, each once."""
+    return list(dict.fromkeys(_iterate_named(tree, inside=False)))
+
+
+def hash_contents(files: Iterable[str]) -> dict[str, str]:
+    """Return file -> SHA-256 of its content now, and run none. Raises ConfigError where one cannot be read."""
+    contents = {file: _read(file) for file in files}
+    if problems := [Problem("plugins", content) for content in contents.values() if isinstance(content, str)]:
+        raise ConfigError(problems)
+    return {file: content.sha256 for file, content in contents.items() if not isinstance(content, str)}
+
+
 def hash_files(files: Iterable[str]) -> dict[str, str]:
     """Return file -> SHA-256 of its content now. Raises ConfigError where one cannot be loaded."""
     return {file: plugin.sha256 for file, plugin in load(files).items()}
@@ -92,8 +125,23 @@ def list_installed() -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------------- files
 
 
-def _load_file(file: str) -> Plugin | str:
-    """Return the plugin in `file`, or why there is none."""
+@dataclass(frozen=True)
+class _Content:
+    """A file that may be a plugin, read and not run."""
+
+    real: str
+    """Its real path."""
+    stem: str
+    raw: bytes
+    text: str
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.raw).hexdigest()
+
+
+def _read(file: str) -> _Content | str:
+    """Return what is in `file`, or why it cannot be read."""
     where = Path(os.path.expanduser(file))
     try:
         raw = where.read_bytes()
@@ -104,11 +152,35 @@ def _load_file(file: str) -> Plugin | str:
         return f"there is no file {file}{there}.{near or ' A run keeps a copy of its plugins beside its config.yaml.'}"
     except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character
         return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
-    real = os.path.realpath(where)
+    return _Content(os.path.realpath(where), re.sub(r"\W", "_", where.stem), raw, text)
+
+
+def _is_loaded(content: _Content) -> bool:
+    known = _files.get(content.real)
+    return known is not None and known.text == content.text
+
+
+def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
+    """Yield the texts in `value` that stand below a key `plugins`, or in all of it where it is `inside` one."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _iterate_named(item, inside or "plugins" in str(key).split("."))
+    elif inside and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _iterate_named(item, inside)
+    elif inside and isinstance(value, str):
+        yield value
+
+
+def _load_file(file: str) -> Plugin | str:
+    """Return the plugin in `file`, or why there is none."""
+    content = _read(file)
+    if isinstance(content, str):
+        return content
+    real, stem, raw, text = content.real, content.stem, content.raw, content.text
     known = _files.get(real)
     if known and known.text == text:
         return known
-    stem = re.sub(r"\W", "_", where.stem)
     plugin = Plugin(f"ablate_plugin_{stem}_{hashlib.sha256(real.encode()).hexdigest()[:8]}", text)
     module = types.ModuleType(plugin.module)
     module.__file__ = real

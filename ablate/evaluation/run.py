@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ablate.config.errors import AblateError
+from ablate.config.formatting import to_json
 from ablate.evaluation.scoring import score, score_hf
 from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.export import tokenizer
@@ -44,6 +45,8 @@ class Options:
     limit: int | None = None
     batch_size: int = 16
     progress: bool = True
+    trust_remote_code: bool = False
+    """Whether code that comes with a model of `transformers` may be run."""
 
     @property
     def scoring(self) -> dict[str, Any]:
@@ -63,7 +66,11 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
     evaluated = []
     for name, source in sources:
         if isinstance(source, str):
-            evaluated.append(Evaluated(name, None, score_hf(source, tasks, **options.scoring)))
+            evaluated.append(
+                Evaluated(
+                    name, None, score_hf(source, tasks, trust_remote_code=options.trust_remote_code, **options.scoring)
+                )
+            )
             continue
         scores = _score(source, tasks, options)
         if source.run_id:
@@ -131,7 +138,7 @@ def write(evaluated: Sequence[Evaluated], file: str) -> None:
     """Write everything, question by question, as JSON. Raises AblateError where that cannot be."""
     try:
         Path(file).expanduser().write_text(
-            json.dumps(to_dict(evaluated, questions=True), indent=1) + "\n", encoding="utf-8"
+            json.dumps(to_json(to_dict(evaluated, questions=True)), indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
     except OSError as error:
         raise AblateError(f"{file} cannot be written: {error.strerror or error}.") from None

@@ -68,22 +68,23 @@ def score_hf(
     limit: int | None = None,
     batch_size: int = 16,
     progress: bool = False,
+    trust_remote_code: bool = False,
 ) -> dict[str, Score]:
-    """Return task -> score, as `score`, of a model of `transformers`: a folder, whose own code is run, or a name of the
-    hub."""
+    """Return task -> score, as `score`, of a model of `transformers`: a folder or a name of the hub, whose own code is
+    run where `trust_remote_code` says so. Raises AblateError for one that cannot be loaded."""
     import_library("lm_eval", "eval")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with silence_harness(progress):
         loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
         from ablate.evaluation.harness import CountingModel
 
-        local = os.path.isdir(Path(path).expanduser())
-        name = str(Path(path).expanduser()) if local else path
+        name = str(Path(path).expanduser()) if os.path.isdir(Path(path).expanduser()) else path
         try:
-            model = CountingModel(name, device=device, batch_size=batch_size, trust_remote_code=local)
+            model = CountingModel(name, device=device, batch_size=batch_size, trust_remote_code=trust_remote_code)
         except (OSError, ValueError) as error:
-            text = " ".join(str(error).split())
-            raise AblateError(f"{path} is no model of transformers that can be loaded: {text}") from error
+            text = " ".join(str(error).split()).rstrip(".")
+            hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in text else ""
+            raise AblateError(f"{path} is no model of transformers that can be loaded: {text}.{hint}") from error
         return _evaluate(model, loaded, limit)
 
 

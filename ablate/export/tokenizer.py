@@ -151,7 +151,7 @@ def _convert_file(file: Path, model: bytes, config: dict[str, Any]) -> tokenizer
 
     file.write_bytes(model)
     file.with_name("tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-    return AutoTokenizer.from_pretrained(file.parent).backend_tokenizer
+    return AutoTokenizer.from_pretrained(file.parent, trust_remote_code=False).backend_tokenizer
 
 
 _CONVERSIONS: dict[type, Callable[[Any], tokenizers.Tokenizer | None]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,7 +24,7 @@ DPI = 150
 
 def escape_math(name: str) -> str:
     """Return a name that a figure does not read as mathematics."""
-    return name.replace("$", r"\$")
+    return re.sub(r"(?<!\\)\$", r"\\$", name)
 
 
 def label_log_ticks(axis: Axis) -> None:
@@ -80,7 +81,8 @@ def create_entry(look: tuple[str, str], label: str, **options: object) -> Entry:
 
 
 def add_legend(figure: Figure, entries: list[Entry]) -> None:
-    """Add a legend below the axes, where it hides nothing."""
-    handles, labels = [handle for handle, _ in entries], [label for _, label in entries]
+    """Add a legend below the axes, where it hides nothing. What is a name is shown as it is written."""
+    handles, labels = [handle for handle, _ in entries], [escape_math(label) for _, label in entries]
+    labels = [f" {label}" if label.startswith("_") else label for label in labels]  # which matplotlib would leave out
     columns = max(1, min(4, len(entries), int(112 / (max(map(len, labels)) + 7))))  # some 110 letters fit side by side
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=8.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import re
 import time
@@ -20,6 +21,7 @@ ROLE = "ablate.role"
 REPORT = "report"  # the value of ROLE and the name of the run
 _PREFIX = "verdict/"  # of metrics
 _UNNAMEABLE = re.compile(r"[^\w.\- ]", re.ASCII)  # what MLflow takes in no name of a metric
+_LONGEST_NAME = 150  # letters of an arm in the name of a metric, which has 250
 _LONGEST = 5000  # letters of a tag, the least that MLflow's stores take
 
 
@@ -59,10 +61,19 @@ def label_report(verdict: str, baseline: str, compared: Mapping[str, Compared]) 
     tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
     metrics: dict[str, float] = {}
     for arm, one in compared.items():
-        own, name = label_arm(arm, baseline, one), _UNNAMEABLE.sub("_", arm)
+        own, name = label_arm(arm, baseline, one), name_metric(arm)
         tags[f"ablate.verdict.{name}"] = own.tags["ablate.verdict"]
         metrics |= {f"{key}/{name}": value for key, value in own.metrics.items()}
     return Labels(tags, metrics)
+
+
+def name_metric(arm: str) -> str:
+    """Return the name of `arm` as a part of the name of a metric: its own, or a shorter one that no other arm has where
+    MLflow does not take that."""
+    name = _UNNAMEABLE.sub("_", arm)
+    if name == arm == arm.strip(" .") and len(arm) <= _LONGEST_NAME:
+        return arm
+    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}"
 
 
 def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None:

@@ -47,11 +47,11 @@ def draw_differences(ladder: Ladder) -> Figure:
     """Return the difference of each arm to the baseline against size, with that of the curves."""
     compared = ladder.compared
     figure, axes = style.create_canvas(
-        f"{ladder.name}: difference to {ladder.baseline} against size",
+        f"{ladder.name}: difference to {style.escape_math(ladder.baseline)} against size",
         f"below 0: better; bars: intervals of {count_noun(compared.family, 'comparison')} that share 5 %; "
         "bands: 95 % of the curves",
     )
-    axes.set_ylabel(f"{LOSS} less that of {ladder.baseline} (nats)")
+    axes.set_ylabel(f"{LOSS} less that of {style.escape_math(ladder.baseline)} (nats)")
     axes.axhline(0, color="black", linewidth=0.8)
     looks = style.choose_looks(compared.arms)
     places = _spread_arms(ladder, list(compared.pairs))

@@ -9,6 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
+from rich.text import Text
 
 from ablate.config.formatting import format_duration
 
@@ -63,7 +64,7 @@ class Display:
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(text, highlight=False, markup=False)
+        self.console.print(text, highlight=False, markup=False, emoji=False)
 
     def note_once(self, text: str) -> None:
         """A line that stays, unless it has been said."""
@@ -119,6 +120,11 @@ class Display:
         table = Table.grid(padding=(0, 2))
         for trial in self.running.values():
             loss = "" if trial.loss is None else f"loss {trial.loss:.3f}"
-            table.add_row(trial.title, f"update {trial.step}/{trial.max_steps}", loss, trial.params)
-        rows: list[RenderableType] = [self._progress, table, *([f"best so far: {self.best}"] if self.best else [])]
+            cells = (trial.title, f"update {trial.step}/{trial.max_steps}", loss, trial.params)
+            table.add_row(*map(Text, cells))  # no markup in a name is read
+        rows: list[RenderableType] = [
+            self._progress,
+            table,
+            *([Text(f"best so far: {self.best}")] if self.best else []),
+        ]
         self._live.update(Group(*rows))

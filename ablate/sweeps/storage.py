@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ablate.config import plugins
 from ablate.config.errors import StoreError, SweepError, did_you_mean
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
@@ -199,12 +200,15 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:
     """The sweep file that a study was last continued with. Its plugins are loaded only where the sampler or the pruner
-    is theirs: what a sweep found can be read without them."""
-    tree = study.user_attrs["spec"]
+    is theirs: what a sweep found can be read without them. Only the files that its trials were made with are run."""
+    tree, hashes = study.user_attrs["spec"], frozenset(study.user_attrs.get("plugins", {}).values())
     try:
-        return Sweep.model_validate(tree)
+        spec = Sweep.model_validate(tree)
     except ValidationError:
-        return Sweep.from_tree(tree, f"the stored sweep {study.study_name}")
+        source = f"the stored sweep {study.study_name}"
+        plugins.check_stored(tree, hashes.__contains__, source)
+        spec = Sweep.from_tree(tree, source)
+    return spec.mark_stored(hashes)
 
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:

@@ -241,7 +241,7 @@ def run_trial(
     except StoreError as error:
         send("away", str(error))
     except Exception as error:
-        send("failed", describe_error(error), traceback.format_exc())
+        send("failed", describe_error(error), tracking.redact(traceback.format_exc()))
     return False
 
 

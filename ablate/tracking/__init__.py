@@ -6,15 +6,17 @@ use.
 """
 
 from ablate.tracking.connection import (
+    PLUGINS,
     check_store,
     client,
     ensure_experiment,
     explain_errors,
     find_run,
+    has_plugin,
     set_environ,
     silence_logs,
 )
-from ablate.tracking.databases import hold_creation_lock, redact, shorten, sqlite_file
+from ablate.tracking.databases import hold_creation_lock, redact, remember_address, shorten, sqlite_file
 from ablate.tracking.paths import (
     cache_folder,
     is_remote,
@@ -27,6 +29,7 @@ from ablate.tracking.paths import (
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 
 __all__ = [
+    "PLUGINS",
     "STEP_METRIC",
     "Tracker",
     "cache_folder",
@@ -35,11 +38,13 @@ __all__ = [
     "ensure_experiment",
     "explain_errors",
     "find_run",
+    "has_plugin",
     "hold_creation_lock",
     "is_remote",
     "open_folder",
     "open_store",
     "redact",
+    "remember_address",
     "set_environ",
     "shorten",
     "silence_logs",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -18,7 +19,7 @@ from ablate.tracking.databases import (
     shorten,
     sqlite_file,
 )
-from ablate.tracking.paths import is_remote, open_store, tracking_uri
+from ablate.tracking.paths import is_remote, open_store, store_exists, tracking_uri
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked stays here
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+
+PLUGINS = "ablate.plugins"  # the tag of a run with its plugin files and their SHA-256
+
+_PLAIN = re.compile(r"[\w.-]*", re.ASCII)  # what needs no escape in a filter
 
 # a server that is away is noticed in seconds at the start, and waited for once a run is going
 _SHORT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "5", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
@@ -135,9 +140,37 @@ def ensure_experiment(name: str) -> str:
         return experiment.experiment_id
 
 
-def find_run(experiment: str, tags: Mapping[str, str]) -> str | None:
-    """Return the id of the newest run in `experiment` that has all `tags`; None where there is none."""
-    wanted = " and ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+def has_plugin(sha256: str) -> bool:
+    """Return whether a run of this store was trained with a plugin of that SHA-256. Where there is no store none is
+    made."""
+    if not store_exists():
+        return False
     with explain_errors(tracking_uri()):
-        runs = client().search_runs([ensure_experiment(experiment)], wanted, order_by=["attributes.start_time DESC"])
-    return str(runs[0].info.run_id) if runs else None
+        token: str | None = None
+        while token is None or token:
+            page = client().search_experiments(page_token=token)
+            ids = [experiment.experiment_id for experiment in page]
+            if ids and client().search_runs(ids, f"tags.`{PLUGINS}` LIKE '%{sha256}%'", max_results=1):
+                return True
+            token = page.token or ""
+    return False
+
+
+def find_run(experiment: str, tags: Mapping[str, str]) -> str | None:
+    """Return the id of the newest run in `experiment` that has all `tags`; None where there is none.
+
+    MLflow's filters know no value with both quotes in it, and no escape: values of plain letters are asked for, and all
+    are compared here.
+    """
+    plain = [f"tags.`{key}` = '{value}'" for key, value in tags.items() if _PLAIN.fullmatch(value)]
+    with explain_errors(tracking_uri()):
+        place, token = [ensure_experiment(experiment)], None
+        while True:
+            runs = client().search_runs(
+                place, " and ".join(plain), order_by=["attributes.start_time DESC"], page_token=token
+            )
+            for run in runs:
+                if all(run.data.tags.get(key) == value for key, value in tags.items()):
+                    return str(run.info.run_id)
+            if not (token := runs.token):
+                return None

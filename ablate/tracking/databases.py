@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from ablate.config.errors import StoreError
 
@@ -22,9 +23,16 @@ ASKING, CREATING = 1, 2  # what locks are taken for: a trial's turn, and making 
 _DRIVERS = ("psycopg", "psycopg2")
 
 
+def remember_address(url: str) -> str:
+    """Return `url`, whose password `redact` then knows however it is written."""
+    _addresses.add(url)
+    return url
+
+
 def add_driver(url: str) -> str:
     """Return `url`; a plain `postgresql://` or `postgres://` one with the driver that is installed, since the choice of
     SQLAlchemy itself differs between its versions."""
+    remember_address(url)
     plain = re.match(r"postgres(ql)?://", url)
     driver = next((name for name in _DRIVERS if find_spec(name)), None) if plain else None
     if plain and driver:
@@ -84,8 +92,71 @@ def shorten(error: BaseException) -> str:
 
 
 def redact(text: str) -> str:
-    """Return `text` without the passwords of the addresses in it."""
-    return re.sub(r"(://[^:/@\s]+:)[^@\s]+@", r"\1***@", text)
+    """Return `text`, an address or a longer text with addresses in it, without their passwords.
+
+    What is a password follows SQLAlchemy (`make_url`), and an @ or a blank in one too, which have to be written as %40
+    and %20 but are not always. Addresses that this process was given are known, and found wherever they stand.
+    """
+    for address in sorted(_addresses, key=len, reverse=True):
+        text = _hide_known(text, address)
+    text = _BLANK.sub(r"\1:***@", text)
+    return _ADDRESS.sub(lambda match: _hide_password(match.group()), text)
+
+
+_addresses: set[str] = set()  # of databases and servers that this process was given
+_ADDRESS = re.compile(r"[A-Za-z][\w.+-]*://\S+")
+_PORT = re.compile(r"\d*(?=[/?#\s.,;:)\]'\"]|$)")
+_BLANK = re.compile(rf"(?<=://)([^\s:/@?#]*):(?!\s|{_PORT.pattern})((?:(?!://)[^@\n])*\s(?:(?!://)[^@\n])*)@")
+_SECRET = re.compile(r"pass|pwd|secret|token", re.IGNORECASE)  # in the name of a field of an address's query
+_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)=([^&\s]*)")
+_WHOLE_PORT = re.compile(r"\d*(?=[/?#]|$)")
+_WHOLE_FIELD = re.compile(r"(?<=[?&])([^=&\s]*)=([^&]*)")  # of what is an address and nothing else
+_BARE = 8  # letters of a password that is hidden also where it stands without its address
+
+
+def _hide_password(address: str, whole: bool = False) -> str:
+    """Return one address without its password; unless it is the `whole` text, other signs may stand behind it."""
+    port, field = (_WHOLE_PORT, _WHOLE_FIELD) if whole else (_PORT, _FIELD)
+    scheme, _, rest = address.partition("://")
+    user, colon, tail = rest.partition(":")
+    _, at, place = tail.rpartition("@")
+    is_port = scheme.startswith("http") and port.match(tail)
+    if colon and at and not is_port and not re.search(r"[/@]", user):
+        address = f"{scheme}://{user}:***@{place}"
+    return field.sub(lambda match: f"{match[1]}=***" if _SECRET.search(match[1]) else match[0], address)
+
+
+def _hide_known(text: str, address: str) -> str:
+    """Return `text` without the password of `address`: as it was given, as SQLAlchemy reads it, and as the host that
+    SQLAlchemy makes of what stands behind an @ in a password."""
+    hidden = _hide_password(address, whole=True)
+    if hidden == address:
+        return text
+    text = text.replace(address, hidden)
+    for secret in sorted(_list_secrets(address), key=len, reverse=True):
+        ends = {secret[match.end() :] for match in re.finditer(r"[@:/?\s]", secret)}
+        for part in sorted({secret, *ends} - {"", "***"}, key=len, reverse=True):
+            text = re.sub(rf"(?<!\w){re.escape(part)}@", "***@", text)
+        if len(secret) >= _BARE and secret not in hidden:
+            text = text.replace(secret, "***")
+    return text
+
+
+def _list_secrets(address: str) -> set[str]:
+    """Return the passwords of an address, as they are written there and as they are meant."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    user, _, tail = address.partition("://")[2].partition(":")
+    raw = "" if re.search(r"[/@]", user) else tail.rpartition("@")[0]
+    secrets = {raw, unquote(raw)}
+    with contextlib.suppress(ArgumentError, ValueError):  # which is told where it is opened
+        url = make_url(address)
+        secrets.add(str(url.password or ""))
+        for name, value in url.query.items():
+            if _SECRET.search(name):
+                secrets.update([value] if isinstance(value, str) else value)
+    return secrets - {""}
 
 
 @contextlib.contextmanager
@@ -93,7 +164,7 @@ def hold_creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None
     """Hold a lock under which the database at `uri` is opened and, where its tables are missing, created.
 
     A missing SQLite file is made by `create` under another name and moved into place when it is whole: a killed process
-    leaves no half-made one.
+    leaves no half-made one. The file is for this user alone.
     """
     file = sqlite_file(uri)
     if file is None:
@@ -109,6 +180,7 @@ def hold_creation_lock(uri: str, create: Callable[[str], None]) -> Iterator[None
             part = file.with_name(f"{file.name}.part")
             for left_over in file.parent.glob(f"{part.name}*"):
                 left_over.unlink()
+            os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # for this user alone, from the start
             create(f"sqlite:///{part}")
             with contextlib.closing(sqlite3.connect(part)) as database:
                 database.execute("PRAGMA journal_mode=WAL")  # readers and writers do not wait for each other

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from ablate.config.errors import StoreError
-from ablate.tracking.databases import add_driver, sqlite_file
+from ablate.tracking.databases import add_driver, redact, sqlite_file
 from ablate.tracking.remote_files import is_url
 
 
@@ -15,17 +15,18 @@ def store_path() -> Path:
     folder = os.environ.get("ABLATE_STORE", "mlruns")
     if is_url(folder):
         raise StoreError(
-            f"ABLATE_STORE is {folder}, and has to be a folder: runs lock, append and move files there. Data and warm "
-            "checkpoints are read from addresses; trainer.copy_to takes finished runs to one."
+            f"ABLATE_STORE is {redact(folder)}, and has to be a folder: runs lock, append and move files there. Data "
+            "and warm checkpoints are read from addresses; trainer.copy_to takes finished runs to one."
         )
     return Path(folder).absolute()
 
 
 def open_store() -> Path:
-    """Return the folder of all results, created if missing. Raises StoreError where it cannot be written to."""
+    """Return the folder of all results, created for this user alone if missing. Raises StoreError where it cannot be
+    written to."""
     folder = store_path()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         probe = folder / f".write-{os.getpid()}"
         probe.touch()
         probe.unlink()
@@ -41,7 +42,7 @@ def open_folder(name: str) -> Path:
     """Return a folder of the store, created if missing. Raises StoreError where it cannot be."""
     folder = open_store() / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
     return folder

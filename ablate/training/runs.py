@@ -79,14 +79,14 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     status = run.data.tags.get("ablate.status", "")
     if status in ("completed", "diverged", "pruned"):
         raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
-    experiment = Experiment.from_mapping(yaml.safe_load(text), overrides, source=f"run {run_id}")
-    before = run.data.tags.get("ablate.plugins", "")
-    if describe_plugins(experiment) != before:
+    tree = yaml.safe_load(text)
+    before, now = run.data.tags.get(tracking.PLUGINS, ""), _join_hashes(plugins.hash_contents(plugins.list_named(tree)))
+    if now != before:  # before it is run
         raise AblateError(
-            f"A plugin has changed since run {run_id} began (then {before}, now {describe_plugins(experiment)}). "
+            f"A plugin has changed since run {run_id} began (then {before}, now {now}). "
             "Put it back: the run keeps a copy beside its config.yaml."
         )
-    return experiment
+    return Experiment.from_mapping(tree, overrides, source=f"run {run_id}")
 
 
 def _describe_stored(paths: list[str], text: str) -> str:
@@ -98,7 +98,11 @@ def _describe_stored(paths: list[str], text: str) -> str:
 
 def describe_plugins(experiment: Experiment) -> str:
     """Return the plugin files and what was in them."""
-    return ", ".join(f"{file} {sha256}" for file, sha256 in plugins.hash_files(experiment.plugins).items())
+    return _join_hashes(plugins.hash_files(experiment.plugins))
+
+
+def _join_hashes(hashes: Mapping[str, str]) -> str:
+    return ", ".join(f"{file} {sha256}" for file, sha256 in hashes.items())
 
 
 def name_run(experiment: Experiment) -> str:
@@ -109,8 +113,9 @@ def name_run(experiment: Experiment) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the kind and the first line of an error."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    """Return the kind and the first line of an error, without the passwords of addresses."""
+    text = tracking.redact(str(error)).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0] if text else 'no message'}"
 
 
 def count_epochs(experiment: Experiment, corpus: Corpus) -> str:

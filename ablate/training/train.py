@@ -113,7 +113,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
     return {
         **provenance.describe_environment(),
         **{f"version.{package}": version for package, version in plugins.list_installed().items()},
-        **({"ablate.plugins": describe_plugins(experiment)} if experiment.plugins else {}),
+        **({tracking.PLUGINS: describe_plugins(experiment)} if experiment.plugins else {}),
         **{tag: value for extension in load_extensions(experiment) for tag, value in extension.gather_facts().items()},
         "ablate.corpus": corpus.fingerprint,
         "ablate.corpus_description": corpus.description,

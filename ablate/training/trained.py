@@ -11,7 +11,8 @@ from typing import Any
 from torch import Tensor
 
 from ablate import tracking
-from ablate.config.errors import AblateError, ConfigError, did_you_mean
+from ablate.config import plugins
+from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.yaml import read_yaml
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.extensions import load_extensions
@@ -64,7 +65,7 @@ class TrainedModel:
 def open_trained(name: str, ema: bool = False) -> TrainedModel:
     """Return the model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder
     as `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
-    AblateError."""
+    AblateError, also where its configuration names a plugin that may not be run (see `plugins.check_stored`)."""
     for folder in (Path(name).expanduser(), tracking.store_path() / "runs" / name):
         if os.path.isfile(folder / EXPORTED):  # False for a name too long, where Path.is_file raises
             return _open_export(folder)
@@ -72,10 +73,10 @@ def open_trained(name: str, ema: bool = False) -> TrainedModel:
     try:
         content = load(file)
         tree, step = content["experiment"], int(content["global_step"])
-        experiment = Experiment.from_mapping(tree, source=str(file))
+        experiment = _read_experiment(tree, str(file))
         weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
         average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
-    except (MemoryError, ConfigError):
+    except (MemoryError, AblateError):
         raise
     except KeyError as error:
         raise AblateError(f"{file} is no checkpoint of Ablate, or of an earlier version: it has no {error}.") from None
@@ -85,6 +86,12 @@ def open_trained(name: str, ema: bool = False) -> TrainedModel:
         raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
     return _merge(TrainedModel(file, experiment, dict(average) if ema else own, step))
+
+
+def _read_experiment(tree: Mapping[str, Any], source: str) -> Experiment:
+    """Return the experiment that is stored in `source`. Raises ConfigError, before any of its plugins is run."""
+    plugins.check_stored(tree, tracking.has_plugin, source)
+    return Experiment.from_mapping(tree, source=source)
 
 
 def _merge(source: TrainedModel) -> TrainedModel:
@@ -100,9 +107,9 @@ def _open_export(folder: Path) -> TrainedModel:
     from safetensors.torch import load_file
 
     try:
-        experiment = Experiment.from_mapping(read_yaml(folder / "config.yaml"), source=str(folder / "config.yaml"))
+        experiment = _read_experiment(read_yaml(folder / "config.yaml"), str(folder / "config.yaml"))
         state = load_file(folder / EXPORTED)
-    except ConfigError:
+    except AblateError:
         raise
     except Exception as error:
         raise AblateError(f"{folder} cannot be read as an export of Ablate: {error}") from None

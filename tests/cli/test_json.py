@@ -9,6 +9,7 @@ import yaml
 from cli.conftest import TINY
 
 from ablate.cli import VERBS, build_parser, main
+from ablate.cli.output import print_json
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.storage import open_storage, storage_url
@@ -40,14 +41,52 @@ def document(capsys):
         captured = capsys.readouterr()
         command.err = captured.err
         assert status == 0, captured.err
-        return json.loads(captured.out)
+        return parse(captured.out)
 
     return command
+
+
+def parse(text):
+    """JSON as its standard has it: without NaN and Infinity."""
+
+    def refuse(word):
+        raise ValueError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def test_train(swept, document):
     assert document("train", *TINY, "--json")["status"] == "completed"
     assert "In MLflow" in document.err
+
+
+def test_a_run_that_diverges(swept, document):
+    content = document("train", *TINY, "optimizer.lr=1e30", "schedule.warmup_steps=0", "--json")
+    assert content["status"] == "diverged"
+    assert content["reason"]
+    assert set(content.get("not_finite", {})) == {
+        f"metrics.{name}" for name, value in content["metrics"].items() if value is None
+    }
+
+
+def test_numbers_that_json_has_no_word_for(capsys):
+    nan, inf = float("nan"), float("inf")
+    documents = [
+        {"metrics": {"val/loss": nan, "val/accuracy": 0.5}, "curve": [[1, inf], [2, -inf]]},
+        {"status": "diverged", "metrics": {"val/loss": nan}},
+        {"status": "completed", "metrics": {"val/loss": 2.5}, 3: (1, None, True)},
+    ]
+    print_json(documents)
+    assert parse(capsys.readouterr().out) == [
+        {
+            "status": "not finite",
+            "metrics": {"val/loss": None, "val/accuracy": 0.5},
+            "curve": [[1, None], [2, None]],
+            "not_finite": {"metrics.val/loss": "nan", "curve.0.1": "inf", "curve.1.1": "-inf"},
+        },
+        {"status": "diverged", "metrics": {"val/loss": None}, "not_finite": {"metrics.val/loss": "nan"}},
+        {"status": "completed", "metrics": {"val/loss": 2.5}, "3": [1, None, True]},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -90,6 +129,8 @@ def test_align(swept, document, pairs):
     pytest.importorskip("trl")
     words = ["--method", "dpo", "--pairs", pairs, "--template", "plain", "--steps", 1, "--batch-size", 2]
     assert document("align", "sweep:demo/pre", *words, "--json")["status"] == "completed"
+    diverged = document("align", "sweep:demo/pre", *words[:-4], "--steps", 2, *words[-2:], "--lr", 1e38, "--json")
+    assert diverged["status"] == "diverged"
 
 
 def test_ladder(store, document, tmp_path, monkeypatch):
@@ -105,6 +146,14 @@ def test_ladder(store, document, tmp_path, monkeypatch):
     assert set(document("ladder", file, "--json")["losses"]) == {"pre", "post"}
     assert SAID in document.err
     assert "a line of progress" in document.err
+
+    def diverge(spec, **_):
+        return simulate(
+            spec, lambda arm, params, seed: float("inf" if arm == "post" else 3), open_storage(storage_url())
+        )
+
+    monkeypatch.setattr("ablate.sweeps.run.sweep", diverge)
+    assert set(document("ladder", file, "name=other", "--json")["losses"]) == {"pre", "post"}
 
 
 def test_every_verb_with_json_is_run_here():

@@ -127,7 +127,10 @@ def test_it_is_what_the_harness_finds_on_the_exported_checkpoint(kind, task_data
         assert question.loglikelihoods == pytest.approx([value for value, _ in sample["filtered_resps"]], rel=1e-5)
         assert question.values == {"acc": sample["acc"], "acc_norm": sample["acc_norm"]}
     assert found.cut > 0
-    by_folder = score_hf(path, ["piqa"], task_data=task_data)["piqa"]
+    if kind == "b2t":  # with code of its own
+        with pytest.raises(AblateError, match=r"Add --trust-remote-code if you trust it\."):
+            score_hf(path, ["piqa"], task_data=task_data)
+    by_folder = score_hf(path, ["piqa"], task_data=task_data, trust_remote_code=kind == "b2t")["piqa"]
     assert by_folder.metrics == found.metrics
     assert by_folder.cut == found.cut
 

@@ -110,7 +110,11 @@ def _find_tokenizer(name: str) -> str | None:
     if not any(os.path.isfile(folder / known) for known in _VOCABULARIES):
         return None
     with _translate_errors(name):  # an older form, which transformers turns into a tokenizer.json
-        text = _import_transformers().AutoTokenizer.from_pretrained(name).backend_tokenizer.to_str()
+        text = (
+            _import_transformers()
+            .AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+            .backend_tokenizer.to_str()
+        )
     return str(keep_tokenizer(text, tracking.cache_folder()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.extras import import_library
 from ablate.data.files import hash_file
+from ablate.export.transformers_files import CODE
 from ablate.post_training.alignment import measures
 from ablate.training.trained import ALIGNED
 
@@ -45,14 +47,34 @@ def check_sha256(name: str, expected: str | None) -> str:
     return digest
 
 
-def load_reward(name: str) -> measures.Reward:
-    """Return the reward function of a reward model. Raises AblateError for what is none."""
+def check_trust(name: str, trusted: bool) -> bool:
+    """Return whether code that comes with a reward model may be run: where the user says so (`trusted`), or of a run of
+    this store, which wrote the code itself. Raises ConfigError where there is code that may not."""
     folder = find_reward_folder(name)
+    if trusted or _is_own(folder):
+        return True
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if "auto_map" in config or (folder / CODE).exists():
+        text = "comes with code of its own, which is not run unasked. Where you trust it: --trust-remote-code of align,"
+        raise ConfigError([Problem("align.reward", f"{text} or align.trust_remote_code=true", name)])
+    return False
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether `folder` is that of a run which lies in the store."""
+    runs = (tracking.store_path() / "runs").resolve()
+    return folder.name == ALIGNED and folder.resolve().parent.parent == runs
+
+
+def load_reward(name: str, trusted: bool = False) -> measures.Reward:
+    """Return the reward function of a reward model; `trusted`: see `check_trust`. Raises AblateError for what is
+    none."""
+    folder, trusted = find_reward_folder(name), check_trust(name, trusted)
     transformers: Any = import_library("transformers", "hf")
     auto = transformers.AutoModelForSequenceClassification
-    model = auto.from_pretrained(folder, trust_remote_code=True)
+    model = auto.from_pretrained(folder, trust_remote_code=trusted)
     if model.config.num_labels != 1:
         raise AblateError(f"{folder} is no reward model: it gives {model.config.num_labels} numbers and not one.")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     return lambda prompts, answers: measures.score_answers(model, tokenizer, prompts, answers)

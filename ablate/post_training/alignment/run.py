@@ -21,7 +21,7 @@ from ablate.export import transformers_files
 from ablate.export.forms import FORMS, write_weights
 from ablate.post_training import warm_start
 from ablate.post_training.alignment import measures
-from ablate.post_training.alignment.reward import check_sha256, load_reward
+from ablate.post_training.alignment.reward import check_sha256, check_trust, load_reward
 from ablate.post_training.alignment.trl_trainers import EXTRA, METHODS, Follower, Setting, fit
 from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
@@ -60,6 +60,7 @@ def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment
             text = "rloo needs a reward model: ablate align RUN --method reward makes one"
             raise ConfigError([Problem("align.reward", text)])
         return experiment
+    check_trust(align.reward, align.trust_remote_code)  # before anything is trained
     digest = check_sha256(align.reward, align.reward_sha256)
     return Experiment.from_mapping(experiment.to_tree(), {"align.reward_sha256": digest})
 
@@ -92,7 +93,7 @@ def _align(
         folder = Path(temporary) / "start"
         folder.mkdir()
         FORMS["hf"](source, folder)
-        reward = load_reward(align.reward) if align.reward is not None else reward
+        reward = load_reward(align.reward, align.trust_remote_code) if align.reward is not None else reward
         setting = _build_setting(experiment, corpus, folder, reward, speed)
         prepared = METHODS[align.method](setting)
         follower = Follower(experiment, prepared, tracker, hooks)
@@ -137,7 +138,7 @@ def _build_setting(
     align, context = experiment.align, corpus.shape[0]
     assert align is not None
     transformers: Any = import_library("transformers", "hf")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if tokenizer.eos_token is None:
         raise DataError("The tokenizer of the model has no end of text, without which no answer ends.")
     learnt, held = (part.select_fitting(context, align.answer) for part in (corpus.train_pairs, corpus.val_pairs))

@@ -23,6 +23,8 @@ from ablate.training.procedures import Hooks
 from ablate.training.undisturbed import undisturbed
 
 EXTRA = "rlhf"
+OWN_CODE = True
+"""Of models in `Setting.folder`, whose code this process has written itself a moment before."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Setting:
     def model(self, auto: str = "AutoModelForCausalLM", **more: Any) -> Any:
         """Return the model as it starts."""
         transformers: Any = import_library("transformers", "hf")
-        model = getattr(transformers, auto).from_pretrained(self.folder, trust_remote_code=True, **more)
+        model = getattr(transformers, auto).from_pretrained(self.folder, trust_remote_code=OWN_CODE, **more)
         model.config.pad_token_id = self.tokenizer.pad_token_id
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -64,7 +66,7 @@ class Setting:
             "seed": seed, "data_seed": seed, "logging_steps": trainer.log_every_n_steps, "logging_first_step": True,
             "logging_nan_inf_filter": False, "report_to": [], "save_strategy": "no", "disable_tqdm": True,
             "use_cpu": not torch.cuda.is_available(), "bf16": self.autocast, "gradient_checkpointing": False,
-            "trust_remote_code": True,
+            "trust_remote_code": OWN_CODE,
         }  # fmt: skip
         beta = self.align.beta
         return {**shared, **({} if beta is None else {"beta": beta}), **more}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ablate.config import plugins
 from ablate.config.base import Config, Names
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 DEFAULT_TRIALS = 10
+MOST_LETTERS = 200  # of the name of an arm: those of studies, which it is a part of, are stored in 512
 ONLY_ARM = "all"  # the arm of a sweep that names none
+
+
+def _is_arm_name(name: str) -> bool:
+    return 0 < len(name.strip()) <= len(name) <= MOST_LETTERS and name.isprintable() and not {"/", "@"} & {*name}
 
 
 class SweepFields(Config):
@@ -74,6 +79,9 @@ class SweepFields(Config):
     """Which finished trials keep their checkpoint: the best of each arm (once it is chosen, the one that is tested) and
     the best of its fresh seeds, all, or none."""
 
+    _stored_hashes: frozenset[str] | None = PrivateAttr(None)
+    """Of a sweep that was read from a storage: the SHA-256 of the plugins that its trials were made with."""
+
     @model_validator(mode="after")
     def _check_baseline(self) -> Self:
         if self.baseline is not None and self.baseline not in self.all_arms:
@@ -83,9 +91,17 @@ class SweepFields(Config):
     @field_validator("arms")
     @classmethod
     def _check_names(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
-        if bad := [name for name in arms if not name or "/" in name or "@" in name]:
-            raise ValueError(f"the name of an arm is not empty and has no / or @, given {', '.join(map(repr, bad))}")
+        if bad := [name for name in arms if not _is_arm_name(name)]:
+            text = f"has 1 to {MOST_LETTERS} printable letters, one of them no blank, and no / or @"
+            raise ValueError(f"the name of an arm {text}, given {', '.join(map(repr, bad))}")
         return arms
+
+    def mark_stored(self, hashes: Iterable[str]) -> Self:
+        """Return this sweep as one that was read from a storage: of its plugins only those of the SHA-256 `hashes`
+        are run, and those that the user names."""
+        marked = self.model_copy()
+        marked._stored_hashes = frozenset(hashes)
+        return marked
 
     def to_tree(self) -> Tree:
         """The sweep as plain nested mappings."""
@@ -123,7 +139,11 @@ class SweepFields(Config):
         return copied
 
     def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
-        """The experiment of `arm` at the point `params` of its search space."""
+        """The experiment of `arm` at the point `params` of its search space. Raises ConfigError where a stored sweep
+        names a plugin that may not be run (see `plugins.check_stored`)."""
+        if self._stored_hashes is not None:
+            layers = dict(enumerate([*self.layers(arm), params]))
+            plugins.check_stored(layers, self._stored_hashes.__contains__, f"the stored sweep {self.name}")
         return Experiment.from_mapping(*self.layers(arm), params)
 
     @property

@@ -1,5 +1,7 @@
 """An alignment as a run like any other: what is tracked, how it ends, what it starts from and is judged by."""
 
+import json
+import shutil
 from importlib.metadata import version
 
 import pytest
@@ -9,7 +11,7 @@ from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.post_training.alignment.reward import hash_reward
+from ablate.post_training.alignment.reward import hash_reward, load_reward
 from ablate.post_training.alignment.run import build_procedure
 from ablate.tasks.metrics import list_metrics
 from ablate.tracking.tracker import STEP_METRIC
@@ -111,13 +113,26 @@ def test_a_run_that_diverges_or_is_pruned_is_a_result(aligned):
     assert not (run_folder(pruned.run_id) / "hf").exists()
 
 
-def test_the_reward_model_is_pinned(aligned):
+def test_the_reward_model_is_pinned(aligned, tmp_path, monkeypatch):
+    import transformers
+
     judge = train(aligned("reward")).run_id
     policy = train(aligned("rloo", {"align.reward": judge}))
     assert tracking.client().get_run(policy.run_id).data.params["align.reward_sha256"] == hash_reward(judge)
     assert set(policy.metrics) == {"align/kl", "align/reward", "align/start_reward", "align/win_rate"}
     with pytest.raises(ConfigError, match=r"align.reward_sha256: the weights of .* are others now"):
         train(aligned("rloo", {"align.reward": judge, "align.reward_sha256": "0" * 64}))
+    elsewhere = shutil.copytree(run_folder(judge) / "hf", tmp_path / "judge")
+    (elsewhere / "modeling_ablate.py").write_text("raise SystemExit('code of somebody else was run')")
+    config = json.loads((elsewhere / "config.json").read_text())
+    names = {"AutoConfig": "Config", "AutoModelForSequenceClassification": "ForSequenceClassification"}
+    auto_map = {auto: f"modeling_ablate.Ablate{name}" for auto, name in names.items()}
+    (elsewhere / "config.json").write_text(json.dumps({**config, "model_type": "ablate", "auto_map": auto_map}))
+    with pytest.raises(ConfigError, match=r"align\.reward: comes with code of its own, which is not run unasked"):
+        train(aligned("rloo", {"align.reward": str(elsewhere)}))
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    with pytest.raises(SystemExit, match="code of somebody else was run"):
+        load_reward(str(elsewhere), trusted=True)
     with pytest.raises(AblateError, match="There is no reward model nothing"):
         train(aligned("rloo", {"align.reward": "nothing"}))
     with pytest.raises(ConfigError, match="rloo needs a reward model"):

@@ -1,0 +1,131 @@
+"""A name of an arm that is accepted survives every step: the sweep, a kill, the report, the ladder, the terminal."""
+
+import io
+import json
+
+import pytest
+import yaml
+from rich.console import Console
+
+from ablate import tracking
+from ablate.cli import main
+from ablate.config.errors import ConfigError
+from ablate.plots import style
+from ablate.reports.publish import name_metric
+from ablate.sweeps import run
+from ablate.sweeps.progress import Display, Running
+from ablate.sweeps.spec.fields import MOST_LETTERS
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import read_sweep
+
+NAMES = [
+    "it's", 'a "quoted" one', "it's \"both\"", "back`tick`", "per%cent _ like", "a\\b", "$a$b", r"$\frac$", "_hidden",
+    "[/red]", "[bold]", ":smile:", "<script>alert(1)</script>", "..", "-x", "a=b", "a: b #c", "naïve \N{SNOWMAN}", " x ",
+    "null", "x" * MOST_LETTERS,
+]  # fmt: skip
+REFUSED = ["", " ", "a/b", "a@1", "a\nb", "a\0b", "\ud800", "x" * (MOST_LETTERS + 1)]
+
+
+def build(tiny_settings, names, **more):
+    """A sweep of one trial and two fresh seeds for each arm."""
+    return {
+        "name": "named",
+        "experiment": {**tiny_settings, "trainer.max_steps": 4, "trainer.val_check_interval": 2},
+        "arms": {name: {"norm": "pre"} for name in names},
+        "search": {"optimizer.lr": [1e-3]},
+        "sampler": "grid",
+        "factor": "norm",
+        **more,
+    }
+
+
+@pytest.mark.parametrize("name", REFUSED, ids=ascii)
+def test_what_is_no_name_is_refused(tiny_settings, name):
+    with pytest.raises(ConfigError, match=r"arms: the name of an arm has 1 to 200 printable letters"):
+        Sweep.from_tree(build(tiny_settings, ["pre", name]))
+
+
+@pytest.mark.parametrize("name", NAMES, ids=ascii)
+def test_the_run_that_a_killed_sweep_has_begun_is_found(store, name):
+    tags = {"ablate.arm": name, "ablate.trial": "3", "mlflow.parentRunId": "f" * 32}
+    assert tracking.find_run("named", tags) is None
+    tracking.Tracker.start("named", "another", {**tags, "ablate.arm": f"{name}'"})
+    first, second = (tracking.Tracker.start("named", name, tags).run_id for _ in range(2))
+    assert tracking.find_run("named", tags) in (first, second)
+    assert tracking.find_run("named", {**tags, "ablate.trial": "4"}) is None
+
+
+def test_a_whole_sweep(store, tiny_settings, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "named.yaml"
+    file.write_text(yaml.safe_dump(build(tiny_settings, NAMES, confirm={"seeds": 2}), allow_unicode=True))
+    assert main(["sweep", str(file), "--workers", "2"]) == 0, capsys.readouterr().err
+    assert main(["sweep", str(file)]) == 0  # once more: it is done
+    assert "Traceback" not in capsys.readouterr().err
+    record = read_sweep("named")
+    assert list(record.trials) == NAMES
+    assert {t.status for trials in record.confirmed.values() for t in trials} == {"completed"}
+    assert main(["report", "named", "--json"]) == 0
+    assert set(json.loads(capsys.readouterr().out)["arms"]) == set(NAMES)
+    page = (store / "reports" / "named" / "report.html").read_text()
+    assert "<script>alert(1)" not in page
+    assert main(["status", "named"]) == 0
+    assert "[/red]" in capsys.readouterr().out
+    for name in ('it\'s "both"', "[/red]"):
+        words = ["--to", "safetensors", "--output", str(tmp_path / f"out{NAMES.index(name)}")]
+        assert main(["export", f"sweep:named/{name}", *words]) == 0
+
+
+def test_a_kill_between_the_run_and_its_note(store, tiny_settings, monkeypatch):
+    """The trial that goes on takes up the run that it had begun in MLflow."""
+    spec = Sweep.from_tree(build(tiny_settings, ["it's", 'and "both"']))
+    asked = []
+    find = tracking.find_run
+    monkeypatch.setattr(tracking, "find_run", lambda *given: asked.append(find(*given)) or asked[-1])
+    ask = run.ArmTrials.ask
+
+    def ask_as_after_a_kill(arm):
+        trial = ask(arm)
+        if trial is not None and "run_id" not in trial.user_attrs:
+            tags = {"ablate.sweep": "named", **arm.tags(trial)}
+            tracking.Tracker.start("named", arm.label(trial), tags, arm.parent)
+            trial.set_user_attr("run_id", None)
+        return trial
+
+    monkeypatch.setattr(run.ArmTrials, "ask", ask_as_after_a_kill)
+    run.sweep(spec, console=Console(quiet=True))
+    trials = [trial for trials in read_sweep("named").trials.values() for trial in trials]
+    assert [trial.status for trial in trials] == ["completed"] * 2
+    assert asked == [trial.run_id for trial in trials]
+
+
+def test_the_live_table_shows_names_as_they_are():
+    console = Console(file=io.StringIO(), force_terminal=True, width=300)
+    with Display(console, "val/loss", 1) as display:
+        for i, name in enumerate(NAMES):
+            display.show_start(i, Running(f"{name} #0", f"{name}=1", 10))
+            display.best = f"{name} 3.2"
+            display.refresh()
+            display.show_end(i, "completed", True)
+    assert "[/red] #0" in console.file.getvalue()
+    assert ":smile: #0" in console.file.getvalue()
+
+
+def test_metrics_of_different_arms_have_different_names():
+    from mlflow.utils.validation import _validate_metric_name
+
+    names = [name_metric(name) for name in [*NAMES, "it_s", "pre", "Mix-LN 0.25"]]
+    assert len(set(names)) == len(names)
+    assert names[-2:] == ["pre", "Mix-LN 0.25"]
+    for name in names:
+        _validate_metric_name(f"verdict/difference_when_both_trained/{name}")
+
+
+def test_figures_take_names_for_text():
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    style.add_legend(figure, [style.create_entry(("#000000", "o"), name) for name in NAMES[:14]])
+    figure.canvas.draw()
+    shown = [text.get_text().strip().replace(r"\$", "$") for text in figure.legends[0].get_texts()]
+    assert shown == NAMES[:14]
