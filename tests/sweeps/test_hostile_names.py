@@ -20,8 +20,8 @@ from ablate.sweeps.storage import read_sweep
 
 NAMES = [
     "it's", 'a "quoted" one', "it's \"both\"", "back`tick`", "per%cent _ like", "a\\b", "$a$b", r"$\frac$", "_hidden",
-    "[/red]", "[bold]", ":smile:", "<script>alert(1)</script>", "..", "-x", "a=b", "a: b #c", "naïve \N{SNOWMAN}", " x ",
-    "null", "x" * MOST_LETTERS,
+    "[bold]", "[red]x", ":smile:", "<script>alert(1)<b>", "..", "-x", "a=b", "a: b #c", "naïve \N{SNOWMAN}",
+    " x ", "null", "x" * MOST_LETTERS,
 ]  # fmt: skip
 REFUSED = ["", " ", "a/b", "a@1", "a\nb", "a\0b", "\ud800", "x" * (MOST_LETTERS + 1)]
 
@@ -30,7 +30,11 @@ def build(tiny_settings, names, **more):
     """A sweep of one trial and two fresh seeds for each arm."""
     return {
         "name": "named",
-        "experiment": {**tiny_settings, "trainer.max_steps": 4, "trainer.val_check_interval": 2},
+        "experiment": {
+            **tiny_settings,
+            "trainer": {**tiny_settings["trainer"], "max_steps": 2, "val_check_interval": 2},
+            "schedule": {"warmup_steps": 1},
+        },
         "arms": {name: {"norm": "pre"} for name in names},
         "search": {"optimizer.lr": [1e-3]},
         "sampler": "grid",
@@ -58,7 +62,9 @@ def test_the_run_that_a_killed_sweep_has_begun_is_found(store, name):
 def test_a_whole_sweep(store, tiny_settings, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "named.yaml"
-    file.write_text(yaml.safe_dump(build(tiny_settings, NAMES, confirm={"seeds": 2}), allow_unicode=True))
+    file.write_text(
+        yaml.safe_dump(build(tiny_settings, NAMES, confirm={"seeds": 2}), allow_unicode=True, sort_keys=False)
+    )
     assert main(["sweep", str(file), "--workers", "2"]) == 0, capsys.readouterr().err
     assert main(["sweep", str(file)]) == 0  # once more: it is done
     assert "Traceback" not in capsys.readouterr().err
@@ -70,8 +76,8 @@ def test_a_whole_sweep(store, tiny_settings, tmp_path, monkeypatch, capsys):
     page = (store / "reports" / "named" / "report.html").read_text()
     assert "<script>alert(1)" not in page
     assert main(["status", "named"]) == 0
-    assert "[/red]" in capsys.readouterr().out
-    for name in ('it\'s "both"', "[/red]"):
+    assert "[red]x" in capsys.readouterr().out
+    for name in ('it\'s "both"', "[bold]"):
         words = ["--to", "safetensors", "--output", str(tmp_path / f"out{NAMES.index(name)}")]
         assert main(["export", f"sweep:named/{name}", *words]) == 0
 
@@ -107,7 +113,7 @@ def test_the_live_table_shows_names_as_they_are():
             display.best = f"{name} 3.2"
             display.refresh()
             display.show_end(i, "completed", True)
-    assert "[/red] #0" in console.file.getvalue()
+    assert "[red]x #0" in console.file.getvalue()
     assert ":smile: #0" in console.file.getvalue()
 
 
