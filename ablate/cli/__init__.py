@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options, after_options = parser.parse_known_args(arguments)
     if after_options:  # key=value words that stand behind an option, which argparse does not take
         if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):
-            parser.error(f"unrecognized arguments: {' '.join(after_options)}")
+            parser.error(tracking.redact(f"unrecognized arguments: {' '.join(after_options)}"))
         options.words += after_options
     if options.version:
         print(ablate.__version__)

@@ -129,6 +129,8 @@ def test_a_server_that_is_away(store, form, password, capfd, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://me:{password}@127.0.0.1:9")
     tracking.client.cache_clear()
     assert main(["ui"]) == 2
+    with pytest.raises(SystemExit):
+        main(["list", "norms", "--storage", "postgresql://me:geheim@host/db"])
     told = "".join(capfd.readouterr())
     assert told.count("cannot be used") == 3
     assert "nowhere.invalid" in told
