@@ -7,6 +7,7 @@ import hashlib
 import math
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ REPORT = "report"  # the value of ROLE and the name of the run
 _PREFIX = "verdict/"  # of metrics
 _UNNAMEABLE = re.compile(r"[^\w.\- ]", re.ASCII)  # what MLflow takes in no name of a metric
 _LONGEST_NAME = 150  # letters of an arm in the name of a metric, which has 250
+_PATHS = (".", "..")  # which lead elsewhere: MLflow may store a metric as a file
 _LONGEST = 5000  # letters of a tag, the least that MLflow's stores take
 
 
@@ -60,20 +62,23 @@ def label_report(verdict: str, baseline: str, compared: Mapping[str, Compared]) 
     """Return what the run of the report says: the verdict in full, and of each arm what its parent run says."""
     tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
     metrics: dict[str, float] = {}
+    names = name_metrics(compared)
     for arm, one in compared.items():
-        own, name = label_arm(arm, baseline, one), name_metric(arm)
+        own, name = label_arm(arm, baseline, one), names[arm]
         tags[f"ablate.verdict.{name}"] = own.tags["ablate.verdict"]
         metrics |= {f"{key}/{name}": value for key, value in own.metrics.items()}
     return Labels(tags, metrics)
 
 
-def name_metric(arm: str) -> str:
-    """Return the name of `arm` as a part of the name of a metric: its own, or a shorter one that no other arm has where
-    MLflow does not take that."""
-    name = _UNNAMEABLE.sub("_", arm)
-    if name == arm == arm.strip(" .") and len(arm) <= _LONGEST_NAME:
-        return arm
-    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}"
+def name_metrics(arms: Iterable[str]) -> dict[str, str]:
+    """Return arm -> its name as a part of the name of a metric: its own in letters that MLflow takes, with a few digits
+    behind where another arm has the same, or MLflow would not take it yet."""
+    names = {arm: _UNNAMEABLE.sub("_", arm)[:_LONGEST_NAME] for arm in arms}
+    counts = Counter(names.values())
+    return {
+        arm: f"{name}-{hashlib.sha256(arm.encode()).hexdigest()[:8]}" if counts[name] > 1 or name in _PATHS else name
+        for arm, name in names.items()
+    }
 
 
 def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None:

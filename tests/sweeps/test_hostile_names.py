@@ -11,7 +11,7 @@ from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import ConfigError
 from ablate.plots import style
-from ablate.reports.publish import name_metric
+from ablate.reports.publish import name_metrics
 from ablate.sweeps import run
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.spec.fields import MOST_LETTERS
@@ -101,7 +101,7 @@ def test_a_kill_between_the_run_and_its_note(store, tiny_settings, monkeypatch):
     monkeypatch.setattr(run.ArmTrials, "ask", ask_as_after_a_kill)
     run.sweep(spec, console=Console(quiet=True))
     trials = [trial for trials in read_sweep("named").trials.values() for trial in trials]
-    assert [trial.status for trial in trials] == ["completed"] * 2
+    assert [(trial.status, trial.reason) for trial in trials] == [("completed", "")] * 2
     assert asked == [trial.run_id for trial in trials]
 
 
@@ -120,9 +120,9 @@ def test_the_live_table_shows_names_as_they_are():
 def test_metrics_of_different_arms_have_different_names():
     from mlflow.utils.validation import _validate_metric_name
 
-    names = [name_metric(name) for name in [*NAMES, "it_s", "pre", "Mix-LN 0.25"]]
+    names = list(name_metrics([*NAMES, "it_s", "x" * (MOST_LETTERS - 1), "<b>", "pre", "Mix-LN 0.25"]).values())
     assert len(set(names)) == len(names)
-    assert names[-2:] == ["pre", "Mix-LN 0.25"]
+    assert names[-3:] == ["_b_", "pre", "Mix-LN 0.25"]
     for name in names:
         _validate_metric_name(f"verdict/difference_when_both_trained/{name}")
 
