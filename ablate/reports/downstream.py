@@ -57,7 +57,8 @@ class Downstream:
     runs: dict[str, int]
     """Arm -> runs that the means are over."""
     comparisons: int = 0
-    """The differences over three seeds or more."""
+    """The differences over three seeds or more, and as many of each pair in the other sizes of the file, where the same
+    tasks are taken to be asked whether or not they have been."""
     family: int = 0
     """Comparisons that share an error of 5 %: these, and those of the objective in the whole file. 0: none of these."""
     left_out: dict[str, int] = field(default_factory=dict)
@@ -104,9 +105,9 @@ def compare_downstream(record: SweepRecord) -> Downstream:
     pairs = {arm: [s for s in own if s in runs.get(baseline, {})] for arm, own in runs.items() if arm != baseline}
     measured = _measure_tasks(runs, baseline, pairs)
     measured += _average_over_tasks(measured)
-    family = sum(len(parts.by_seed) >= LEAST for m in measured for parts in m.parts.values())
-    compared = compare_record(replace(record, scored=family))
-    total = max([family, *(c.family for c in compared.values())])
+    compared = sum(len(parts.by_seed) >= LEAST for m in measured for parts in m.parts.values())
+    family = compared + (len(measured) * (record.spec.family or 0) if compared else 0)
+    total = max([family, *(c.family for c in compare_record(replace(record, scored=family)).values())])
     alpha = ALPHA / max(1, total)
     ended = {arm: [s for s in outcomes[arm] if s in outcomes.get(baseline, {})] for arm in pairs}
     levels = {arm: _find_level(record, arm, ended[arm], pairs[arm], alpha) for arm in pairs}

@@ -135,8 +135,9 @@ def test_all_tasks_arms_and_averages_are_one_family_and_every_look_counts(confir
     assert "No interval where every question has the same difference on each seed" in text
     assert "post on boolq, mix on boolq" in text
     larger = replace(record, spec=record.spec.model_copy(update={"family": 4}))  # further sizes
-    assert compare_downstream(larger).family == 12
-    assert compare_record(replace(larger, scored=6))["mix"].family == 12
+    found = compare_downstream(larger)
+    assert (found.comparisons, found.family) == (6 + 3 * 4, 2 + 4 + 18)  # three rows for each of their four pairs too
+    assert compare_record(replace(larger, scored=18))["mix"].family == 24
     looks = Looks((3, 4, 5), 12)
     looked = compare_downstream(replace(record, looks={"mix": looks, "post": looks}))
     assert looked.rows[0].differences["mix"].level == pytest.approx(nominal_levels(looks, 0.05 / 8)[-1])
