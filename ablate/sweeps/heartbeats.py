@@ -56,9 +56,11 @@ def has_heartbeats(study: Study) -> bool:
 
 
 def _read_start_time(pid: int) -> str | None:
-    """Return the time a process started, which tells it from a later one of the same pid; None where there is none."""
+    """Return the time a process started, which tells it from a later one of the same pid; None where there is none, or
+    it has ended and its parent has not asked how (nobody does, in some containers)."""
     with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
     if Path("/proc/self").exists():
         return None
     try:  # no /proc: the pid alone has to do

@@ -23,7 +23,7 @@ from ablate.sweeps import run
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.attempts import read_trial_notes
 from ablate.sweeps.comparison import cross_params
-from ablate.sweeps.heartbeats import describe_process
+from ablate.sweeps.heartbeats import _read_start_time, describe_process
 from ablate.sweeps.seed_runs import CROSSED, SeedRuns
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.status import read_statuses
@@ -438,15 +438,19 @@ def test_a_worker_that_is_killed_every_time_counts_as_failed(store, spec, monkey
     assert "killed by signal 9, 3 times" in trial.reason
 
 
-def test_trials_of_a_sweep_that_was_killed_are_taken_up(store, spec):
+@pytest.mark.parametrize("how", [os.WNOWAIT, 0], ids=["nobody asked how it ended", "reaped"])
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_trials_of_a_sweep_that_was_killed_are_taken_up(store, spec, how):
     sweep = spec(arms={}, budget={"trials": 1})
     study = optuna.create_study(study_name=name_study("small", 1, "all"), storage=open_storage(storage_url()))
     study.set_user_attr("spec", sweep.to_tree())
     arm = ArmTrials(study, sweep, "all", "")
     trial = arm.ask()
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    trial.set_user_attr("owner", {**describe_process(), "pid": gone.pid})
+    gone = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    trial.set_user_attr("owner", {**describe_process(), "pid": gone.pid, "started": _read_start_time(gone.pid)})
+    assert [row["running"] for row in read_statuses("small")] == [1]
+    gone.stdin.close()
+    os.waitid(os.P_PID, gone.pid, os.WEXITED | how)
     assert [row["interrupted"] for row in read_statuses("small")] == [1]
     record = run_sweep(sweep)
     assert [(t.status, t.params) for t in record.trials["all"]] == [("completed", trial.params)]
