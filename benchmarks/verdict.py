@@ -171,7 +171,7 @@ def list_cells(options: argparse.Namespace) -> Iterator[tuple[str, str, str, int
     """Yield sampler, noise, looks and number of comparisons of each row."""
     for sampler in options.samplers:
         for noise in options.noises:
-            for looks in LOOKS:
+            for looks in options.looks:
                 for comparisons in options.comparisons:
                     yield sampler, noise, looks, comparisons
 
@@ -182,6 +182,7 @@ def main() -> None:
     parser.add_argument("--sweeps", type=int, default=2000, help="simulated sweeps of each row")
     parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS), choices=list(SAMPLERS))
     parser.add_argument("--noises", nargs="+", default=list(NOISES), choices=list(NOISES))
+    parser.add_argument("--looks", nargs="+", default=list(LOOKS), choices=list(LOOKS))
     parser.add_argument("--comparisons", nargs="+", type=int, default=[1, 3, 7])
     parser.add_argument("--better", type=float, default=0.0, help="true lead of one arm, in sd of a paired difference")
     options = parser.parse_args()
