@@ -104,7 +104,7 @@ def test_the_command_lines_of_mlflows_server(addresses, capfd, monkeypatch):
         while not any("uvicorn" in line or "gunicorn" in line for line in seen) and time.monotonic() < deadline:
             seen[:] = list_children(os.getpid())
             time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)  # Ctrl-C is ignored by what runs in the background
 
     from cli.test_ui import free_port
 
