@@ -77,18 +77,18 @@ def to_json(content: Any) -> Any:
     if isinstance(content, (list, tuple)):
         return [to_json(item) for item in content]
     if not isinstance(content, Mapping):
-        return _replace(content, "", {})
+        return _null_infinite(content, "", {})
     lost: dict[str, str] = {}
-    document = _replace(content, "", lost)
+    document = _null_infinite(content, "", lost)
     return {"status": "not finite", **document, "not_finite": lost} if lost else document
 
 
-def _replace(value: Any, path: str, lost: dict[str, str]) -> Any:
+def _null_infinite(value: Any, path: str, lost: dict[str, str]) -> Any:
     """Return `value` with null for what is not finite; `lost` gets the paths of that."""
     if isinstance(value, Mapping):
-        return {key: _replace(item, f"{path}.{key}" if path else str(key), lost) for key, item in value.items()}
+        return {key: _null_infinite(item, f"{path}.{key}" if path else str(key), lost) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_replace(item, f"{path}.{i}", lost) for i, item in enumerate(value)]
+        return [_null_infinite(item, f"{path}.{i}", lost) for i, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         lost[path] = str(value)
         return None

@@ -44,7 +44,7 @@ class AlignConfig(Config):
     reward_sha256: str | None = None
     """Of the reward model's weights. A run writes down what it found, and with this given takes no others."""
     trust_remote_code: bool = False
-    """Whether code that comes with the reward model may be run. A run of this store needs no leave: its code was
+    """Whether code that comes with the reward model may be run. That of a run of this store is run without it: it was
     written here."""
     answers: int = Field(4, ge=2)
     """Answers to each prompt of rloo, which are compared with each other."""

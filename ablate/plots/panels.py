@@ -67,6 +67,6 @@ def save(figure: Figure, file: Path) -> list[Path]:
     paths = [file.with_suffix(suffix) for suffix in (".png", ".svg")]
     with rc_context({"svg.hashsalt": file.stem}):
         save_png(figure, paths[0])
-        figure.set_layout_engine("none")  # it has its layout, which takes most of the time
+        figure.set_layout_engine("none")  # it has its layout
         FigureCanvasSVG(figure).print_svg(paths[1], metadata={"Date": None})
     return paths

@@ -28,8 +28,7 @@ def escape_math(name: str) -> str:
 
 
 def label_log_ticks(axis: Axis) -> None:
-    """Label the ticks of a logarithmic axis as 0.003. Powers of ten would be set as mathematics, in half the time that
-    a figure takes."""
+    """Label the ticks of a logarithmic axis as 0.003. Powers of ten would be set as mathematics, which is slow."""
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):

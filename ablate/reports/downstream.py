@@ -57,8 +57,8 @@ class Downstream:
     runs: dict[str, int]
     """Arm -> runs that the means are over."""
     comparisons: int = 0
-    """The differences over three seeds or more, and as many of each pair in the other sizes of the file, where the same
-    tasks are taken to be asked whether or not they have been."""
+    """The differences over three seeds or more. Each pair in the other sizes of the file counts as many rows, scored or
+    not."""
     family: int = 0
     """Comparisons that share an error of 5 %: these, and those of the objective in the whole file. 0: none of these."""
     left_out: dict[str, int] = field(default_factory=dict)

@@ -137,6 +137,7 @@ def _add_shades(figure: Figure, axes: Axes, panel: Panel) -> dict[int, str]:
     scale, colours = LogNorm(min(rates.values()), max(rates.values())), colormaps["viridis"]
     bar = figure.colorbar(ScalarMappable(scale, colours), ax=axes, pad=0.02, fraction=0.06)
     bar.set_label(label_parameter(LEARNING_RATE), fontsize=9)
+    style.label_log_ticks(bar.ax.yaxis)
     return {n: to_hex(colours(float(scale(lr)))) for n, lr in rates.items()}
 
 

@@ -57,7 +57,7 @@ def has_heartbeats(study: Study) -> bool:
 
 def _read_start_time(pid: int) -> str | None:
     """Return the time a process started, which tells it from a later one of the same pid; None where there is none, or
-    it has ended and its parent has not asked how (nobody does, in some containers)."""
+    a zombie: it has ended, and its parent has not asked how."""
     with contextlib.suppress(OSError, IndexError):
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if state in "ZX" else fields[18]

@@ -58,12 +58,12 @@ def open_storage(url: str) -> BaseStorage:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = add_driver(url)
+    file = sqlite_file(url)
     try:
         # a server's connections are tried before each use, so that one that restarts between two uses is not noticed
-        engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if sqlite_file(url) else {"pool_pre_ping": True}
+        engine: dict[str, Any] = {"connect_args": {"timeout": LOCKED}} if file else {"pool_pre_ping": True}
         with hold_creation_lock(url, _create_tables), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
-            file = sqlite_file(url)
             database = (url, file.stat().st_ino if file else 0)
             known = database in _CHECKED  # looking takes a fifth of a second
             storage = optuna.storages.RDBStorage(
@@ -80,7 +80,7 @@ def open_storage(url: str) -> BaseStorage:
         raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
         text = shorten(error).rstrip(".")
-        advice = ", or move a damaged file away" if sqlite_file(url) else " (sqlite:///FILE or postgresql://HOST/NAME)"
+        advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
         raise StoreError(
             f"The Optuna storage {redact(url)} cannot be used: {text}. Give another with --storage URL{advice}."
         ) from None

@@ -146,14 +146,14 @@ def has_plugin(sha256: str) -> bool:
     if not store_exists():
         return False
     with explain_errors(tracking_uri()):
-        token: str | None = None
-        while token is None or token:
+        token = None
+        while True:
             page = client().search_experiments(page_token=token)
             ids = [experiment.experiment_id for experiment in page]
             if ids and client().search_runs(ids, f"tags.`{PLUGINS}` LIKE '%{sha256}%'", max_results=1):
                 return True
-            token = page.token or ""
-    return False
+            if not (token := page.token):
+                return False
 
 
 def find_run(experiment: str, tags: Mapping[str, str]) -> str | None:

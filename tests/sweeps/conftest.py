@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own, where Debian's package is installed."""
+"""A small sweep, and a PostgreSQL server of the tests' own, where Debian's package is installed."""
 
 import os
 import shutil
@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
+from sweeps.small import run_sweep, spec_tree, table
+
+from ablate.sweeps.spec.sweep import Sweep
 
 USER = "postgres"  # who runs it where the tests are root, which PostgreSQL refuses
 
@@ -77,3 +80,22 @@ def postgres():
     server = Postgres(programs)
     yield server
     server.close()
+
+
+@pytest.fixture
+def spec(tiny_settings):
+    def build(**more):
+        return Sweep.from_tree(spec_tree(tiny_settings, **more))
+
+    return build
+
+
+UNDISTURBED = []
+
+
+@pytest.fixture
+def undisturbed(store, spec):
+    """The table of the sweep that nobody disturbs, which is run once for all tests."""
+    if not UNDISTURBED:
+        UNDISTURBED.append(table(run_sweep(spec(name="undisturbed"), workers=1)))
+    return UNDISTURBED[0]

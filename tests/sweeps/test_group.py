@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from forked import Forked
+from sweeps.small import table
 
 from ablate import tracking
 from ablate.config.errors import SweepError
@@ -26,11 +27,6 @@ def tree(settings, **more):
         "budget": {"trials": 2},
         **more,
     }
-
-
-def table(record):
-    """Everything that a report is made of, without times and identities."""
-    return {arm: [(t.status, t.params, t.value, t.curve) for t in trials] for arm, trials in record.trials.items()}
 
 
 def ctrl_c(torchrun):

@@ -44,11 +44,11 @@ def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
         try:
             content = json.loads(path.read_bytes())
             if hashlib.sha256(content["tokenizer"].encode()).hexdigest() == content["sha256"]:
-                return HuggingFace(content["tokenizer"])
+                return HuggingFace(content["tokenizer"], f"bpe-{size}")
         except (OSError, ValueError, TypeError, KeyError):  # none yet, or a damaged one
             pass
         trained = _train(size, source)
-        tokenizer = HuggingFace(trained)
+        tokenizer = HuggingFace(trained, f"bpe-{size}")
         if tokenizer.vocab_size < size:
             raise DataError(
                 f"The training text of {source.name} has words for {tokenizer.vocab_size} tokens only. "

@@ -95,7 +95,7 @@ class HuggingFace:
     model.
     """
 
-    def __init__(self, tokenizer_json: str, name: str = "") -> None:
+    def __init__(self, tokenizer_json: str, name: str) -> None:
         self.name = name
         tokenizer = _import_library("tokenizers").Tokenizer.from_str(_drop_sentinels(tokenizer_json))
         # Some files carry the limits of the model that they were made for.

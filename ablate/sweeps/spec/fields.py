@@ -27,7 +27,8 @@ ONLY_ARM = "all"  # the arm of a sweep that names none
 
 
 def _is_arm_name(name: str) -> bool:
-    return 0 < len(name.strip()) <= len(name) <= MOST_LETTERS and name.isprintable() and not {"/", "@"} & {*name}
+    fits = bool(name.strip()) and len(name) <= MOST_LETTERS
+    return fits and name.isprintable() and not {"/", "@"} & {*name}
 
 
 class SweepFields(Config):
