@@ -22,18 +22,19 @@ RATES = [1e-4 * 1.2**i for i in range(12)]
 
 class Noted:
     """An objective that writes down, one line each, what it was asked. After `after` of those on seeds from `first` on
-    the process kills itself."""
+    the process calls `then`."""
 
-    def __init__(self, file, after=None, first=0):
-        self.file, self.after, self.first, self.valley = file, after, first, Valley({"a": 2.0, "b": 2.1})
+    def __init__(self, file, after, first, then):
+        self.file, self.after, self.first, self.then = file, after, first, then
+        self.valley = Valley({"a": 2.0, "b": 2.1})
 
     def __call__(self, arm, params, seed):
         with open(self.file, "a") as file:  # short appends are whole
             file.write(f"{arm} {params['optimizer.lr']!r} {params.get('seed')}\n")
-        if self.after is not None and (seed or 0) >= self.first:
+        if (seed or 0) >= self.first:
             self.after -= 1
-            if self.after < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self.after == -1:
+                self.then()
         return self.valley(arm, params, seed)
 
 
@@ -51,23 +52,34 @@ def spec_of(trials, **more):
     )
 
 
-def work(spec, url, file, barrier, after=None, first=0):
+def work(spec, url, file, barrier, after, first, then):
     """The life of one process: it begins with all the others."""
     storage = open_storage(url)
     barrier.wait()
-    simulate(spec, Noted(file, after, first), storage)
+    simulate(spec, Noted(file, after, first, then), storage)
 
 
 def together(spec, url, folder, processes, killed=0, dying=(2, 0)):
     """Runs `spec` in so many processes, of which the first `killed` die, by default in their third trial; what each was
-    asked."""
-    open_storage(url)
-    barrier = FORK.Barrier(processes)
+    asked. The others wait halfway to there until those are dead: they would leave them nothing to die in. Here the
+    storage is not opened: a connection to SQLite that is carried across a fork takes the locks of others with it."""
+    barrier, died = FORK.Barrier(processes), FORK.Semaphore(0)
+
+    def die():
+        for _ in range(processes - killed):
+            died.release()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def wait():
+        for _ in range(killed):
+            died.acquire()
+
     files = [folder / f"{len(list(folder.glob('asked-*')))}{i}.txt" for i in range(processes)]
     files = [file.with_name(f"asked-{file.name}") for file in files]
     started = []
     for i, file in enumerate(files):
-        process = FORK.Process(target=work, args=(spec, url, file, barrier, *(dying if i < killed else ())))
+        after, first = dying if i < killed else (dying[0] // 2, dying[1])
+        process = FORK.Process(target=work, args=(spec, url, file, barrier, after, first, die if i < killed else wait))
         process.start()
         started.append(process)
     for process in started:
