@@ -1,15 +1,42 @@
-"""How the package lies in its environment."""
+"""How the package lies in its environment: nothing in the current folder hides it."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+from sweeps.small import spec_tree
+
 import ablate
+from ablate.distributed.launching import SAFE_PATH
+
+COMMAND = Path(sys.executable).with_name("ablate")
 
 
-def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path: Path) -> None:
+def run(folder, *words, **environment):
+    environment = {**os.environ, **environment}
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path):
     (tmp_path / "ablate").mkdir()  # as beside a clone
-    found = subprocess.run(
-        [sys.executable, "-c", "import ablate; print(ablate.__file__)"], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert found.stdout.strip() == ablate.__file__
+    for folder in (tmp_path, "/"):
+        told = run(folder, sys.executable, "-c", "import ablate; print(ablate.__file__)")
+        assert told.stdout.strip() == ablate.__file__
+
+
+def test_a_file_of_the_same_name_is_not_imported_by_a_sweep_or_its_workers(store, tiny_settings, tmp_path):
+    for name in ("ablate.py", "torch.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong file')")
+    (tmp_path / "ablate").mkdir()
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(spec_tree(tiny_settings)))
+    done = run(tmp_path, str(COMMAND), "sweep", "small.yaml", "--workers", "2")
+    assert done.returncode == 0, done.stderr
+    assert "the wrong file" not in done.stderr
+
+
+def test_the_processes_of_a_group_do_not_look_into_the_current_folder(tmp_path):
+    """What `ablate train trainer.devices=2` and a job of Slurm execute."""
+    (tmp_path / "ablate.py").write_text("print('the wrong file')")
+    assert "usage: ablate" in run(tmp_path, sys.executable, "-m", "ablate", "--help", **SAFE_PATH).stdout

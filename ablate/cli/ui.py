@@ -17,6 +17,7 @@ from ablate import tracking
 from ablate.cli.arguments import Verbs, add_verb
 from ablate.cli.lazy import LazyModule
 from ablate.config.errors import AblateError, StoreError
+from ablate.distributed.launching import SAFE_PATH
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
@@ -73,7 +74,7 @@ def serve(host: str, port: int) -> int:
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
     command += ["--default-artifact-root", str(tracking.open_store() / "artifacts")]
     # without eight processes, of a quarter of a gigabyte each, that judge language models' answers in the background
-    surroundings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ}
+    surroundings = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", **os.environ, **SAFE_PATH}
     surroundings["MLFLOW_BACKEND_STORE_URI"] = uri  # its password is not for who lists the processes
     process = subprocess.Popen(
         command, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True

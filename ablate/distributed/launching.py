@@ -20,6 +20,9 @@ from ablate.distributed.slurm import STOPPING
 logger = logging.getLogger(__name__)
 
 LAUNCHED = "ABLATE_LAUNCHED"  # in the environment of a group: where rank 0 writes what its command has to know
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""Environment of processes that Ablate starts: none imports what lies in the current folder, such as a file ablate.py.
+Python 3.10 does not know it."""
 _PROCESS, _STATUS = "process", "status"
 
 
@@ -29,7 +32,7 @@ def launch(devices: int) -> int:
     group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
     with tempfile.TemporaryDirectory(prefix="ablate-") as name:
         folder = Path(name)
-        environment = {"OMP_NUM_THREADS": str(max(1, cores // devices)), **os.environ, LAUNCHED: name}
+        environment = {"OMP_NUM_THREADS": str(max(1, cores // devices)), **os.environ, **SAFE_PATH, LAUNCHED: name}
         forwarded: list[int] = []
 
         def forward(number: int, frame: object) -> None:

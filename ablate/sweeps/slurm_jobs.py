@@ -20,6 +20,7 @@ from typing import Any
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.config.formatting import count_noun
+from ablate.distributed.launching import SAFE_PATH
 from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import storage_url
@@ -51,7 +52,7 @@ class SweepJob:
         start = [sys.executable, *(group if self.devices > 1 else [])]
         command = [*start, "-m", "ablate", "sweep", self.file, "--workers", "1"]
         with ThreadPoolExecutor(1) as starter:  # the signal may come while it starts: `checkpoint` waits for it
-            self._started = starter.submit(self._start, command, {**os.environ, **self.environment})
+            self._started = starter.submit(self._start, command, {**os.environ, **SAFE_PATH, **self.environment})
             process = self._started.result()
         try:
             status = process.wait()

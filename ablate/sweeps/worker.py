@@ -31,6 +31,7 @@ from ablate.config.errors import StoreError
 from ablate.config.formatting import format_duration
 from ablate.config.logs import log_to_stderr
 from ablate.distributed import ranks
+from ablate.distributed.launching import SAFE_PATH
 from ablate.distributed.slurm import STOPPING
 from ablate.experiment.tree import Experiment
 from ablate.tracking.connection import set_environ
@@ -78,7 +79,7 @@ def start_server(threads: int) -> ForkServerContext:
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["ablate.sweeps.preload"])
-    with set_environ(dict.fromkeys(_THREADS, str(threads))), handle_signals(signal.SIG_IGN):
+    with set_environ({**dict.fromkeys(_THREADS, str(threads)), **SAFE_PATH}), handle_signals(signal.SIG_IGN):
         from multiprocessing import forkserver
 
         forkserver.ensure_running()
