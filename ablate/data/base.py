@@ -166,6 +166,9 @@ class DataConfig(Kind):
     task: ClassVar[str]
     """"language_modeling" or "image_classification"."""
 
+    former: ClassVar[Mapping[str, Any]] = {}
+    """Fields that stored configurations may be too old to have, and what these did."""
+
     split_seed: int = Field(0, ge=0)
     """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""
     val_fraction: float = Field(0.05, gt=0, lt=1)

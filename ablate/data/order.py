@@ -26,6 +26,12 @@ def draw_permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
     return np.argsort(bits.random_raw(items), kind="stable").astype(np.int64)
 
 
+def draw_below(most: int, seed: int, *stream: int) -> int:
+    """Return a number in `range(most)` for each (seed, stream), the same on every platform and numpy version."""
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
+    return int(bits.random_raw()) % most
+
+
 def share_batch(batch_size: int, rank: int, world_size: int) -> int:
     """Return the items of a batch for each rank. Raises ValueError where the ranks do not fit the batch."""
     if batch_size < 1 or world_size < 1 or batch_size % world_size:

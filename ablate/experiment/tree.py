@@ -155,3 +155,15 @@ class Experiment(Config):
     def flat(self) -> dict[str, Any]:
         """Return the resolved configuration as {dotted path: value}."""
         return dict(iterate_leaves(self.to_tree()))
+
+
+def restore_former(tree: Mapping[str, Any]) -> Tree:
+    """Return a stored configuration, resolved or the base of a sweep, with what its data did by default when it was
+    written (`DataConfig.former`), where it is too old to say so."""
+    merged = merge(Experiment, {}, tree)
+    family = models.kind_of(merged.get("model", {}))
+    data = merge(Experiment, merge(Experiment, {}, family.defaults if family else {}), merged).get("data", "topics")
+    kind = data_kinds.kind_of(data)
+    former = kind.former if kind else {}
+    own = data if isinstance(data, Mapping) else {}
+    return merge(Experiment, merged, {f"data.{name}": former[name] for name in former if name not in own})

@@ -25,6 +25,7 @@ from ablate.sweeps.storage import (
     lock_storage,
     name_study,
     open_storage,
+    restore_spec,
     translate_storage_errors,
 )
 from ablate.tasks.metrics import list_metrics
@@ -76,7 +77,9 @@ def open_sweep(
     tracking.client()
     storage = open_storage(url)
     with translate_storage_errors(url):
-        generation = pick_generation(spec, storage, fresh)
+        generation, restored = pick_generation(spec, storage, fresh)
+        if restored is not spec:
+            spec, corpora = restored, check_sweep(restored)
         with lock_storage(storage):
             arms = open_arms(spec, storage, generation, corpora)
             check_donors(arms, corpora)
@@ -84,17 +87,18 @@ def open_sweep(
     return storage, format_title(spec.name, generation), arms, chosen
 
 
-def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> int:
-    """The generation to go on with. Raises SweepError where its sweep file or a plugin was another one."""
+def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int, Sweep]:
+    """The generation to go on with, and the sweep as that was begun. Raises SweepError where its sweep file or a plugin was another one."""
     known = list_generations(storage).get(spec.name, [])
     if not known:
-        return 1
+        return 1, spec
     if fresh:
-        return known[-1] + 1
+        return known[-1] + 1, spec
     prefix = f"{spec.name}@{known[-1]}/"
     study = next(study for study in list_studies(storage) if study.study_name.startswith(prefix))
+    spec = restore_spec(spec, study)
     refuse_changes(load_spec(study), spec, known[-1], study.user_attrs.get("plugins", {}))
-    return known[-1]
+    return known[-1], spec
 
 
 def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Mapping[str, str]) -> None:

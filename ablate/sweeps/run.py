@@ -72,7 +72,7 @@ def sweep(
     with translate_storage_errors(url):
         queue = TrialQueue(arms, studies)
         again = queue.recover()
-        runner = _Runner(spec, title, queue, workers, threads, console or Console())
+        runner = _Runner(arms[0].spec, title, queue, workers, threads, console or Console())
         if threads != wanted:
             runner.display.note(f"Each trial computes on {count_noun(threads, 'thread')}, as those before it did.")
         if (before := note_ranks(arms)) != ranks.world_size():

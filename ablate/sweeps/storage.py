@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from ablate import __version__
 from ablate.config import plugins
 from ablate.config.errors import StoreError, SweepError, did_you_mean
+from ablate.experiment.tree import restore_former
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
@@ -194,8 +196,17 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
     study = optuna.create_study(
         storage=storage, study_name=name, direction=spec.objective.direction, load_if_exists=True
     )
+    if "spec" not in study.user_attrs:
+        study.set_user_attr("version", __version__)
     study.set_user_attr("spec", spec.to_tree())
     return study
+
+
+def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
+    """Return a sweep with the data as it was read by default when its `study` was begun."""
+    if "version" in study.user_attrs:  # of none before 0.2
+        return spec
+    return spec.model_copy(update={"experiment": restore_former(spec.experiment)})
 
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:
@@ -208,7 +219,7 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
         source = f"the stored sweep {study.study_name}"
         plugins.check_stored(tree, hashes.__contains__, source)
         spec = Sweep.from_tree(tree, source)
-    return spec.mark_stored(hashes)
+    return restore_spec(spec, study).mark_stored(hashes)
 
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:

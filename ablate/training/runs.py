@@ -17,7 +17,7 @@ from ablate.config.errors import AblateError
 from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
 from ablate.experiment.trainer import HOW
-from ablate.experiment.tree import Experiment
+from ablate.experiment.tree import Experiment, restore_former
 from ablate.tracking import remote_files
 
 CHECKPOINT = "last.ckpt"
@@ -86,7 +86,7 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
             f"A plugin has changed since run {run_id} began (then {before}, now {now}). "
             "Put it back: the run keeps a copy beside its config.yaml."
         )
-    return Experiment.from_mapping(tree, overrides, source=f"run {run_id}")
+    return Experiment.from_mapping(restore_former(tree), overrides, source=f"run {run_id}")
 
 
 def _describe_stored(paths: list[str], text: str) -> str:

@@ -91,7 +91,7 @@ def open_trained(name: str, ema: bool = False) -> TrainedModel:
 def _read_experiment(tree: Mapping[str, Any], source: str) -> Experiment:
     """Return the experiment that is stored in `source`. Raises ConfigError, before any of its plugins is run."""
     plugins.check_stored(tree, tracking.has_plugin, source)
-    return Experiment.from_mapping(tree, source=source)
+    return Experiment.from_mapping(restore_former(tree), source=source)
 
 
 def _merge(source: TrainedModel) -> TrainedModel:

@@ -4,11 +4,14 @@ import math
 
 import optuna
 import pytest
+import yaml
 
+from ablate import tracking
 from ablate.data import Corpus, Topics
 from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
+from ablate.training.runs import load_experiment
 
 
 @pytest.fixture
@@ -82,3 +85,24 @@ def test_where_that_of_one_arm_is_not_known_there_is_none(store, spec, monkeypat
         assert open_again(sweep).trivial_loss is None
     assert [arm for arm in ARMS if "trivial_loss" not in load_arm(arm).user_attrs] == [unknown]
     assert open_again(sweep).trivial_loss is not None
+
+
+def test_a_sweep_of_a_version_that_held_out_windows_goes_on_so(store, spec, monkeypatch):
+    plain = optuna.Study.set_user_attr
+    with monkeypatch.context() as patch:
+        patch.setattr(optuna.Study, "set_user_attr", lambda *given: given[1] == "version" or plain(*given))
+        open_again(spec())
+    *_, arms, _ = open_sweep(spec(), storage_url(), False, None)
+    assert {arm.spec.base(arm.arm).data.held_out for arm in arms} == {"windows"}
+    assert read_sweep("small").spec.base("pre").data.held_out == "windows"
+    *_, arms, _ = open_sweep(spec(), storage_url(), True, None)
+    assert {arm.spec.base(arm.arm).data.held_out for arm in arms} == {"blocks"}
+    assert read_sweep("small").spec.base("pre").data.held_out == "blocks"
+
+
+def test_a_run_of_a_version_that_held_out_windows_goes_on_so(store, spec):
+    tree = spec().base("pre").to_tree()
+    tree["data"].pop("held_out")
+    run_id = tracking.Tracker.start("old", "run", {}).run_id
+    tracking.Tracker(run_id).log_text(yaml.safe_dump(tree), "config.yaml")
+    assert load_experiment(run_id, {}).data.held_out == "windows"

@@ -11,7 +11,7 @@ from ablate.config.errors import DataError
 from ablate.data.base import BatchDataset, TrainSet
 from ablate.data.splits import split, split_windows
 from ablate.data.text.layouts import Rows, Windows
-from ablate.data.text.sources import HashSplit, Source
+from ablate.data.text.sources import BlockSplit, HashSplit, Source
 from ablate.data.text.token_cache import Tokens, load_tokens
 from ablate.data.text.tokenizers import Tokenizer
 
@@ -31,24 +31,27 @@ class DatasetBuilder:
         tokens = load_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
         if tokens.count:
             return tokens
-        if isinstance(source, HashSplit):
+        if isinstance(source, HashSplit | BlockSplit) and next(source.whole.open(), None) is not None:
             side = "held out for validation" if source.held_out else "left to train on"
+            part = "document" if isinstance(source, HashSplit) else "text"
             raise DataError(
-                f"Too little data: no document of {source.whole.name} is {side} (val_fraction={source.fraction}). "
+                f"Too little data: no {part} of {source.whole.name} is {side} (val_fraction={source.fraction}). "
                 "Name a validation set (data.val_files or data.val_split), or set another data.val_fraction."
             )
-        raise DataError(f"There is no text in {source.name}")
+        raise DataError(f"There is no text in {getattr(source, 'whole', source).name}")
 
-    def build_all(self, tokens: Tokens, what: str) -> BatchDataset:
-        """Return all windows or rows. Raises DataError where there is none; `what` is what the message calls them."""
+    def build_all(self, tokens: Tokens, what: str, limit: int | None = None) -> BatchDataset:
+        """Return all windows or rows, of windows those of the first `limit` tokens. Raises DataError where there is
+        none; `what` is what the message calls them."""
         if self.documents:
             return Rows(tokens, self.seq_len, np.arange(tokens.documents))
-        if tokens.count <= self.seq_len:
+        count = min(tokens.count, limit or tokens.count)
+        if count <= self.seq_len:
             raise DataError(
-                f"Too little data: {what} has {tokens.count:,} tokens, one window of seq_len={self.seq_len} needs "
+                f"Too little data: {what} has {count:,} tokens, one window of seq_len={self.seq_len} needs "
                 f"{self.seq_len + 1:,}."
             )
-        return Windows(tokens.path, self.seq_len, np.arange(tokens.count // (self.seq_len + 1)))
+        return Windows(tokens.path, self.seq_len, np.arange(count // (self.seq_len + 1)))
 
     def build_split(
         self, tokens: Tokens, val_fraction: float, split_seed: int, what: str

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.config.base import Config, Names
@@ -17,14 +20,19 @@ from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
-from ablate.data.splits import split_windows
+from ablate.data.splits import split_text, split_windows
 from ablate.data.text.bpe import SMALLEST, parse_bpe_size, train_bpe
 from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.layouts import Windows
-from ablate.data.text.sources import FileSource, HashSplit, Source, open_source
+from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Source, open_source
 from ablate.data.text.stream import Stream
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 
+LETTERS_PER_TOKEN = 6
+"""More than a token of most tokenizers has on average."""
+HeldOut = Literal["blocks", "windows"]
+MANY = 20
+"""Documents that are to be held out at least, on average, where each is held out or not by its hash."""
 VAL_TOKENS = 10_000_000
 """Tokens of a dataset that are validated on by default: as many as the papers evaluate on at least."""
 
@@ -39,27 +47,48 @@ class Topics(DataConfig):
 
     kind: Literal["topics"] = "topics"
     task: ClassVar[str] = "language_modeling"
+    former: ClassVar[Mapping[str, Any]] = {"held_out": "windows"}
     seq_len: int = Field(128, ge=1)
     """Bytes of one training example. A window takes one byte more, which is the target of the last."""
+    held_out: HeldOut = "blocks"
+    """blocks: of all topics together, contiguous parts. windows: single windows at random, which lie among those that
+    are trained on, as versions before 0.2 did."""
 
     def load(self, cache: Path) -> Corpus:
         try:
             topics: dict[str, str] = importlib.import_module("pydoc_data.topics").topics
         except ImportError as error:
             raise DataError("This Python comes without pydoc_data.topics, which data kind topics reads.") from error
-        raw = b"".join(topics[name].encode() + b"\0" for name in sorted(topics))
-        stream = np.frombuffer(raw, np.uint8)
-        train, val = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
+        documents = [topics[name].encode() + b"\0" for name in sorted(topics)]
+        stream = np.frombuffer(b"".join(documents), np.uint8)
+        train, val = self._split(stream, np.cumsum([len(document) for document in documents]))
         return Corpus(
-            train=Windows(stream, self.seq_len, train),
-            val=Windows(stream, self.seq_len, val),
-            fingerprint=hashlib.sha256(raw).hexdigest(),
+            train=train,
+            val=val,
+            fingerprint=hashlib.sha256(stream).hexdigest(),
             classes=256,
             shape=(self.seq_len,),
             bytes_per_token=1.0,
             description=f"topics: {len(stream):,} bytes, {len(train):,} training and {len(val):,} validation windows "
             f"of {self.seq_len}",
         )
+
+    def _split(self, stream: NDArray[np.uint8], ends: NDArray[np.int64]) -> tuple[Windows, Windows]:
+        """Return (training, validation) of documents that end at `ends`. Raises DataError where a side is empty."""
+        size = self.seq_len + 1
+        if self.held_out == "windows":
+            train, val = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
+            return Windows(stream, self.seq_len, train), Windows(stream, self.seq_len, val)
+        sides = split_text(ends.tolist(), self.val_fraction, self.split_seed, size)
+        texts = [np.concatenate([stream[:0], *(stream[first:last] for first, last in side)]) for side in sides]
+        for text, what in zip(texts, ("training", "validation"), strict=True):
+            if len(text) < size:
+                raise DataError(
+                    f"Too little data: {len(text):,} bytes of the topics are for {what} "
+                    f"(val_fraction={self.val_fraction}), one window of seq_len={self.seq_len} needs {size:,}."
+                )
+        train, val = (Windows(text, self.seq_len, np.arange(len(text) // size)) for text in texts)
+        return train, val
 
 
 class ExtraText(Config):
@@ -100,13 +129,14 @@ class Text(DataConfig):
     end-of-text token of the tokenizer, where it has one, and by a zero byte for "bytes". A text file of more than a
     megabyte is encoded in parts cut at line ends.
 
-    Without a validation set a part is held out: of `files` alone, `val_fraction` of the windows or rows; of a dataset,
-    and wherever `train_tokens`, `val_tokens`, `streaming` or a trained tokenizer ask for it, the documents whose hash
-    falls into that fraction.
+    Without a validation set about `val_fraction` of the text is held out: whole documents, those whose hash falls into
+    that fraction. Of few documents (files of fewer than 20 / `val_fraction`) contiguous blocks are held out, which
+    begin and end with a document where one is near; elsewhere a window of text beside a block is not used.
     """
 
     kind: Literal["text"] = "text"
     task: ClassVar[str] = "language_modeling"
+    former: ClassVar[Mapping[str, Any]] = {"held_out": "windows"}
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     val_files: Names = ()
@@ -135,7 +165,10 @@ class Text(DataConfig):
     train_tokens: int | None = Field(None, ge=1)
     """How many tokens of the training text are made, to the end of a document. None: all."""
     val_tokens: int | None = Field(None, ge=1)
-    """The same of the validation set. None: all of files, ten million of a dataset."""
+    """How many tokens of the validation set are used. None: all of files, ten million of a dataset."""
+    held_out: HeldOut = "blocks"
+    """blocks: whole documents or contiguous parts of long ones. windows: of `files` single windows at random, which lie
+    among those that are trained on, as versions before 0.2 did."""
     streaming: bool = False
     """Whether training text is tokenised while it is trained on, in the order in which it comes, and not kept. For what
     does not fit on the disk; the validation set is kept."""
@@ -186,7 +219,7 @@ class Text(DataConfig):
             if val.fingerprint != whole.fingerprint:
                 fingerprints.append(val.fingerprint)
             val_tokens = builder.load_tokens(val, limit)
-            held = builder.build_all(val_tokens, "The validation set")
+            held = builder.build_all(val_tokens, "The validation set", self._count_val_tokens(val_tokens.count, val))
             if self.streaming:
                 train_set = Stream(train, tokenizer, self.seq_len, builder.documents, self.train_tokens, cache)
                 amount = f"{train.name}, streamed ({self.tokenizer})"
@@ -227,11 +260,29 @@ class Text(DataConfig):
             return whole, val
         if self.val_split is not None:
             return whole, open_source((), self.dataset, self.subset, self.val_split, self.revision, self.column, cache)
-        by_document = self.dataset is not None or self.streaming or self.train_tokens or self.val_tokens
+        part = (self.val_fraction, self.split_seed)
+        if self.held_out == "blocks" and isinstance(whole, FileSource) and self.layout == "packed":
+            if not whole.has_documents(math.ceil(MANY / self.val_fraction)):
+                window = (self.seq_len + 1) * (1 if self.tokenizer == "bytes" else LETTERS_PER_TOKEN)
+                return BlockSplit(whole, False, *part, window), BlockSplit(whole, True, *part, window)
+            by_document = True
+        else:
+            by_document = bool(self.dataset or self.streaming or self.train_tokens or self.val_tokens)
         if by_document or parse_bpe_size(self.tokenizer):
-            train, val = (HashSplit(whole, held_out, self.val_fraction, self.split_seed) for held_out in (False, True))
-            return train, val
+            return HashSplit(whole, False, *part), HashSplit(whole, True, *part)
         return whole, None
+
+    def _count_val_tokens(self, count: int, val: Source) -> int | None:
+        """Return how many of the `count` tokens of `val` are validated on; None: all. Raises DataError where a part
+        that was held out has fewer than are asked for."""
+        if self.held_out == "windows" or self.layout == "documents":
+            return None
+        if isinstance(val, BlockSplit) and count < (self.val_tokens or 0):
+            raise DataError(
+                f"data.val_tokens is {self.val_tokens:,}, and {count:,} tokens are held out "
+                f"(val_fraction={self.val_fraction}): give a larger data.val_fraction, or data.val_files."
+            )
+        return self.val_tokens
 
     def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
         """Return the tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""

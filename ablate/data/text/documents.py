@@ -137,6 +137,8 @@ READERS: dict[str, Callable[[Path, str], Iterator[Piece]]] = {
 }
 """The reader of a file, by its suffix."""
 
+WHOLE = (".txt", ".md")
+"""The suffixes of files that are one document each."""
 LINES = (".txt", ".md", ".jsonl", ".ndjson", ".json-lines")
 ACCEPTED = f"{', '.join(READERS)}; all but the last two also compressed ({', '.join(COMPRESSED)})"
 """The suffixes that are accepted, for messages."""

@@ -16,7 +16,8 @@ from ablate.data import hub
 from ablate.data.cache import fingerprint_files
 from ablate.data.files import explain, find_files, read_stamps
 from ablate.data.readers import explain_missing_column, name_json_type
-from ablate.data.text.documents import ACCEPTED, Piece, find_format, read_file, yield_piece
+from ablate.data.splits import Interval, split_text
+from ablate.data.text.documents import ACCEPTED, WHOLE, Piece, find_format, read_file, yield_piece
 from ablate.tracking.remote_files import fetch_all
 
 
@@ -56,6 +57,13 @@ class FileSource(Source):
     @property
     def name(self) -> str:  # type: ignore[override]
         return ", ".join(map(str, self.paths[:3])) + (f" and {len(self.paths) - 3} more" if self.paths[3:] else "")
+
+    def has_documents(self, number: int) -> bool:
+        """Return whether there are at least so many documents, reading no more than it takes. Raises DataError."""
+        whole = sum(find_format(path) in WHOLE for path in self.paths)
+        rest = (read_file(path, self.column) for path in self.paths if find_format(path) not in WHOLE)
+        documents = (piece for pieces in rest for piece in pieces if piece.last)
+        return whole + sum(1 for _ in islice(documents, max(0, number - whole))) >= number
 
     @property
     def identity(self) -> str:  # type: ignore[override]
@@ -159,7 +167,7 @@ class HashSplit(Source):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return f"{self.whole.name}, {'the held-out part' if self.held_out else 'but for the held-out part'}"
+        return _name_side(self)
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override]
@@ -186,6 +194,65 @@ class HashSplit(Source):
     def _is_mine(self, text: str) -> bool:
         digest = hashlib.sha256(f"{self.seed} {text}".encode()).digest()
         return (int.from_bytes(digest[:8], "big") < self.fraction * 2**64) == self.held_out
+
+
+@dataclass(frozen=True)
+class BlockSplit(Source):
+    """One side of a source of few documents that comes without a validation set: whole documents or, of long ones,
+    contiguous blocks; see `split_text`, in characters. Each part of a side is a document of its own."""
+
+    whole: Source
+    held_out: bool
+    """Whether this is what is validated on."""
+    fraction: float
+    seed: int
+    window: int
+    """Characters of a window, about."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return _name_side(self)
+
+    @property
+    def fingerprint(self) -> str:  # type: ignore[override]
+        return self.whole.fingerprint
+
+    @property
+    def identity(self) -> str:  # type: ignore[override]
+        return f"{self.whole.identity} blocks {self.held_out} {self.fraction!r} {self.seed} {self.window}"
+
+    def open(self, position: Any = None) -> Reader:
+        # where the piece lies that is being read, the characters in front of it, and how many parts of it were given
+        inner, start, count = position or (None, 0, 0)
+        reader = self.whole.open(inner)
+
+        def pieces() -> Iterator[Piece]:
+            nonlocal inner, start, count
+            parts = self._find_parts()
+            for piece in reader:
+                end = start + len(piece.text)
+                mine = [(max(first, start), min(last, end), last) for first, last in parts]
+                mine = [part for part in mine if part[0] < part[1]]
+                for first, cut, last in mine[count:]:
+                    text = piece.text[first - start : cut - start]
+                    count += 1
+                    yield Piece(text, len(text.encode()), last <= end or piece.last)
+                inner, start, count = reader.position(), end, 0
+
+        return Reader(pieces(), lambda: [inner, start, count])
+
+    def _find_parts(self) -> list[Interval]:
+        """Return the parts on this side, for which all is read once."""
+        ends, length = [], 0
+        for piece in self.whole.open():
+            length += len(piece.text)
+            if piece.last:
+                ends.append(length)
+        return split_text(ends, self.fraction, self.seed, self.window)[self.held_out] if ends else []
+
+
+def _name_side(side: HashSplit | BlockSplit) -> str:
+    return f"{side.whole.name}, {'the held-out part' if side.held_out else 'but for the held-out part'}"
 
 
 def open_files(paths: Sequence[Path], column: str, cache: Path) -> FileSource:

@@ -52,7 +52,7 @@ def stream_of(corpus, seq_len):
 def test_topics(cache):
     from pydoc_data.topics import topics
 
-    corpus = Topics(seq_len=64).load(cache)
+    corpus = Topics(held_out="windows", seq_len=64).load(cache)
     raw = b"".join(topics[name].encode() + b"\0" for name in sorted(topics))
     assert bytes(stream_of(corpus, 64)) == raw[: len(raw) // 65 * 65]
     assert corpus.fingerprint == hashlib.sha256(raw).hexdigest()
@@ -63,7 +63,7 @@ def test_topics(cache):
     assert abs(len(corpus.val) / (len(raw) // 65) - 0.05) < 1e-3
     assert not cache.exists()
     with pytest.raises(DataError, match=f"topics has {len(raw):,} tokens.* need 2,000,002 with seq_len=1000000"):
-        Topics(seq_len=1000000).load(cache)
+        Topics(held_out="windows", seq_len=1000000).load(cache)
 
 
 def test_windows_against_the_raw_files(tmp_path, cache):
@@ -71,7 +71,7 @@ def test_windows_against_the_raw_files(tmp_path, cache):
     two = write(tmp_path / "2.md", b"\xef\xbb\xbfa file with a byte order mark")
     lines = ['{"text": "first\\n", "id": 1}', "", '{"id": 2, "text": ""}', '{"text": "\\u00e9"}']
     three = write(tmp_path / "3.jsonl", "\n".join(lines))
-    corpus = Text(files=(one, two, three), seq_len=6).load(cache)
+    corpus = Text(held_out="windows", files=(one, two, three), seq_len=6).load(cache)
     raw = ("Grüße\nfrom\r\nhere" * 5 + "\0a file with a byte order mark\0first\n\0é\0").encode()
     assert bytes(stream_of(corpus, 6)) == raw[: len(raw) // 7 * 7]
     assert corpus.description.startswith(f"text: {len(raw)} tokens (bytes) of 4 documents, ")
@@ -86,7 +86,7 @@ def test_parquet(tmp_path, cache):
     columns = {"body": pa.array(texts).dictionary_encode(), "large": pa.array(texts, pa.large_string())}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
     for column in columns:
-        corpus = Text(files=str(tmp_path / "a.parquet"), column=column, seq_len=8).load(cache)
+        corpus = Text(held_out="windows", files=str(tmp_path / "a.parquet"), column=column, seq_len=8).load(cache)
         raw = ("eins\0zwei\0" + "drei" * 20 + "\0").encode()
         assert bytes(stream_of(corpus, 8)) == raw[: len(raw) // 9 * 9]
 
@@ -98,7 +98,7 @@ def test_files(tmp_path, cache, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
 
     def raw(files):
-        stream = bytes(stream_of(Text(files=files, seq_len=1).load(cache), 1))
+        stream = bytes(stream_of(Text(held_out="windows", files=files, seq_len=1).load(cache), 1))
         return [part.decode().split(".txt")[0] for part in stream.split(b"\0") if len(part) > 1]
 
     assert raw("*.txt") == ["a", "b", "odd[1]"]
@@ -121,9 +121,9 @@ def test_long_text_is_cut_at_line_ends(tmp_path, monkeypatch):
 
 def test_split_depends_on_its_own_seed_only(tmp_path, cache):
     file = write(tmp_path / "a.txt", "some text" * 100)
-    first = Text(files=file, seq_len=8).load(cache)
-    again = Text(files=write(tmp_path / "b.txt", "same size" * 100), seq_len=8).load(cache)
-    other = Text(files=file, seq_len=8, split_seed=1).load(cache)
+    first = Text(held_out="windows", files=file, seq_len=8).load(cache)
+    again = Text(held_out="windows", files=write(tmp_path / "b.txt", "same size" * 100), seq_len=8).load(cache)
+    other = Text(held_out="windows", files=file, seq_len=8, split_seed=1).load(cache)
     assert first.val.numbers.tolist() == again.val.numbers.tolist() != other.val.numbers.tolist()
     assert not set(first.val.numbers) & set(first.train.numbers)
 
@@ -156,19 +156,23 @@ def test_fingerprint_is_of_the_contents(tmp_path, cache):
 
 
 def test_unchanged_files_are_not_read_again(tmp_path, cache, monkeypatch):
-    config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
+    config = Text(held_out="windows", files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
     first = config.load(cache)
     monkeypatch.setattr("ablate.data.files.hash_file", None)
     monkeypatch.setattr("ablate.data.text.token_cache.hash_file", None)
     monkeypatch.setattr("ablate.data.text.sources.read_file", None)
     assert config.load(cache).fingerprint == first.fingerprint
-    assert Text(files=config.files, seq_len=7).load(cache).train[0][0].shape == (7,)
+    assert Text(held_out="windows", files=config.files, seq_len=7).load(cache).train[0][0].shape == (7,)
 
 
 def test_column_and_format_have_tokens_of_their_own(tmp_path, cache):
     file = write(tmp_path / "a.jsonl", '{"text": "aaaaaaaaaa", "body": "bbbbbbbbbb"}\n')
     copy = write(tmp_path / "a.txt", '{"text": "aaaaaaaaaa", "body": "bbbbbbbbbb"}\n')
-    corpora = [Text(files=file, seq_len=1), Text(files=file, seq_len=1, column="body"), Text(files=copy, seq_len=1)]
+    corpora = [
+        Text(held_out="windows", files=file, seq_len=1),
+        Text(held_out="windows", files=file, seq_len=1, column="body"),
+        Text(held_out="windows", files=copy, seq_len=1),
+    ]
     streams = [bytes(stream_of(corpus.load(cache), 1)) for corpus in corpora]
     assert streams[0] == b"a" * 10
     assert streams[1] == b"b" * 10
@@ -248,7 +252,7 @@ DAMAGES = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_cache_is_rebuilt(tmp_path, cache, damage):
-    config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
+    config = Text(held_out="windows", files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
     expected = stream_of(config.load(cache), 4)
     suffix, harm = DAMAGES[damage]
     (path,) = (cache / "tokens").glob(f"*.{suffix}")
@@ -258,7 +262,7 @@ def test_damaged_cache_is_rebuilt(tmp_path, cache, damage):
 
 
 def test_touched_cache_is_compared_once(tmp_path, cache, monkeypatch):
-    config = Text(files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
+    config = Text(held_out="windows", files=write(tmp_path / "a.txt", "text" * 50), seq_len=4)
     config.load(cache)
     (path,) = (cache / "tokens").glob("*.npy")
     os.utime(path, ns=(1, 1))
@@ -277,7 +281,7 @@ def test_damaged_fingerprint_is_computed_again(tmp_path, cache):
 
 
 def test_nothing_is_left_where_building_fails(tmp_path, cache):
-    config = Text(files=write(tmp_path / "a.jsonl", '{"text": "fine"}\n{"text": 3}\n'), seq_len=1)
+    config = Text(held_out="windows", files=write(tmp_path / "a.jsonl", '{"text": "fine"}\n{"text": 3}\n'), seq_len=1)
     for _ in range(2):
         with pytest.raises(DataError, match=r"a.jsonl:2"):
             config.load(cache)
@@ -289,7 +293,7 @@ def load_and_count(files, cache, barrier, results):
     build = token_cache._write_note
     token_cache._write_note = lambda *args: built.append(1) or build(*args)
     barrier.wait()
-    corpus = Text(files=files, seq_len=16).load(cache)
+    corpus = Text(held_out="windows", files=files, seq_len=16).load(cache)
     results.put((len(built), corpus.fingerprint, corpus.val[0][0].tolist()))
 
 
