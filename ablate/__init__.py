@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ablate.training.train import train as train
     from ablate.training.trained import open_trained as open_trained
 
-__version__ = "0.2.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "AblateError": "ablate.config.errors",

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from ablate import __version__
 from ablate.config import plugins
 from ablate.config.errors import StoreError, SweepError, did_you_mean
 from ablate.experiment.tree import restore_former
@@ -45,6 +44,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
+DEFAULTS = 2
+"""Raised when a field's default changes what is trained (`DataConfig.former`); a study keeps what it was begun with."""
 _CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
 
 
@@ -197,14 +198,14 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
         storage=storage, study_name=name, direction=spec.objective.direction, load_if_exists=True
     )
     if "spec" not in study.user_attrs:
-        study.set_user_attr("version", __version__)
+        study.set_user_attr("defaults", DEFAULTS)
     study.set_user_attr("spec", spec.to_tree())
     return study
 
 
 def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
     """Return a sweep with the data as it was read by default when its `study` was begun."""
-    if "version" in study.user_attrs:  # of none before 0.2
+    if study.user_attrs.get("defaults", 1) == DEFAULTS:
         return spec
     return spec.model_copy(update={"experiment": restore_former(spec.experiment)})
 

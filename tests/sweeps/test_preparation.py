@@ -90,7 +90,7 @@ def test_where_that_of_one_arm_is_not_known_there_is_none(store, spec, monkeypat
 def test_a_sweep_of_a_version_that_held_out_windows_goes_on_so(store, spec, monkeypatch):
     plain = optuna.Study.set_user_attr
     with monkeypatch.context() as patch:
-        patch.setattr(optuna.Study, "set_user_attr", lambda *given: given[1] == "version" or plain(*given))
+        patch.setattr(optuna.Study, "set_user_attr", lambda *given: given[1] == "defaults" or plain(*given))
         open_again(spec())
     *_, arms, _ = open_sweep(spec(), storage_url(), False, None)
     assert {arm.spec.base(arm.arm).data.held_out for arm in arms} == {"windows"}

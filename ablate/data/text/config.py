@@ -65,7 +65,7 @@ class Topics(DataConfig):
         return Corpus(
             train=train,
             val=val,
-            fingerprint=hashlib.sha256(stream).hexdigest(),
+            fingerprint=hashlib.sha256(stream.tobytes()).hexdigest(),
             classes=256,
             shape=(self.seq_len,),
             bytes_per_token=1.0,
@@ -77,8 +77,9 @@ class Topics(DataConfig):
         """Return (training, validation) of documents that end at `ends`. Raises DataError where a side is empty."""
         size = self.seq_len + 1
         if self.held_out == "windows":
-            train, val = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
-            return Windows(stream, self.seq_len, train), Windows(stream, self.seq_len, val)
+            numbers = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
+            train, val = (Windows(stream, self.seq_len, side) for side in numbers)
+            return train, val
         sides = split_text(ends.tolist(), self.val_fraction, self.split_seed, size)
         texts = [np.concatenate([stream[:0], *(stream[first:last] for first, last in side)]) for side in sides]
         for text, what in zip(texts, ("training", "validation"), strict=True):
