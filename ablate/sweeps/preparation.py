@@ -88,7 +88,8 @@ def open_sweep(
 
 
 def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int, Sweep]:
-    """The generation to go on with, and the sweep as that was begun. Raises SweepError where its sweep file or a plugin was another one."""
+    """The generation to go on with, and the sweep with the defaults that it was begun with. Raises SweepError where its
+    sweep file or a plugin was another one."""
     known = list_generations(storage).get(spec.name, [])
     if not known:
         return 1, spec
