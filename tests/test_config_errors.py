@@ -64,6 +64,7 @@ def test_what_is_beyond_sense_is_refused_at_once():
             "lora": {"rank": many},
         }
     )
+    assert "adapts a trained model" in found.pop("lora")[0]  # which is wrong as well
     assert found == {
         **{f"model.{width}": ("must be less than or equal to 1000000", many) for width in ("hidden", "mlp")},
         "model.layers": ("must be less than or equal to 10000", many),
@@ -234,6 +235,15 @@ def test_alpha_outside(alpha):
     ((message, given),) = problems({"norm": "mix", "norm.alpha": alpha}).values()
     assert message.startswith("must be ")
     assert given == alpha
+
+
+def test_parts_that_do_not_fit_are_reported_beside_wrong_fields():
+    """But not what may be due to the default of a wrong field."""
+    settings = {"model.heads": 3, "model.hidden": 16, "optimizer.lr": -1, "trainer.max_step": 5}
+    assert set(problems(settings)) == {"model.heads", "optimizer.lr", "trainer.max_step"}
+    settings = {"trainer.max_steps": "many", "schedule.warmup_steps": 5000, "model.heads": 3, "model.hidden": 16}
+    assert set(problems(settings)) == {"trainer.max_steps", "model.heads"}
+    assert set(problems({"model": "vitt", "data": "digits", "seed": -1})) == {"model.kind", "seed"}
 
 
 def test_parts_that_do_not_fit_together_are_reported_together():

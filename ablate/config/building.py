@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
 from ablate.config import plugins
-from ablate.config.errors import ConfigError
+from ablate.config.errors import ConfigError, Problem
 from ablate.config.merging import Tree, merge
 from ablate.config.messages import describe_errors
 
@@ -22,7 +24,35 @@ def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
     try:
         return cls.model_validate(tree)
     except ValidationError as error:
-        raise ConfigError(describe_errors(cls, tree, error), source) from None
+        problems = describe_errors(cls, tree, error)
+        raise ConfigError([*problems, *_find_conflicts(cls, tree, problems)], source) from None
+
+
+def _find_conflicts(cls: type[Any], tree: Tree, problems: Sequence[Problem]) -> list[Problem]:
+    """Return what does not fit together in `tree` besides the `problems` of single fields that hide it.
+
+    It is looked for without these fields. What names one of them is left out: its default may be to blame.
+    """
+    paths = [re.sub(r"(\.kind|\.\d+)$", "", problem.path).split(".") for problem in problems]
+    try:
+        cls.model_validate(functools.reduce(_leave_out, paths, tree))
+    except ValidationError as error:
+        names = re.compile("|".join(rf"\b{re.escape(path[-1])}\b" for path in paths))
+        return [
+            problem
+            for problem in describe_errors(cls, tree, error)
+            if not names.search(f"{problem.path} {problem.message}")
+        ]
+    return []
+
+
+def _leave_out(tree: Tree, path: Sequence[str]) -> Tree:
+    """Return `tree` without what is at `path`."""
+    key, *rest = path
+    below = tree.get(key)
+    if rest and isinstance(below, Mapping):
+        return {**tree, key: _leave_out(dict(below), rest)}
+    return {name: value for name, value in tree.items() if name != key}
 
 
 def load_plugins(*mappings: Mapping[str, Any], source: str = "the configuration") -> None:

@@ -160,7 +160,7 @@ def _common_fields(source: TrainedModel) -> dict[str, Any]:
         "hidden_size": model.hidden,
         "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads,
-        "max_position_embeddings": length,
+        **({"max_position_embeddings": length} if length else {}),  # else as transformers has it
         "tie_word_embeddings": model.tie_embeddings,
         "torch_dtype": str(next(iter(source.state.values())).dtype).removeprefix("torch."),
         # transformers' LLaMA has others of its own, where nothing is said

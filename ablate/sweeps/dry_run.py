@@ -16,7 +16,7 @@ from ablate.data import Corpus
 from ablate.estimate.flops import estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.preparation import check_sweep, refuse_changes
+from ablate.sweeps.preparation import check_sweep, pick_generation
 from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
@@ -24,7 +24,7 @@ from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
+from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
 from ablate.sweeps.worker import share_cores
 from ablate.verdict.outcomes import FINISHED, count_finished
 
@@ -37,7 +37,9 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
     """
     corpora = check_sweep(spec)
-    record = None if fresh else _read_record(spec, storage)
+    before, record = (spec, None) if fresh else _read_record(spec, storage)
+    if before is not spec:
+        spec, corpora = before, check_sweep(before)
     base = spec.base(next(iter(spec.all_arms)))
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
@@ -214,13 +216,14 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     return points
 
 
-def _read_record(spec: Sweep, storage: str | None) -> SweepRecord | None:
-    """Return the record of the sweep; None of a new one. Raises SweepError where it was started with another file."""
-    if spec.name not in list_sweeps(storage_url(storage)):
-        return None
-    record = read_sweep(spec.name, storage)
-    refuse_changes(record.spec, spec, record.generation, record.plugins)
-    return record
+def _read_record(spec: Sweep, storage: str | None) -> tuple[Sweep, SweepRecord | None]:
+    """Return the sweep, with the defaults that it was begun with, and its record; None of a new one. Raises SweepError
+    where it was started with another file."""
+    opened = open_existing(storage_url(storage))
+    if opened is None or spec.name not in list_generations(opened):
+        return spec, None
+    _, spec = pick_generation(spec, opened, fresh=False)
+    return spec, read_sweep(spec.name, storage)
 
 
 def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:

@@ -54,8 +54,10 @@ def count_cores() -> int:
 
 
 def share_cores(workers: int) -> int:
-    """The threads of one of `workers` processes that compute side by side."""
-    return max(1, count_cores() // workers)
+    """The threads of one of `workers` processes that compute side by side: OMP_NUM_THREADS, else its share of the
+    cores."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdecimal() and int(asked) else max(1, count_cores() // workers)
 
 
 def pick_devices(slot: int, workers: int) -> str | None:

@@ -47,7 +47,7 @@ class TrainedModel:
 
     @property
     def inputs(self) -> tuple[int, tuple[int, ...]]:
-        """(classes, shape of one input), as the weights have them."""
+        """(classes, shape of one input), as the weights have them; a text has length 0 where the data say none."""
         length, *_ = self.experiment.data.input_shape or (0,)
         return self.experiment.model.input_spec(self.state, length)
 

@@ -8,6 +8,7 @@ import yaml
 
 from ablate import tracking
 from ablate.data import Corpus, Topics
+from ablate.sweeps import dry_run
 from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
@@ -92,6 +93,7 @@ def test_a_sweep_of_a_version_that_held_out_windows_goes_on_so(store, spec, monk
     with monkeypatch.context() as patch:
         patch.setattr(optuna.Study, "set_user_attr", lambda *given: given[1] == "defaults" or plain(*given))
         open_again(spec())
+    assert "to do: 2 trials" in dry_run.plan(spec(), 1, None)
     *_, arms, _ = open_sweep(spec(), storage_url(), False, None)
     assert {arm.spec.base(arm.arm).data.held_out for arm in arms} == {"windows"}
     assert read_sweep("small").spec.base("pre").data.held_out == "windows"

@@ -10,7 +10,7 @@ from sweeps.small import run_sweep, table
 
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, StoreError, SweepError
-from ablate.sweeps import run
+from ablate.sweeps import run, worker
 from ablate.sweeps.comparison import cross_params
 from ablate.sweeps.seed_runs import CROSSED, SeedRuns
 from ablate.sweeps.status import read_statuses
@@ -61,6 +61,14 @@ def test_the_same_command_again_runs_nothing_and_a_larger_budget_continues(store
     more = run_sweep(spec(budget={"trials": 3}))
     assert [len(trials) for trials in more.trials.values()] == [3, 3]
     assert table(more)["pre"][:2] == table(first)["pre"]
+
+
+def test_threads_that_the_user_asks_for(monkeypatch):
+    monkeypatch.setattr(worker, "count_cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [worker.share_cores(n) for n in (1, 3, 9)] == [8, 2, 1]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert worker.share_cores(2) == 3
 
 
 def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
@@ -233,7 +241,7 @@ def test_a_failing_trial_is_recorded_and_the_others_go_on(store, spec, registrie
 
 
 def test_searched_data_is_looked_at_before_the_first_trial(store, spec):
-    with pytest.raises(DataError, match="topics has"):
+    with pytest.raises(DataError, match="of the topics are for training"):
         run_sweep(spec(search={"data.seq_len": [32, 10_000_000]}))
     assert not (store / "optuna.db").exists()
 
