@@ -89,7 +89,7 @@ class ModelConfig(Kind):
     """Width d of the hidden state."""
     layers: int = Field(ge=0, le=MOST_LAYERS)
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
-    heads: int = Field(gt=0)
+    heads: int = Field(gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
     sublayers: Literal["both", "attn"] = "both"
     """What a layer has: attention and MLP, or attention alone. Factors of a placement go by the number of layers."""

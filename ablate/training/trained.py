@@ -87,8 +87,8 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
         tree, step = content["experiment"], int(content["global_step"])
         experiment = _read_experiment(tree, str(file))
         weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
-        average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights") if ema else None
-        problem = find_misshapen(weights) or (find_misshapen(average) if average is not None else "")
+        average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
+        problem = find_misshapen(average if ema and average is not None else weights)
     except (MemoryError, AblateError):
         raise
     except KeyError as error:
@@ -100,7 +100,7 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
     if problem:
         raise AblateError(f"{file} does not hold the weights of a model: {problem}.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-    return _merge(TrainedModel(file, experiment, dict(average) if ema else own, step))
+    return _merge(TrainedModel(file, experiment, dict(average) if average is not None and ema else own, step))
 
 
 def _read_experiment(tree: Mapping[str, Any], source: str) -> Experiment:
