@@ -90,7 +90,7 @@ def test_a_state_of_another_type_is_told(state, tmp_path, store, capsys):
     assert f"{file} does not hold the " in tell(file, tmp_path, capsys)
 
 
-@pytest.mark.parametrize("experiment", [None, [], "pre", {"model": 3}, {"model": {"layers": 10_000}}], ids=repr)
+@pytest.mark.parametrize("experiment", [None, [], "pre", {"model": 3}, {"model": {"layers": 2_000}}], ids=repr)
 def test_a_configuration_of_another_type_or_model_is_told(experiment, tmp_path, store, capsys):
     file, content, _ = build("llama", tmp_path)
     torch.save({**content, "experiment": experiment}, file)
