@@ -84,6 +84,8 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
     file = _find_checkpoint(name)
     try:
         content = load(file)
+        if not isinstance(content, Mapping):
+            raise AblateError(f"{file} is no checkpoint of Ablate: it holds a {type(content).__name__}.")
         tree, step = content["experiment"], int(content["global_step"])
         experiment = _read_experiment(tree, str(file))
         weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
