@@ -8,7 +8,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs ui clean
+.PHONY: help setup demo test fuzz chaos lint format docs ui clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,15 @@ demo: $(BIN)/.installed ## run both demo sweeps (minutes) and print their report
 
 test: $(BIN)/.dev ## run the tests on two processes
 	$(BIN)/pytest -n 2 --dist worksteal --durations=20
+
+MINUTES ?= 30
+SEEDS ?= 0,1
+
+fuzz: $(BIN)/.dev ## random configurations and damaged files for MINUTES=30 on two cores
+	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) --seed $$(date +%j%H%M)
+
+chaos: $(BIN)/.dev ## kill, stop and starve sweeps, for each of SEEDS=0,1 (minutes)
+	ABLATE_TEST_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 -m chaos tests/sweeps/test_chaos.py
 
 lint: $(BIN)/.dev ## check format, style, types and which room imports which
 	$(BIN)/ruff format --check .

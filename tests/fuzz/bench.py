@@ -98,13 +98,14 @@ class Bench:
         if not file.exists():
             file.parent.mkdir(exist_ok=True)
             if name == "optuna.db":
+                source = file.with_suffix(".open")
                 spec = Sweep.from_tree(SWEEP)
-                simulate(spec, Valley({"a": 2.0, "b": 2.1}), open_storage(f"sqlite:///{file}"))
+                simulate(spec, Valley({"a": 2.0, "b": 2.1}), open_storage(f"sqlite:///{source}"))
             else:
+                source = Path(os.environ["ABLATE_STORE"]) / name
                 tracking.Tracker.start("kept", "a run", {}).end("completed")
-                shutil.copy(Path(os.environ["ABLATE_STORE"]) / name, file)
-            with closing(sqlite3.connect(file)) as database:  # all of it in one file
-                database.execute("PRAGMA journal_mode=DELETE")
+            with closing(sqlite3.connect(source)) as opened, closing(sqlite3.connect(file)) as copy:
+                opened.backup(copy)  # all of it in one file
         return file
 
 
