@@ -189,9 +189,9 @@ def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) ->
     except Exception:  # of a plugin, which may look at numbers: its run will say what is wrong, if anything is
         return 2.0
     kept = 0
-    for parameter, state in optimizer.state.items():
+    for tensor, state in optimizer.state.items():
         values = [value for value in tree_leaves(state) if isinstance(value, Tensor) and value.ndim]
-        kept += times.get(parameter, 1) * sum(value.nbytes for value in values)
+        kept += times.get(tensor, 1) * sum(value.nbytes for value in values)
     return kept / sum(times.get(p, 1) * p.nbytes for p in trained) if trained else 2.0
 
 

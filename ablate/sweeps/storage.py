@@ -10,8 +10,8 @@ import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -26,10 +26,12 @@ from ablate.tracking.databases import (
     ASKING,
     LOCKED,
     add_driver,
+    describe_failure,
     explain_missing_driver,
     hold_creation_lock,
     hold_server_lock,
     redact,
+    repeat_while_away,
     shorten,
     sqlite_file,
 )
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
+T = TypeVar("T")
 _CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
 
 
@@ -66,7 +69,7 @@ def open_storage(url: str) -> BaseStorage:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
             database = (url, file.stat().st_ino if file else 0)
             known = database in _CHECKED  # looking takes a fifth of a second
-            storage = optuna.storages.RDBStorage(
+            storage = (optuna.storages.RDBStorage if file else import_waiting())(
                 url,
                 engine_kwargs=engine,
                 skip_compatibility_check=known,
@@ -250,6 +253,26 @@ def trial_status(trial: FrozenTrial) -> str:
     )
 
 
+def import_waiting() -> Any:
+    """Return `WaitingStorage`, whose module imports Optuna."""
+    from ablate.sweeps.waiting_storage import WaitingStorage
+
+    return WaitingStorage
+
+
+def do_locked(storage: BaseStorage, step: Callable[[], T]) -> T:
+    """Return what `step` returns while this process has the lock of `storage`: see `lock_storage`. Where a server goes
+    away meanwhile it is waited for, the lock is taken again, and `step`, which may be cut off anywhere, begins anew."""
+
+    def once() -> T:
+        with lock_storage(storage):
+            return step()
+
+    database: Any = getattr(storage, "_backend", storage)
+    url = getattr(database, "url", "")
+    return repeat_while_away(once, url) if url and sqlite_file(url) is None else once()
+
+
 @contextlib.contextmanager
 def lock_storage(storage: BaseStorage) -> Iterator[None]:
     """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
@@ -268,7 +291,7 @@ def lock_storage(storage: BaseStorage) -> Iterator[None]:
         except Timeout:
             raise StoreError(f"Another process holds {file}.asking for two minutes. Stop it, or wait.") from None
     else:
-        with hold_server_lock(database.engine, ASKING):
+        with hold_server_lock(database.engine, ASKING) as connection, database.guard_writes(connection):
             yield
 
 
@@ -281,8 +304,7 @@ def translate_storage_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
-        text = shorten(error.__cause__ or error)
         raise StoreError(
-            f"The Optuna storage {redact(url)} failed: {text} "
+            f"The Optuna storage {redact(url)} failed: {describe_failure(error)} "
             "Finished trials are safe; run the same command again once it answers."
         ) from None

@@ -101,10 +101,6 @@ def _prepare(
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
-    if corpus.classes > (limit := experiment.model.vocabulary(corpus.classes)):
-        raise DataError(
-            f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
-        )
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     with translate_errors():

@@ -82,7 +82,7 @@ class Sufferer:
         self.told.append(f"--- {what}\n")
         if self.process.poll() is None:
             getattr(self, f"_{what}")()
-        if self.process.poll() is not None:
+        if self.process.poll() is not None and not self.process.stdout.closed:
             self.told.append(self.process.stdout.read())
             self.process.stdout.close()
 
