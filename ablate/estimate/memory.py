@@ -179,7 +179,7 @@ def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) ->
     precision = "bf16-true" if dtype == torch.bfloat16 else "32-true"
     with torch.device("meta"), shorten_layers(model, precision) as runs:
         short = copy.deepcopy(model)
-    times = {p: 1 + more for layer, more in runs for p in list(short.blocks())[layer].parameters()}
+    times: dict[Tensor, int] = {p: 1 + more for layer, more in runs for p in list(short.blocks())[layer].parameters()}
     trained = [p for p in short.parameters() if p.requires_grad]
     try:
         optimizer = config.build(short)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from ablate.config import plugins
-from ablate.config.errors import StoreError, SweepError, did_you_mean
+from ablate.config.errors import AblateError, StoreError, SweepError, did_you_mean
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+_UNREADABLE = (OSError, ValueError, LookupError, AssertionError, RuntimeError)  # of a file that is something else
 _CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
 
 
@@ -81,8 +82,8 @@ def open_storage(url: str) -> BaseStorage:
             return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials
     except ImportError as error:
         raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
-    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
-        text = shorten(error).rstrip(".")
+    except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
+        text = describe_failure(error).rstrip(".")
         advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
         raise StoreError(
             f"The Optuna storage {redact(url)} cannot be used: {text}. Give another with --storage URL{advice}."
@@ -103,8 +104,10 @@ def name_study(name: str, generation: int, arm: str) -> str:
 
 def list_sweeps(url: str) -> dict[str, list[int]]:
     """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
-    storage = open_existing(url)
-    return {} if storage is None else list_generations(storage)
+    if (storage := open_existing(url)) is None:
+        return {}
+    with explain_damage(storage):
+        return list_generations(storage)
 
 
 def open_existing(url: str) -> BaseStorage | None:
@@ -139,6 +142,11 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 
 def read_sweep_from(storage: BaseStorage | None, title: str) -> SweepRecord:
     """`read_sweep` in a storage that is open; None: there is none yet."""
+    with explain_damage(storage):
+        return _find_sweep(storage, title)
+
+
+def _find_sweep(storage: BaseStorage | None, title: str) -> SweepRecord:
     name, _, wanted = title.partition("@")
     known = {} if storage is None else list_generations(storage)
     if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
@@ -296,6 +304,26 @@ def lock_storage(storage: BaseStorage) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def explain_damage(storage: BaseStorage | None) -> Iterator[None]:
+    """Raise what reading a storage raises as a StoreError: a damaged file fails in SQLite, or holds other things than
+    were written."""
+    url = redact(getattr(getattr(storage, "_backend", storage), "url", "in memory"))
+    try:
+        with translate_storage_errors(url):
+            yield
+    except (MemoryError, AblateError):
+        raise
+    except Exception as error:
+        text = shorten(error).rstrip(".") or type(error).__name__
+        raise StoreError(
+            f"The Optuna storage {url} is damaged: it does not hold what was written ({text}). {_MEND}"
+        ) from None
+
+
+_MEND = "Put a copy in its place, or move it away to begin anew."
+
+
+@contextlib.contextmanager
 def translate_storage_errors(url: str) -> Iterator[None]:
     """Turns a storage that fails in the middle of a sweep into a StoreError that says what to do."""
     import optuna
@@ -304,7 +332,10 @@ def translate_storage_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
-        raise StoreError(
-            f"The Optuna storage {redact(url)} failed: {describe_failure(error)} "
-            "Finished trials are safe; run the same command again once it answers."
-        ) from None
+        text = describe_failure(error)
+        what = "Finished trials are safe; run the same command again once it answers."
+        if "malformed" in text or "not a database" in text:
+            what = f"The file is damaged. {_MEND}"
+        elif "full" in text:
+            what = "Make room. Finished trials are safe, and the same command goes on."
+        raise StoreError(f"The Optuna storage {redact(url)} failed: {text} {what}") from None

@@ -150,8 +150,10 @@ def hold_server_lock(engine: Engine, number: int) -> Iterator[Connection | None]
 
 
 def shorten(error: BaseException) -> str:
-    """Return an error's text on one line, cut at a word, without passwords and SQLAlchemy's link to its manual."""
-    text = re.sub(r"\(Background on this error at: \S+\)", "", redact(str(error)))
+    """Return an error's text on one line, cut at a word, without passwords and without what SQLAlchemy adds: the class
+    of the driver's error, the statement, the link to its manual."""
+    text = re.sub(r"\(Background on this error at: \S+\)|\[SQL: .*", "", redact(str(error)), flags=re.DOTALL)
+    text = re.sub(r"\((sqlite3|psycopg2?|pymysql)[\w.]*\) ", "", text)
     return textwrap.shorten(text, 300, placeholder=" ...")
 
 

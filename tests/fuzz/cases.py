@@ -55,7 +55,7 @@ def case(what: str, examples: st.SearchStrategy[Any], share: int, quick: int) ->
 # ---------------------------------------------------------------------------------------------------- configurations
 
 
-@case("configurations", ours.settings(), share=50, quick=60)
+@case("configurations", ours.settings(), share=50, quick=30)
 def configurations(bench: Bench, settings: dict[str, Any]) -> None:
     """An experiment of any settings is printed or refused."""
     call(["config", *(ours.write_word(path, value) for path, value in settings.items())])
@@ -69,7 +69,7 @@ def plans(bench: Bench, settings: dict[str, Any]) -> None:
         call(["plan", *words, "--json"])
 
 
-@case("configurations", ours.sweeps(), share=12, quick=8)
+@case("configurations", ours.sweeps(), share=12, quick=5)
 def sweeps(bench: Bench, tree: dict[str, Any]) -> None:
     """A sweep is planned or refused."""
     file = bench.fresh("sweep.yaml")
@@ -100,7 +100,7 @@ def trainings(bench: Bench, settings: dict[str, Any]) -> None:
     call(["train", *words, *TINY])
 
 
-@case("configurations", st.lists(ours.names(), min_size=1, max_size=3, unique=True), share=3, quick=4)
+@case("configurations", st.lists(ours.names(), min_size=1, max_size=3, unique=True), share=3, quick=3)
 def arm_names(bench: Bench, names: list[str]) -> None:
     """A name of an arm is refused, or survives a sweep, a kill between two steps, and the report."""
     write_down(f"a sweep with arms {names!a}")
