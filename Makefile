@@ -61,10 +61,11 @@ test: $(BIN)/.dev ## run the tests on two processes
 	$(BIN)/pytest -n 2 --dist worksteal --durations=20
 
 MINUTES ?= 30
+SEED ?= 0
 SEEDS ?= 0,1
 
-fuzz: $(BIN)/.dev ## random configurations and damaged files for MINUTES=30 on two cores
-	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) --seed $$(date +%j%H%M)
+fuzz: $(BIN)/.dev ## random configurations and damaged files, MINUTES=30, SEED=0
+	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED)
 
 chaos: $(BIN)/.dev ## kill, stop and starve sweeps, for each of SEEDS=0,1 (minutes)
 	ABLATE_TEST_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 -m chaos tests/sweeps/test_chaos.py
@@ -86,4 +87,4 @@ ui: $(BIN)/.installed ## the MLflow UI on mlruns/, on loopback
 	$(BIN)/ablate ui --port $(PORT)
 
 clean: ## remove .venv and caches; mlruns/ stays
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .mypy_cache build *.egg-info

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
@@ -24,6 +25,8 @@ from pathlib import Path
 HANG = 30.0
 """Seconds after which a call hangs, on a machine that may be busy; ten of computing are told by the call itself."""
 BATCH = {"configurations": 200, "files": 40}
+LEAST = {"configurations": 10_000, "files": 1_000}
+"""Examples that half an hour is to try on two cores."""
 ROOT = Path(__file__).parents[2]
 
 
@@ -120,7 +123,6 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="of the first batch; another: other examples")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", help="one fuzzer")
-    parser.add_argument("--least", type=int, nargs=2, default=(0, 0), metavar=("CONFIGURATIONS", "FILES"))
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests"))
     sys.path.insert(0, str(ROOT))
@@ -161,7 +163,10 @@ def main() -> int:
         sums[CASES[name].what] += count
         print(f"{name:22}{count:>8,}")
     print(f"{sums['configurations']:,} configurations and {sums['files']:,} files, {failures} failures")
-    return int(failures > 0 or sums["configurations"] < options.least[0] or sums["files"] < options.least[1])
+    least = {what: math.ceil(count * options.minutes / 30) for what, count in LEAST.items()}
+    few = [f"fewer {what} than {count:,}" for what, count in least.items() if sums[what] < count and not options.only]
+    print("\n".join(few) or "enough")
+    return int(bool(failures or few))
 
 
 if __name__ == "__main__":
