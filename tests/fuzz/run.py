@@ -24,7 +24,8 @@ from pathlib import Path
 
 HANG = 30.0
 """Seconds after which a call hangs, on a machine that may be busy; ten of computing are told by the call itself."""
-BATCH = {"configurations": 200, "files": 40}
+BATCH = {"configurations": 200, "files": 40, "plans": 50, "trainings": 40, "arm_names": 40}
+"""Examples of one child: by the fuzzer's name, or by what its examples are."""
 LEAST = {"configurations": 10_000, "files": 1_000}
 """Examples that half an hour is to try on two cores."""
 ROOT = Path(__file__).parents[2]
@@ -138,7 +139,7 @@ def main() -> int:
         while len(running) < options.processes and time.monotonic() < end:
             name = min(shares, key=lambda name: (spent[name] / shares[name], order.random()))
             spent[name] += 1
-            running.append(start(name, seed, BATCH[CASES[name].what], folder))
+            running.append(start(name, seed, BATCH.get(name, BATCH[CASES[name].what]), folder))
             seed += 1
         time.sleep(0.2)
         for child in list(running):
