@@ -8,7 +8,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs ui clean
+.PHONY: help setup demo test fuzz chaos lint format docs ui clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -60,6 +60,16 @@ demo: $(BIN)/.installed ## run both demo sweeps (minutes) and print their report
 test: $(BIN)/.dev ## run the tests on two processes
 	$(BIN)/pytest -n 2 --dist worksteal --durations=20
 
+MINUTES ?= 30
+SEED ?= 0
+SEEDS ?= 0,1
+
+fuzz: $(BIN)/.dev ## random configurations and damaged files, MINUTES=30, SEED=0
+	$(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED)
+
+chaos: $(BIN)/.dev ## kill, stop and starve sweeps, for each of SEEDS=0,1 (minutes)
+	ABLATE_TEST_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 -m chaos tests/sweeps/test_chaos.py
+
 lint: $(BIN)/.dev ## check format, style, types and which room imports which
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -77,4 +87,4 @@ ui: $(BIN)/.installed ## the MLflow UI on mlruns/, on loopback
 	$(BIN)/ablate ui --port $(PORT)
 
 clean: ## remove .venv and caches; mlruns/ stays
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache build *.egg-info
+	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .mypy_cache build *.egg-info

@@ -61,16 +61,24 @@ def test_what_is_beyond_sense_is_refused_at_once():
         {
             "model": {"hidden": many, "layers": many, "mlp": many, "vocab_size": 4 * many},
             "seed": 2**32,
+            "data": {"seq_len": many, "split_seed": 2**32},
+            "trainer": {"max_steps": 2 * many, "batch_size": many, "accumulate": many, "devices": many},
             "lora": {"rank": many},
         }
     )
     assert "adapts a trained model" in found.pop("lora")[0]  # which is wrong as well
     assert found == {
         **{f"model.{width}": ("must be less than or equal to 1000000", many) for width in ("hidden", "mlp")},
-        "model.layers": ("must be less than or equal to 10000", many),
+        "model.layers": ("must be less than or equal to 2000", many),
         "model.vocab_size": ("must be less than or equal to 10000000", 4 * many),
         "seed": ("must be less than or equal to 4294967295", 2**32),
         "lora.rank": ("must be less than or equal to 1000000", many),
+        "data.seq_len": ("must be less than or equal to 100000000", many),
+        "data.split_seed": ("must be less than or equal to 4294967295", 2**32),
+        "trainer.max_steps": ("must be less than or equal to 1000000000", 2 * many),
+        "trainer.batch_size": ("must be less than or equal to 10000000", many),
+        "trainer.accumulate": ("must be less than or equal to 10000000", many),
+        "trainer.devices": ("must be less than or equal to 1000000 or 'auto'", many),
     }
     found = problems({"model": {"kind": "vit", "hidden": many, "layers": many, "mlp_ratio": 1e300}})
     assert set(found) == {"model.hidden", "model.layers", "model.mlp_ratio"}
@@ -79,7 +87,7 @@ def test_what_is_beyond_sense_is_refused_at_once():
         "the layers would have 7,000,000,000,000,000 weights, 25,466 TiB in float32. "
         "Accepted: at most 10,000,000,000,000"
     )
-    assert load({"seed": 2**32 - 1, "model.layers": 10_000, "norm": "mix"}).seed == 2**32 - 1
+    assert load({"seed": 2**32 - 1, "model.layers": 2_000, "norm": "mix"}).seed == 2**32 - 1
 
 
 def test_the_message_for_a_person(tmp_path):

@@ -27,11 +27,13 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     parser.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
+    parser.add_argument("--not-finite", action="store_true", help="also weights that are NaN or infinite")
     add_plugins(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the model, and print where it is."""
     take_plugins(options.words)
-    print(exports.export(donors.resolve_run(options.source), options.to, options.output, options.ema))
+    source = donors.resolve_run(options.source)
+    print(exports.export(source, options.to, options.output, options.ema, finite=not options.not_finite))
     return 0

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ablate.config.base import Kind
+from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
 from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, build_loader
@@ -169,7 +170,7 @@ class DataConfig(Kind):
     former: ClassVar[Mapping[str, Any]] = {}
     """Fields that stored configurations may be too old to have, and what these did."""
 
-    split_seed: int = Field(0, ge=0)
+    split_seed: int = Field(0, ge=0, le=MOST_SEED)
     """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""
     val_fraction: float = Field(0.05, gt=0, lt=1)
     """The part of the items that is held out for validation, where the data comes without a validation set."""

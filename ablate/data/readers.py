@@ -79,7 +79,7 @@ def open_parquet(path: Path, columns: list[str] | None = None) -> Iterator[tuple
     """Yield the schema of a parquet file and its batches, of `columns` or of all. Raises DataError."""
     try:
         with pq.ParquetFile(path) as file:
-            yield file.schema_arrow, file.iter_batches(batch_size=1024, columns=columns)
+            yield file.schema_arrow, _validate(file.iter_batches(batch_size=1024, columns=columns))
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a readable parquet file: {explain(error)}") from error
 
@@ -94,10 +94,24 @@ def open_arrow(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
         with pa.memory_map(str(path)) as source:
             if source.read(6) == b"ARROW1":
                 file = pa.ipc.open_file(source)
-                yield file.schema, (file.get_batch(number) for number in range(file.num_record_batches))
+                yield file.schema, _validate(file.get_batch(number) for number in range(file.num_record_batches))
             else:
                 source.seek(0)
                 stream = pa.ipc.open_stream(source)
-                yield stream.schema, stream
+                yield stream.schema, _validate(stream)
     except pa.ArrowException as error:
         raise DataError(f"{path} is not a readable arrow file: {explain(error)}") from error
+
+
+def _validate(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches, each once all that it says of itself holds: pyarrow ends the process where a damaged one is
+    used. Raises ArrowInvalid. Text that is not UTF-8 is left to the reader, which knows the row."""
+    for batch in batches:
+        batch.validate()
+        for column in batch.columns:
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as error:
+                if "UTF8" not in str(error):
+                    raise
+        yield batch

@@ -25,7 +25,7 @@ from ablate.estimate.gpus import GPUS, assume_utilisation
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
-from ablate.models.base import is_inside, list_tensors
+from ablate.models.base import is_inside, list_tensors, list_tensors_by_part
 
 H100_FLOPS = GPUS["h100-80gb"].bf16
 _PAPERS_VOCABULARY = KNOWN_SIZES["t5-base"]  # and LLaMA's
@@ -34,8 +34,8 @@ _DIGITS = (1, 8, 8)  # the shape of images where the data does not say it
 
 def _walk(model: Model) -> Iterator[tuple[int, set[str]]]:
     """Yield for each part of `model` how often an item uses its weights, and their names in the state dict."""
-    for part in model.parts():
-        yield model.count_uses(part), list_tensors(model, part)
+    for part, names in list_tensors_by_part(model).items():
+        yield model.count_uses(part), names
 
 
 # ---------------------------------------------------------------------------------------------------- exact

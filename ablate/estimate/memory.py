@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ablate.estimate.flops import count
 from ablate.estimate.setup import Setup
 from ablate.estimate.skeleton import build_skeleton
-from ablate.estimate.tracing import LABELS, Step, Timeline, trace
+from ablate.estimate.tracing import LABELS, Step, Timeline, shorten_layers, trace
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.head import count_rows_at_once
@@ -176,18 +176,23 @@ def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) ->
     """Return the bytes that the optimizer of `config` keeps after an update, for each byte of the trained weights of
     `model`, which is on the meta device; single numbers, such as a count of updates, are left out. Two, for Adam's
     moments, where nothing is trained or an update cannot be made without numbers."""
-    model = copy.deepcopy(model).to(dtype)
-    trained = [p for p in model.parameters() if p.requires_grad]
+    precision = "bf16-true" if dtype == torch.bfloat16 else "32-true"
+    with torch.device("meta"), shorten_layers(model, precision) as runs:
+        short = copy.deepcopy(model)
+    times: dict[Tensor, int] = {p: 1 + more for layer, more in runs for p in list(short.blocks())[layer].parameters()}
+    trained = [p for p in short.parameters() if p.requires_grad]
     try:
-        optimizer = config.build(model)
+        optimizer = config.build(short)
         for parameter in trained:
             parameter.grad = torch.empty_like(parameter)
         optimizer.step()
     except Exception:  # of a plugin, which may look at numbers: its run will say what is wrong, if anything is
         return 2.0
-    states = [value for state in optimizer.state.values() for value in tree_leaves(state)]
-    kept = sum(value.nbytes for value in states if isinstance(value, Tensor) and value.ndim)
-    return kept / sum(p.nbytes for p in trained) if trained else 2.0
+    kept = 0
+    for tensor, state in optimizer.state.items():
+        values = [value for value in tree_leaves(state) if isinstance(value, Tensor) and value.ndim]
+        kept += times.get(tensor, 1) * sum(value.nbytes for value in values)
+    return kept / sum(times.get(p, 1) * p.nbytes for p in trained) if trained else 2.0
 
 
 def _find_prime(model: Model, shape: tuple[int, ...], classes: int, positions: int) -> int:

@@ -145,7 +145,7 @@ class _Kernels(TorchFunctionMode):
 
 def trace(model: Model, step: Step, batch: int) -> Timeline:
     """Return the timeline of one forward and backward pass of `model`, on any device, over `batch` inputs."""
-    with _enter_no_memory(step.precision), _shorten(model, step.precision) as runs:
+    with _enter_no_memory(step.precision), shorten_layers(model, step.precision) as runs:
         return _trace_batch(model, step, batch, runs)
 
 
@@ -251,7 +251,7 @@ def _repeat_layers(
 
 
 @contextlib.contextmanager
-def _shorten(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
+def shorten_layers(model: Model, precision: str) -> Iterator[list[tuple[int, int]]]:
     """Take memory from `model` and leave `KEPT` of each run of equal layers; yields the layers that stand for others,
     by their new index, and for how many."""
     container = model.blocks()

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from ablate.config.base import Config
+from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import Problem
 from ablate.experiment.lora import Lora
 from ablate.experiment.trainer import TrainerConfig
@@ -46,11 +47,11 @@ class AlignConfig(Config):
     trust_remote_code: bool = False
     """Whether code that comes with the reward model may be run. That of a run of this store is run without it: it was
     written here."""
-    answers: int = Field(4, ge=2)
+    answers: int = Field(4, ge=2, le=MOST_BATCH)
     """Answers to each prompt of rloo, which are compared with each other."""
-    length: int = Field(64, gt=0)
+    length: int = Field(64, gt=0, le=MOST_LENGTH)
     """The most tokens of an answer that is generated."""
-    measured: int = Field(64, gt=0)
+    measured: int = Field(64, gt=0, le=MOST_ITEMS)
     """The most held-out pairs that are measured on."""
 
     @model_validator(mode="after")

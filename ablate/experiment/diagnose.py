@@ -7,6 +7,7 @@ import math
 from pydantic import Field
 
 from ablate.config.base import Config, Names
+from ablate.config.bounds import MOST_ITEMS, MOST_STEPS
 from ablate.config.errors import Problem, did_you_mean
 from ablate.diagnostics.measures import measurements
 
@@ -25,12 +26,12 @@ class DiagnoseConfig(Config):
 
     what: Names = ()
     """angular, pruning, gradients, jacobian, variance, any of them, or all. Nothing: they are off."""
-    interval: int | None = Field(None, gt=0)
+    interval: int | None = Field(None, gt=0, le=MOST_STEPS)
     """Updates between two measurements. None: for each as many as its share of `share` allows, at most fifty in a run;
     at the start, at the end and between, or at the end alone."""
     share: float = Field(0.01, gt=0, le=1)
     """The part of the time of training that is meant to go into it, where `interval` is None."""
-    tokens: int = Field(512, gt=0)
+    tokens: int = Field(512, gt=0, le=MOST_ITEMS)
     """Tokens or images of each measurement: the first of the validation set. Gradients are those of the update."""
 
     @property

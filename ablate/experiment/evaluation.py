@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, field_validator
 
 from ablate.config.base import Config, Names
+from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_STEPS
 from ablate.config.errors import Problem
 
 
@@ -15,15 +16,15 @@ class EvaluationConfig(Config):
 
     tasks: Names = ()
     """Tasks of lm-evaluation-harness, such as arc_easy,piqa or a list. None: no evaluation."""
-    every_n_steps: int | None = Field(None, gt=0)
+    every_n_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
     """Updates between two evaluations; there is always one after the last update. None: that alone."""
     task_data: str | None = None
     """A folder with the data of the tasks. None: the Hugging Face hub."""
-    shots: int | None = Field(None, ge=0)
+    shots: int | None = Field(None, ge=0, le=MOST_BATCH)
     """Solved examples before each question. None: as the task has it, mostly 0."""
-    limit: int | None = Field(None, gt=0)
+    limit: int | None = Field(None, gt=0, le=MOST_ITEMS)
     """The first so many questions of each task. None: all."""
-    batch_size: int = Field(16, gt=0)
+    batch_size: int = Field(16, gt=0, le=MOST_BATCH)
     """Answers that are scored at a time."""
 
     @field_validator("tasks", mode="before")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ablate.config.base import Config
+from ablate.config.bounds import MOST_BATCH, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem
 from ablate.experiment.diagnose import DiagnoseConfig
 
@@ -14,17 +15,17 @@ from ablate.experiment.diagnose import DiagnoseConfig
 class TrainerConfig(Config):
     """How long, in what batches and in what precision to train. Names are Lightning's where it has one."""
 
-    max_steps: int = Field(300, gt=0)
+    max_steps: int = Field(300, gt=0, le=MOST_STEPS)
     """Optimizer updates."""
-    batch_size: int = Field(16, gt=0)
+    batch_size: int = Field(16, gt=0, le=MOST_BATCH)
     """Sequences or images in one update, over all devices and accumulated batches."""
-    accumulate: int = Field(1, gt=0)
+    accumulate: int = Field(1, gt=0, le=MOST_BATCH)
     """Batches whose gradients are accumulated into one update of `batch_size`."""
     gradient_clip_val: float | None = Field(None, gt=0)
     """Largest norm of the whole gradient. None: no clipping, the papers' setting."""
-    val_check_interval: int | None = Field(None, gt=0)
+    val_check_interval: int | None = Field(None, gt=0, le=MOST_STEPS)
     """Updates between two validations; there is always one after the last update. None: six in a run."""
-    log_every_n_steps: int = Field(10, gt=0)
+    log_every_n_steps: int = Field(10, gt=0, le=MOST_STEPS)
     """Updates between two points of the training curves, and two looks for divergence."""
     diverge_factor: float = Field(3.0, gt=1)
     """A training loss above this many times the loss of guessing evenly, or not finite, ends the run as diverged."""
@@ -38,12 +39,12 @@ class TrainerConfig(Config):
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
     """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp:
     a shard of every weight, gradient and moment too. auto: ddp. One process has nothing to share."""
-    devices: Annotated[int, Field(gt=0)] | Literal["auto"] = "auto"
+    devices: Annotated[int, Field(gt=0, le=MOST_PROCESSES)] | Literal["auto"] = "auto"
     """Processes on each machine, each with a GPU of its own where there are GPUs. auto: as many as there are, one
     without torchrun."""
-    nodes: int | None = Field(None, gt=0)
+    nodes: int | None = Field(None, gt=0, le=MOST_PROCESSES)
     """Machines. None: as many as torchrun says."""
-    tensor_parallel: int = Field(1, gt=0)
+    tensor_parallel: int = Field(1, gt=0, le=MOST_PROCESSES)
     """With fsdp: neighbouring processes that share each matrix, and a part of the batch. 1: none do."""
     activation_checkpointing: bool = False
     """Whether each block keeps its input alone and computes the rest again in the backward pass: less memory, a third
@@ -56,7 +57,7 @@ class TrainerConfig(Config):
     copy_to: str | None = Field(None, pattern="://")
     """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
     run's id; of a sweep that of the trial that stands for each arm. None: it stays in the store alone."""
-    num_workers: int = Field(0, ge=0)
+    num_workers: int = Field(0, ge=0, le=MOST_PROCESSES)
     """Processes that load the data. 0: the training process itself."""
     diagnose: DiagnoseConfig = DiagnoseConfig()
     """What is measured on the layers in training."""

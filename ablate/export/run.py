@@ -11,9 +11,9 @@ from ablate.export.forms import FORMS
 from ablate.training.trained import open_trained
 
 
-def export(model: str, to: str, output: str | Path, ema: bool = False) -> str:
+def export(model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True) -> str:
     """Write the model of a checkpoint or a run into the new folder `output`, and return a line on what was written.
-    `ema`: with the average of the weights.
+    `ema`: with the average of the weights; `finite`: whether weights that are NaN or infinite are refused.
 
     Raises AblateError for an unknown form, a missing or damaged checkpoint, and an `output` that exists.
     """
@@ -22,7 +22,7 @@ def export(model: str, to: str, output: str | Path, ema: bool = False) -> str:
     folder = Path(output).expanduser()
     if os.path.exists(folder):
         raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
-    source = open_trained(model, ema)
+    source = open_trained(model, ema, finite)
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)

@@ -89,7 +89,7 @@ class ModelConfig(Kind):
     """Width d of the hidden state."""
     layers: int = Field(ge=0, le=MOST_LAYERS)
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
-    heads: int = Field(gt=0)
+    heads: int = Field(gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
     sublayers: Literal["both", "attn"] = "both"
     """What a layer has: attention and MLP, or attention alone. Factors of a placement go by the number of layers."""
@@ -177,15 +177,29 @@ def match_parts(parts: Iterable[str], wanted: str) -> list[str]:
 
 def list_tensors(model: Model, wanted: str) -> set[str]:
     """Return the names, in the state dict of `model`, of the tensors of a part."""
+    return set().union(*(names for part, names in list_tensors_by_part(model).items() if match_parts([part], wanted)))
+
+
+def list_tensors_by_part(model: Model) -> dict[str, set[str]]:
+    """Return part -> the names, in the state dict of `model`, of its tensors. One look at each tensor: a deep model has
+    thousands of parts."""
     parts = model.parts()
-    prefixes = [prefix for part in match_parts(parts, wanted) for prefix in parts[part]]
-    return {name for name in model.state_dict() if is_inside(name, prefixes)}
+    owners: dict[str, list[str]] = {}
+    for part, prefixes in parts.items():
+        for prefix in prefixes:
+            owners.setdefault(prefix, []).append(part)
+    tensors: dict[str, set[str]] = {part: set() for part in parts}
+    for name in model.state_dict():
+        words = name.split(".")
+        for end in range(1, len(words) + 1):
+            for part in owners.get(".".join(words[:end]), ()):
+                tensors[part].add(name)
+    return tensors
 
 
 def list_filled_parts(model: Model) -> list[str]:
     """Return the parts of `model` that have tensors."""
-    names = list(model.state_dict())
-    return [part for part, prefixes in model.parts().items() if any(is_inside(name, prefixes) for name in names)]
+    return [part for part, names in list_tensors_by_part(model).items() if names]
 
 
 def is_inside(name: str, prefixes: Sequence[str]) -> bool:

@@ -43,9 +43,9 @@ class Llama(ModelConfig):
     """Width of the MLP."""
     layers: int = Field(6, ge=0, le=MOST_LAYERS)
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
-    heads: int = Field(4, gt=0)
+    heads: int = Field(4, gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
-    kv_heads: int | None = Field(None, gt=0)
+    kv_heads: int | None = Field(None, gt=0, le=MOST_WIDTH)
     """Number of key and value heads (grouped-query attention). None: as many as `heads`."""
     rope_base: float = Field(10000.0, gt=0)
     """Base of the rotary embedding's wavelengths."""

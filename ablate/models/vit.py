@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from ablate.config.bounds import MOST_LAYERS, MOST_WIDTH
+from ablate.config.bounds import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
 from ablate.config.errors import ConfigError, Problem
 from ablate.models.base import Model, ModelConfig, QKVNorm, build_site, models, name_sublayers
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
@@ -29,9 +29,9 @@ class ViT(ModelConfig):
     """Width d of the hidden state."""
     layers: int = Field(6, ge=0, le=MOST_LAYERS)
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
-    heads: int = Field(4, gt=0)
+    heads: int = Field(4, gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
-    patch_size: int = Field(2, gt=0)
+    patch_size: int = Field(2, gt=0, le=MOST_PIXELS)
     """Side of a square patch, in pixels."""
     mlp_ratio: float = Field(4.0, gt=0, le=MOST_WIDTH)
     """Width of the MLP divided by `hidden`."""

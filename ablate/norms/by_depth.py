@@ -10,6 +10,7 @@ from pydantic import Field, field_serializer, field_validator, model_validator
 from torch import Tensor, nn
 
 from ablate.config.base import Config
+from ablate.config.bounds import MOST_LAYERS
 from ablate.config.errors import Problem
 from ablate.norms.placement import Placement, Site, Stack, placements
 from ablate.norms.placements import Post, Pre
@@ -66,7 +67,7 @@ class Mix(Depthwise):
     alpha: float | None = Field(None, ge=0, le=1)
     """The share of the layers that take `first`: 0 is `second` everywhere, 1 is `first` everywhere. 0.25 if not
     given."""
-    first_layers: int | None = Field(None, ge=0)
+    first_layers: int | None = Field(None, ge=0, le=MOST_LAYERS)
     """The number of the layers that take `first`, instead of `alpha` (floor(0.33 * 24) = 7, while a third is 8)."""
     first: Annotated[Placement, placements] = Post()
     """The placement of the shallow layers. `layer` and `final_norm` belong to `norm` itself and hold for both."""

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from ablate.config.base import Kind
+from ablate.config.bounds import MOST_WIDTH
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 
@@ -202,7 +203,7 @@ class GroupNorm(NormLayer):
     """Group normalisation of each token on its own: LayerNorm within each of `groups` equal groups of features."""
 
     kind: Literal["groupnorm"] = "groupnorm"
-    groups: int = Field(4, gt=0)
+    groups: int = Field(4, gt=0, le=MOST_WIDTH)
     """Number of groups; must divide the number of features."""
     eps: float = Field(1e-6, gt=0)
     """Added to each group's variance."""

@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from ablate.config.base import Kind
+from ablate.config.bounds import MOST_STEPS
 from ablate.config.registry import Registry
 
 
@@ -17,7 +18,7 @@ class ScheduleConfig(Kind):
     """A learning-rate schedule: a linear warm-up, then the kind's own course. Fields given here are common to all."""
 
     kind: str
-    warmup_steps: int | None = Field(None, ge=0)
+    warmup_steps: int | None = Field(None, ge=0, le=MOST_STEPS)
     """Updates of the warm-up, instead of `warmup_fraction`."""
     warmup_fraction: float = Field(0.1, ge=0, lt=1)
     """Warm-up as a share of all updates; used where `warmup_steps` is not given."""

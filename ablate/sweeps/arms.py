@@ -69,6 +69,7 @@ class ArmTrials:
         study.pruner = FairPruner(spec.pruner.build(steps, base.schedule.warmup(steps)))
         self._trials: list[FrozenTrial] | None = None
         self._notes: dict[str, Any] | None = None
+        self._abandoned: set[int] = set()  # numbers of trials that `ask` could not hand out
 
     # ------------------------------------------------------------------ what a trial is
 
@@ -150,7 +151,7 @@ class ArmTrials:
         was killed while it asked, an interrupted one that nothing continues by one that was killed in between.
         """
         unfinished = [t for t in self._list_last_attempts() if t.state.name in ("RUNNING", "FAIL")]
-        gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t)]
+        gone = [t for t in unfinished if "owner" not in t.user_attrs or is_orphan(t) or t.number in self._abandoned]
         gone = [t for t in gone if t.state.name == "RUNNING" or read_trial_notes(t).get("status") == "interrupted"]
         for trial in gone:
             if trial.state.name == "RUNNING":
@@ -186,12 +187,14 @@ class ArmTrials:
             self.study.enqueue_trial(self._pick_fixed(number), user_attrs={"number": number})
         self.study.sampler = self.spec.sampler.build(number)
         trial = self.study.ask(self._list_distributions())
+        self._abandoned.add(trial.number)  # unless all of this is written: the database may go away
         trial.set_user_attr("owner", describe_process())
         record_heartbeat(self.study, trial)
         for step, value in trial.user_attrs.get("curve", {}).items():
             trial.report(value, int(step))
             trial.should_prune()  # it was not; asked again, so that the pruner knows the rungs that it passed
         self.refresh()
+        self._abandoned.discard(trial.number)
         return trial
 
     def _pick_fixed(self, number: int) -> dict[str, Any]:

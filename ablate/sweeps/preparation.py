@@ -19,10 +19,10 @@ from ablate.sweeps.records import format_title
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import (
     create_study,
+    do_locked,
     list_generations,
     list_studies,
     load_spec,
-    lock_storage,
     name_study,
     open_storage,
     restore_spec,
@@ -30,7 +30,7 @@ from ablate.sweeps.storage import (
 )
 from ablate.tasks.metrics import list_metrics
 from ablate.tracking import provenance, remote_files
-from ablate.training.train import choose_procedure
+from ablate.training.train import check_vocabulary, choose_procedure
 from ablate.training.trainer import check_ranks
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:
             if data not in corpora:
                 corpora[data] = data.load(tracking.cache_folder())
+        check_vocabulary(base, corpora[base.data])
         build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
     return corpora
 
@@ -80,10 +81,13 @@ def open_sweep(
         generation, restored = pick_generation(spec, storage, fresh)
         if restored is not spec:
             spec, corpora = restored, check_sweep(restored)
-        with lock_storage(storage):
+
+        def open_all() -> tuple[list[ArmTrials], int]:
             arms = open_arms(spec, storage, generation, corpora)
             check_donors(arms, corpora)
-            chosen = pick_threads(arms, threads) if threads else 0
+            return arms, pick_threads(arms, threads) if threads else 0
+
+        arms, chosen = do_locked(storage, open_all)
     return storage, format_title(spec.name, generation), arms, chosen
 
 

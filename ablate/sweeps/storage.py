@@ -10,13 +10,13 @@ import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from ablate.config import plugins
-from ablate.config.errors import StoreError, SweepError, did_you_mean
+from ablate.config.errors import AblateError, StoreError, SweepError, did_you_mean
 from ablate.experiment.tree import restore_former
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
@@ -27,10 +27,12 @@ from ablate.tracking.databases import (
     ASKING,
     LOCKED,
     add_driver,
+    describe_failure,
     explain_missing_driver,
     hold_creation_lock,
     hold_server_lock,
     redact,
+    repeat_while_away,
     shorten,
     sqlite_file,
 )
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
+T = TypeVar("T")
+_UNREADABLE = (OSError, ValueError, LookupError, AssertionError, RuntimeError)  # of a file that is something else
 DEFAULTS = 2
 """Raised when a field's default changes what is trained (`DataConfig.former`); a study keeps what it was begun with."""
 _CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
@@ -69,7 +73,7 @@ def open_storage(url: str) -> BaseStorage:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats are
             database = (url, file.stat().st_ino if file else 0)
             known = database in _CHECKED  # looking takes a fifth of a second
-            storage = optuna.storages.RDBStorage(
+            storage = (optuna.storages.RDBStorage if file else import_waiting())(
                 url,
                 engine_kwargs=engine,
                 skip_compatibility_check=known,
@@ -81,8 +85,8 @@ def open_storage(url: str) -> BaseStorage:
             return optuna.storages.get_storage(storage)  # all studies share what is read of finished trials
     except ImportError as error:
         raise explain_missing_driver(error, f"The Optuna storage {redact(url)}") from None
-    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError, ValueError) as error:
-        text = shorten(error).rstrip(".")
+    except (optuna.exceptions.OptunaError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, *_UNREADABLE) as error:
+        text = describe_failure(error).rstrip(".")
         advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
         raise StoreError(
             f"The Optuna storage {redact(url)} cannot be used: {text}. Give another with --storage URL{advice}."
@@ -103,8 +107,10 @@ def name_study(name: str, generation: int, arm: str) -> str:
 
 def list_sweeps(url: str) -> dict[str, list[int]]:
     """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
-    storage = open_existing(url)
-    return {} if storage is None else list_generations(storage)
+    if (storage := open_existing(url)) is None:
+        return {}
+    with explain_damage(storage):
+        return list_generations(storage)
 
 
 def open_existing(url: str) -> BaseStorage | None:
@@ -139,6 +145,11 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
 
 def read_sweep_from(storage: BaseStorage | None, title: str) -> SweepRecord:
     """`read_sweep` in a storage that is open; None: there is none yet."""
+    with explain_damage(storage):
+        return _find_sweep(storage, title)
+
+
+def _find_sweep(storage: BaseStorage | None, title: str) -> SweepRecord:
     name, _, wanted = title.partition("@")
     known = {} if storage is None else list_generations(storage)
     if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
@@ -262,6 +273,26 @@ def trial_status(trial: FrozenTrial) -> str:
     )
 
 
+def import_waiting() -> Any:
+    """Return `WaitingStorage`, whose module imports Optuna."""
+    from ablate.sweeps.waiting_storage import WaitingStorage
+
+    return WaitingStorage
+
+
+def do_locked(storage: BaseStorage, step: Callable[[], T]) -> T:
+    """Return what `step` returns while this process has the lock of `storage`: see `lock_storage`. Where a server goes
+    away meanwhile it is waited for, the lock is taken again, and `step`, which may be cut off anywhere, begins anew."""
+
+    def once() -> T:
+        with lock_storage(storage):
+            return step()
+
+    database: Any = getattr(storage, "_backend", storage)
+    url = getattr(database, "url", "")
+    return repeat_while_away(once, url) if url and sqlite_file(url) is None else once()
+
+
 @contextlib.contextmanager
 def lock_storage(storage: BaseStorage) -> Iterator[None]:
     """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
@@ -280,8 +311,28 @@ def lock_storage(storage: BaseStorage) -> Iterator[None]:
         except Timeout:
             raise StoreError(f"Another process holds {file}.asking for two minutes. Stop it, or wait.") from None
     else:
-        with hold_server_lock(database.engine, ASKING):
+        with hold_server_lock(database.engine, ASKING) as connection, database.guard_writes(connection):
             yield
+
+
+@contextlib.contextmanager
+def explain_damage(storage: BaseStorage | None) -> Iterator[None]:
+    """Raise what reading a storage raises as a StoreError: a damaged file fails in SQLite, or holds other things than
+    were written."""
+    url = redact(getattr(getattr(storage, "_backend", storage), "url", "in memory"))
+    try:
+        with translate_storage_errors(url):
+            yield
+    except (MemoryError, AblateError):
+        raise
+    except Exception as error:
+        text = shorten(error).rstrip(".") or type(error).__name__
+        raise StoreError(
+            f"The Optuna storage {url} is damaged: it does not hold what was written ({text}). {_MEND}"
+        ) from None
+
+
+_MEND = "Put a copy in its place, or move it away to begin anew."
 
 
 @contextlib.contextmanager
@@ -293,8 +344,10 @@ def translate_storage_errors(url: str) -> Iterator[None]:
     try:
         yield
     except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
-        text = shorten(error.__cause__ or error)
-        raise StoreError(
-            f"The Optuna storage {redact(url)} failed: {text} "
-            "Finished trials are safe; run the same command again once it answers."
-        ) from None
+        text = describe_failure(error)
+        what = "Finished trials are safe; run the same command again once it answers."
+        if "malformed" in text or "not a database" in text:
+            what = f"The file is damaged. {_MEND}"
+        elif "full" in text:
+            what = "Make room. Finished trials are safe, and the same command goes on."
+        raise StoreError(f"The Optuna storage {redact(url)} failed: {text} {what}") from None

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from ablate.config.errors import SweepError
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.confirmation import Confirmation
-from ablate.sweeps.storage import lock_storage
+from ablate.sweeps.storage import do_locked
 
 if TYPE_CHECKING:
     from optuna import Trial
     from optuna.storages import BaseStorage
+
+T = TypeVar("T")
 
 
 class TrialQueue:
@@ -36,33 +37,41 @@ class TrialQueue:
         """Everything that trials are taken from, as far as this process knows it."""
         return [*self.arms, *self.confirmation.parts.values()]
 
-    @contextmanager
-    def _hold_storage(self) -> Iterator[None]:
-        """Hold the lock of the storage: what others have written by now is seen, and they write nothing new."""
-        with lock_storage(self.storage):
+    def _do_locked(self, step: Callable[[], T]) -> T:
+        """Return what `step` returns under the lock of the storage: what others have written by now is seen, and they
+        write nothing new."""
+
+        def refresh_first() -> T:
             for part in self.parts:
                 part.refresh()
-            yield
+            return step()
+
+        return do_locked(self.storage, refresh_first)
 
     def take(self) -> tuple[ArmTrials, Trial] | None:
         """The next trial and its arm; None where there is nothing to start now."""
-        with self._hold_storage():
+
+        def step() -> tuple[ArmTrials, Trial] | None:
             arm = self._pick_arm()
             return None if arm is None else (arm, arm.ask())
 
+        return self._do_locked(step)
+
     def recover(self) -> int:
         """Puts up for another try what earlier sessions left; how many trials that were."""
-        with self._hold_storage():
-            return sum(arm.recover() for arm in self.arms)
+        return self._do_locked(lambda: sum(arm.recover() for arm in self.arms))
 
     def must_wait(self) -> bool:
         """Return whether trials are running, here or elsewhere, that must end before it is known whether all is done,
         or may be started since `take` was called. Those of processes that are gone are put up for another try."""
-        with self._hold_storage():
+
+        def step() -> bool:
             parts = self.parts
             if sum(part.requeue_orphans() for part in parts) > 0 or any(part.tally().running for part in parts):
                 return True
             return self._pick_arm() is not None or any(part.tally().running for part in self.parts)
+
+        return self._do_locked(step)
 
     def _pick_arm(self) -> ArmTrials | None:
         """Return the arm that is furthest behind, so that a sweep that is stopped has compared the arms evenly."""

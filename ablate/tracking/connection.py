@@ -28,6 +28,8 @@ os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # what is tracked sta
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
 
+logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # a traceback of what is told here in a sentence
+
 PLUGINS = "ablate.plugins"  # the tag of a run with its plugin files and their SHA-256
 
 _PLAIN = re.compile(r"[\w.-]*", re.ASCII)  # what needs no escape in a filter
@@ -84,7 +86,7 @@ def explain_errors(uri: str) -> Iterator[None]:
 
         yield
     except (MlflowException, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
-        text = "No answer." if "Max retries exceeded" in str(error) else shorten(error)
+        text = "No answer." if "Max retries exceeded" in str(error) else shorten(error).rstrip(".") + "."
         hint = (
             "Start the server, correct MLFLOW_TRACKING_URI, or unset it to use mlruns/."
             if uri.startswith("http")

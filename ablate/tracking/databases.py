@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sqlite3
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
 from ablate.config.errors import StoreError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+AWAY = 120.0  # seconds that a server which does not answer is waited for
+AGAIN = 0.5  # seconds between two tries
 LOCKED = 120.0  # seconds that a process waits for another that holds a lock, of a file or of a server
 ASKING, CREATING = 1, 2  # what locks are taken for: a trial's turn, and making tables
 _DRIVERS = ("psycopg", "psycopg2")
@@ -47,18 +54,72 @@ def explain_missing_driver(error: ImportError, what: str) -> StoreError:
     return StoreError(f"{what} needs the Python module {module}, which is not installed.{hint}")
 
 
+def is_away(error: BaseException | None) -> bool:
+    """Return whether `error`, or what it was raised from, is that of a server which does not answer, restarts or has
+    cut the connection."""
+    from sqlalchemy import exc
+
+    while error is not None:
+        if isinstance(error, (exc.OperationalError, exc.InterfaceError, exc.PendingRollbackError)):
+            return True
+        if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
+            return True
+        error = error.__cause__
+    return False
+
+
+def repeat_while_away(action: Callable[[], T], url: str) -> T:
+    """Return what `action` returns; while the server at `url` is away it is tried again, for two minutes. Raises what
+    `action` raised last."""
+    begin: float | None = None
+    while True:
+        try:
+            result = action()
+        except Exception as error:
+            if not is_away(error) or (begin is not None and time.monotonic() - begin > AWAY):
+                raise
+            if begin is None:
+                begin = time.monotonic()
+                text = f"The database {redact(url)} does not answer: {describe_failure(error)}"
+                logger.warning(f"\n{text} It is waited for, up to {AWAY / 60:g} minutes.")
+            time.sleep(AGAIN)
+        else:
+            if begin is not None:
+                logger.warning(f"\nThe database {redact(url)} answers again.")
+            return result
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return why a call of a database failed, as the database says it: SQLAlchemy's own words, such as that it can't
+    reconnect until an invalid transaction is rolled back, help nobody."""
+    from sqlalchemy import exc
+
+    chain: list[BaseException] = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
+        chain.append(before)
+    own = [one for one in chain if isinstance(one, exc.DBAPIError) and one.orig is not None]
+    if own:
+        text = shorten(own[0].orig or own[0])
+    elif any(isinstance(one, exc.PendingRollbackError) for one in chain):
+        text = "the connection was lost in the middle of a transaction"
+    else:
+        text = shorten(error.__cause__ or error)
+    return text.rstrip(".") + "."
+
+
 @contextlib.contextmanager
-def hold_server_lock(engine: Engine, number: int) -> Iterator[None]:
+def hold_server_lock(engine: Engine, number: int) -> Iterator[Connection | None]:
     """Hold a lock of the database of `engine`, one process at a time over all machines; SQLite takes none.
 
-    The lock is the connection's, so a process that dies holds none. Raises StoreError after two minutes of waiting.
+    The lock is that of the connection that is yielded, so a process that dies holds none, and after a restart of the
+    server nobody does. Raises StoreError after two minutes of waiting.
     """
     from sqlalchemy import text
-    from sqlalchemy.exc import OperationalError
+    from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
     kind = engine.dialect.name
     if kind not in ("postgresql", "mysql", "mariadb"):
-        yield
+        yield None
         return
     with engine.connect() as connection:
         if kind == "postgresql":
@@ -79,15 +140,20 @@ def hold_server_lock(engine: Engine, number: int) -> Iterator[None]:
                 "Another process holds the lock of the database for two minutes. Stop that process, or wait."
             )
         try:
-            yield
+            yield connection
         finally:
-            connection.execute(text(give))
-            connection.commit()
+            try:
+                connection.execute(text(give))
+                connection.commit()
+            except SQLAlchemyError:  # the connection is gone, and the lock with it
+                connection.invalidate()
 
 
 def shorten(error: BaseException) -> str:
-    """Return an error's text on one line, cut at a word, without passwords and SQLAlchemy's link to its manual."""
-    text = re.sub(r"\(Background on this error at: \S+\)", "", redact(str(error)))
+    """Return an error's text on one line, cut at a word, without passwords and without what SQLAlchemy adds: the class
+    of the driver's error, the statement, the link to its manual."""
+    text = re.sub(r"\(Background on this error at: \S+\)|\[SQL: .*", "", redact(str(error)), flags=re.DOTALL)
+    text = re.sub(r"\((sqlite3|psycopg2?|pymysql)[\w.]*\) ", "", text)
     return textwrap.shorten(text, 300, placeholder=" ...")
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
+from torch import Tensor
 
-from ablate.config.errors import ConfigError, Problem
+from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.merging import iterate_leaves
 from ablate.experiment.trainer import HOW
 from ablate.experiment.tree import Experiment
@@ -38,6 +39,8 @@ class Earlier:
     """Updates -> metrics of the validation after them."""
     experiment: Mapping[str, Any] = field(default_factory=dict)
     """What was trained, as {dotted path: value}."""
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The shapes of the weights by their names; empty where ranks have shards of them."""
 
     def check(self, experiment: Experiment) -> None:
         """Raise ConfigError, which says what differs, where it is of another experiment than this one."""
@@ -49,6 +52,17 @@ class Earlier:
         ]
         if problems:
             raise ConfigError(problems, "the checkpoint that was to be gone on from")
+
+    def check_weights(self, file: Path, model: Mapping[str, Tensor]) -> None:
+        """Raise AblateError where the checkpoint `file`, whose progress it is, does not hold the weights of `model`."""
+        for name, value in model.items() if self.shapes else ():
+            if self.shapes.get(name) != value.shape:
+                here = "missing" if name not in self.shapes else f"{list(self.shapes[name])}"
+                raise AblateError(
+                    f"The checkpoint {file} does not hold the weights of its run: {name} is {here}, and "
+                    f"{list(value.shape)} in the model. Move it away: the run goes on from the one before it, if that "
+                    "is there, or from its beginning."
+                )
 
 
 def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
@@ -79,8 +93,14 @@ def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
 def _read(file: Path) -> Earlier:
     """Return the progress of the run that wrote `file`."""
     content = load(file)
-    experiment = dict(iterate_leaves(content.get("experiment", {})))
-    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"], experiment)
+    experiment, shapes = dict(iterate_leaves(content.get("experiment", {}))), {}
+    if not file.is_dir():
+        for name in ("optimizer_states", "lr_schedulers", "loops"):
+            content[name]
+        if problem := find_misshapen(content["state_dict"]):
+            raise ValueError(problem)
+        shapes = {name: tuple(value.shape) for name, value in content["state_dict"].items()}
+    return Earlier(int(content["global_step"]), content["callbacks"]["Validations"]["history"], experiment, shapes)
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -94,6 +114,20 @@ def load(file: Path) -> dict[str, Any]:
             raise ValueError(f"the checksum of {part} is wrong")
     content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
     return content
+
+
+def find_misshapen(weights: object) -> str:
+    """Return what is wrong with `weights` where they are not plain tensors by their names; '' where they are."""
+    if not isinstance(weights, Mapping):
+        return f"they are no tensors by their names but of the type {type(weights).__name__}"
+    for name, value in weights.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            return f"{name!r} is of the type {type(value).__name__}"
+        if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
+            return f"{name} is no plain tensor"
+        if value.untyped_storage().nbytes() < value.numel() * value.element_size():  # one number, shown as many
+            return f"{name} is {list(value.shape)}, and the file has fewer numbers"
+    return ""
 
 
 def move_into_place(part: Path, folder: Path) -> None:

@@ -33,6 +33,7 @@ from ablate.training.loaders import Loaders, simplify_error
 from ablate.training.precision import Speed
 from ablate.training.procedures import Ended, Hooks
 from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_folder
+from ablate.training.trained import PREFIX
 from ablate.training.trainer import build_trainer
 
 
@@ -44,7 +45,10 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     threads = torch.get_num_threads()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    costs = collect_facts(build_skeleton(experiment, corpus.classes, corpus.shape), experiment)
+    skeleton = build_skeleton(experiment, corpus.classes, corpus.shape)
+    if checkpoint:
+        before.check_weights(checkpoint, {PREFIX + name: value for name, value in skeleton.state_dict().items()})
+    costs = collect_facts(skeleton, experiment)
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with groups.prepare_together():
             prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
@@ -97,10 +101,6 @@ def _prepare(
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
-    if corpus.classes > (limit := experiment.model.vocabulary(corpus.classes)):
-        raise DataError(
-            f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
-        )
     if speed.compile:
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     with translate_errors():

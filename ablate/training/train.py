@@ -11,7 +11,7 @@ import torch
 
 from ablate import tracking
 from ablate.config import plugins
-from ablate.config.errors import ConfigError, OutOfMemory
+from ablate.config.errors import ConfigError, DataError, OutOfMemory
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.estimate.advice import advise
@@ -43,6 +43,7 @@ def train(
     if experiment.trainer.copy_to:
         remote_files.check_url(experiment.trainer.copy_to)
     corpus = experiment.data.load(tracking.cache_folder())
+    check_vocabulary(experiment, corpus)
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
     speed = procedure.choose_speed(experiment, corpus)
@@ -73,6 +74,14 @@ def train(
     seconds = time.perf_counter() - begin
     items = experiment.items_per_update
     return Result(status, metrics, step, tracker.run_id, seconds, reason, {**tags, **facts}, items)
+
+
+def check_vocabulary(experiment: Experiment, corpus: Corpus) -> None:
+    """Raise DataError where the tokenizer has more tokens than the model is given."""
+    if corpus.classes > (limit := experiment.model.vocabulary(corpus.classes)):
+        raise DataError(
+            f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
+        )
 
 
 def choose_procedure(experiment: Experiment) -> Procedure:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ablate import tracking
@@ -20,7 +22,7 @@ from ablate.experiment.tree import Experiment, restore_former
 from ablate.models import Model
 from ablate.parallel import sharded, tensor
 from ablate.tracking.remote_files import fetch_checkpoint, is_url
-from ablate.training.checkpoints import load
+from ablate.training.checkpoints import find_misshapen, load
 from ablate.training.runs import CHECKPOINT
 
 EXPORTED = "model.safetensors"  # of an export
@@ -62,20 +64,33 @@ class TrainedModel:
         return model.eval()
 
 
-def open_trained(name: str, ema: bool = False) -> TrainedModel:
+def open_trained(name: str, ema: bool = False, finite: bool = True) -> TrainedModel:
     """Return the model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder
     as `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
-    AblateError, also where its configuration names a plugin that may not be run (see `plugins.check_stored`)."""
+    AblateError, also where its configuration names a plugin that may not be run (see `plugins.check_stored`), where
+    its weights are not those of its model, and, if they have to be `finite`, where some are NaN or infinite."""
     for folder in (Path(name).expanduser(), tracking.store_path() / "runs" / name):
         if os.path.isfile(folder / EXPORTED):  # False for a name too long, where Path.is_file raises
-            return _open_export(folder)
+            source = _open_export(folder)
+            break
+    else:
+        source = _open_checkpoint(name, ema)
+    check_weights(source, finite)
+    return source
+
+
+def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
+    """Return the model of a checkpoint."""
     file = _find_checkpoint(name)
     try:
         content = load(file)
+        if not isinstance(content, Mapping):
+            raise AblateError(f"{file} is no checkpoint of Ablate: it holds a {type(content).__name__}.")
         tree, step = content["experiment"], int(content["global_step"])
         experiment = _read_experiment(tree, str(file))
         weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
         average = content.get("callbacks", {}).get("WeightAverage", {}).get("weights")
+        problem = find_misshapen(average if ema and average is not None else weights)
     except (MemoryError, AblateError):
         raise
     except KeyError as error:
@@ -84,8 +99,10 @@ def open_trained(name: str, ema: bool = False) -> TrainedModel:
         raise AblateError(f"The checkpoint {file} is damaged ({error}). The one before it may be beside it.") from None
     if ema and average is None:
         raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
+    if problem:
+        raise AblateError(f"{file} does not hold the weights of a model: {problem}.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
-    return _merge(TrainedModel(file, experiment, dict(average) if ema else own, step))
+    return _merge(TrainedModel(file, experiment, dict(average) if average is not None and ema else own, step))
 
 
 def _read_experiment(tree: Mapping[str, Any], source: str) -> Experiment:
@@ -98,7 +115,10 @@ def _merge(source: TrainedModel) -> TrainedModel:
     """Return `source` with the weights of the plain model: adapters are added to the weights."""
     state: Mapping[str, Tensor] = source.state
     for extension in load_extensions(source.experiment):
-        state = extension.merge(source.blank, source.experiment, state)
+        try:
+            state = extension.merge(source.blank, source.experiment, state)
+        except (LookupError, RuntimeError, TypeError, ValueError) as error:  # of torch and peft, for weights that lack
+            raise AblateError(f"{source.file} does not hold what was trained: {_shorten(error)}") from None
     return replace(source, state=state)
 
 
@@ -114,8 +134,45 @@ def _open_export(folder: Path) -> TrainedModel:
     except Exception as error:
         raise AblateError(f"{folder} cannot be read as an export of Ablate: {error}") from None
     for name, other in experiment.model.tied_weights().items():
-        state.setdefault(name, state[other])
+        if other in state:
+            state.setdefault(name, state[other])
     return TrainedModel(folder / EXPORTED, experiment, state, 0)
+
+
+def check_weights(source: TrainedModel, finite: bool = True) -> None:
+    """Raise AblateError where the weights are not those of the model of its experiment, or have to be `finite` and are
+    not."""
+    config, state, what = source.experiment.model, source.state, f"{source.file} does not hold the model of its"
+    try:
+        if config.layers > len(state):  # a deep model is built for minutes
+            raise ValueError(f"it has {len(state)} tensors, and there are to be {config.layers} layers")
+        expected = source.blank().state_dict()
+    except (MemoryError, AblateError):
+        raise
+    except KeyError as error:
+        raise AblateError(f"{what} configuration: it has no {error.args[0]}.") from None
+    except Exception as error:  # shapes from which no model can be built
+        raise AblateError(f"{what} configuration: {_shorten(error)}") from None
+    problems = [f"it has no {name}" for name in expected if name not in state]
+    problems += [f"the model has no {name}" for name in state if name not in expected]
+    for name, value in expected.items():
+        if name in state and (state[name].shape, state[name].is_floating_point()) != (
+            value.shape, value.is_floating_point()
+        ):  # fmt: skip
+            here, there = (f"{list(part.shape)} of {part.dtype}" for part in (state[name], value))
+            problems.append(f"{name} is {here}, and {there} in the model")
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if problems[1:] else ""
+        raise AblateError(f"{what} configuration: {problems[0]}{more}.")
+    broken = [name for name, value in state.items() if finite and not bool(torch.isfinite(value).all())]
+    if broken:
+        where = f"{broken[0]} and {len(broken) - 1} more tensors" if broken[1:] else broken[0]
+        text = f"{source.file} has weights that are NaN or infinite, in {where}: its training diverged."
+        raise AblateError(f"{text} ablate export --not-finite writes them all the same.")
+
+
+def _shorten(error: BaseException) -> str:
+    return textwrap.shorten(str(error) or type(error).__name__, 300, placeholder=" ...").rstrip(".") + "."
 
 
 def _gather_weights(folder: Path, experiment: Experiment, content: Mapping[str, Any]) -> dict[str, Tensor]:

@@ -2,11 +2,14 @@
 
 import pytest
 import torch
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.estimate.flops import count
+from ablate.estimate.memory import measure_states
 from ablate.estimate.skeleton import build_skeleton
 from ablate.experiment.tree import Experiment
+from ablate.models import Model
 
 SIZES = {  # by hand: V d for each of embedding and head, L (4 d^2 + 3 d i + 2 d) + d
     "llama-71m": (512, 1368, 12),
@@ -101,3 +104,28 @@ def test_a_model_without_layers_is_counted():
         _, _, counts = counted({"model": {"kind": kind, "layers": 0}}, classes, shape)
         assert counts.block == 0
         assert counts.training_flops > 0
+
+
+@pytest.mark.parametrize("family", ["llama", "vit"])
+def test_a_deep_model_is_looked_at_as_often_as_a_shallow_one(family, monkeypatch):
+    """A plan of 600 layers took more than a minute."""
+    looks = []
+    plain = nn.Module.state_dict
+    monkeypatch.setattr(Model, "state_dict", lambda self, **more: looks.append(self) or plain(self, **more))
+    numbers = []
+    for layers in (2, 40):
+        looks.clear()
+        shape = (8,) if family == "llama" else (1, 8, 8)
+        counted({"model": {"kind": family, "layers": layers}}, 10, shape)
+        numbers.append(len(looks))
+    assert numbers[0] == numbers[1] > 0
+
+
+def test_what_an_optimizer_keeps_is_measured_on_few_of_the_equal_layers(monkeypatch):
+    experiment, model, _ = counted({"model.layers": 30, "optimizer.kind": "adamw"}, 10, (8,))
+    built = []
+    build = type(experiment.optimizer).build
+    monkeypatch.setattr(type(experiment.optimizer), "build", lambda self, part: built.append(part) or build(self, part))
+    assert measure_states(model, experiment.optimizer, torch.float32) == 2
+    assert len(list(built[0].blocks())) < 6
+    assert len(list(model.blocks())) == 30

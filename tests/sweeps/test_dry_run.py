@@ -5,7 +5,7 @@ import yaml
 from rich.console import Console
 
 from ablate.cli import main
-from ablate.config.errors import SweepError
+from ablate.config.errors import DataError, SweepError
 from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed
 from ablate.sweeps.dry_run import outline, plan
@@ -36,6 +36,16 @@ def test_plan_counts_what_is_left_and_refuses_a_changed_file_as_the_run_would(st
     with pytest.raises(SweepError, match=r"search.optimizer.lr: \[0.001, 0.01\] -> \[0.001, 0.1\]"):
         plan(spec(rates=[1e-3, 1e-1]), 1, None)
     assert "to do: 2 trials" in plan(spec(rates=[1e-3, 1e-1]), 1, None, fresh=True)
+
+
+def test_a_vocabulary_below_the_tokenizers_is_told_before_anything_is_timed(store, tiny_settings):
+    tree = {
+        "name": "planned",
+        "experiment": {**tiny_settings, "model.vocab_size": 1},
+        "search": {"optimizer.lr": [1e-3]},
+    }
+    with pytest.raises(DataError, match=r"The tokenizer has 256 tokens and model\.vocab_size is 1\."):
+        plan(Sweep.from_tree(tree), 1, None)
 
 
 def test_looking_at_sweeps_creates_nothing(store):

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import re
 import signal
+import time
 from collections import Counter
 
 import optuna
@@ -11,10 +12,12 @@ import pytest
 import yaml
 from forked import Forked
 
+from ablate.config.errors import StoreError
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import open_storage, read_sweep
+from ablate.sweeps.storage import do_locked, open_storage, read_sweep, translate_storage_errors
+from ablate.tracking import databases
 
 FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times
 RATES = [1e-4 * 1.2**i for i in range(12)]
@@ -59,10 +62,11 @@ def work(spec, url, file, barrier, after, first, then):
     simulate(spec, Noted(file, after, first, then), storage)
 
 
-def together(spec, url, folder, processes, killed=0, dying=(2, 0)):
+def together(spec, url, folder, processes, killed=0, dying=(2, 0), meanwhile=None):
     """Runs `spec` in so many processes, of which the first `killed` die, by default in their third trial; what each was
-    asked. The others wait halfway to there until those are dead: they would leave them nothing to die in. Here the
-    storage is not opened: a connection to SQLite that is carried across a fork takes the locks of others with it."""
+    asked. The others wait halfway to there until those are dead: they would leave them nothing to die in. Meanwhile
+    `meanwhile(files, started)` is called. The storage is not opened here: a connection to SQLite that is carried across
+    a fork takes the locks of others with it."""
     barrier, died = FORK.Barrier(processes), FORK.Semaphore(0)
 
     def die():
@@ -82,6 +86,8 @@ def together(spec, url, folder, processes, killed=0, dying=(2, 0)):
         process = FORK.Process(target=work, args=(spec, url, file, barrier, after, first, die if i < killed else wait))
         process.start()
         started.append(process)
+    if meanwhile:
+        meanwhile(files, started)
     for process in started:
         process.join(120)
     assert [p.exitcode for p in started] == [-signal.SIGKILL] * killed + [0] * (processes - killed)
@@ -157,6 +163,71 @@ def test_what_killed_processes_ran_is_finished_by_the_others(kind, trials, tmp_p
     """Three of six are killed with -9 in the middle of a trial each."""
     url, spec = request.getfixturevalue(kind), spec_of(trials)
     check(spec, url, together(spec, url, tmp_path, 6, killed=3), lost=3)
+
+
+def test_a_database_that_is_restarted_ends_no_process(postgres, tmp_path):
+    """Whatever the processes are at: they wait, take their locks again, and none runs a trial that another runs."""
+    url, spec = postgres.database(), spec_of(6, confirm={"seeds": 2})
+    counts = []
+
+    def restart(files, started):
+        for wanted in (3, 12):
+            while sum(len(file.read_text().splitlines()) for file in files if file.exists()) < wanted:
+                assert any(process.is_alive() for process in started)
+                time.sleep(0.02)
+            postgres.control("restart")
+            counts.append(wanted)
+
+    asked = together(spec, url, tmp_path, 3, killed=1, meanwhile=restart)
+    assert len(counts) == 2
+    record = read_sweep("many", url)
+    for arm in spec.all_arms:
+        assert sorted(t.number for t in record.trials[arm]) == list(range(6))
+        assert {t.status for t in record.trials[arm]} == {"completed"}
+        assert sorted(run.params["seed"] for run in record.confirmed[arm]) == spec.fresh_seeds()
+    told = Counter(line for lines in asked for line in lines)
+    assert sum(told.values()) - len(told) <= 1  # what was cut off in its middle alone was run again
+
+
+def test_a_database_that_stays_away_is_told_in_a_sentence(postgres, tmp_path, monkeypatch, caplog):
+    """The lock is held when the server goes away, and nothing of SQLAlchemy's is said."""
+    monkeypatch.setattr(databases, "AWAY", 0.5)
+    monkeypatch.setattr(databases, "AGAIN", 0.1)
+    url, spec = postgres.database(), spec_of(2)
+    storage = open_storage(url)
+
+    def stop(*_):
+        postgres.control("stop")
+        return 1.0
+
+    try:
+        with pytest.raises(StoreError) as caught, translate_storage_errors(url):
+            simulate(spec, stop, storage)
+    finally:
+        postgres.control("start")
+    assert "Connection refused" in str(caught.value)
+    assert "run the same command again" in str(caught.value)
+    assert "invalid transaction" not in str(caught.value) + caplog.text
+    assert "It is waited for" in caplog.text
+
+
+def test_a_lock_that_is_lost_in_the_middle_is_taken_again(postgres):
+    """The step begins anew, and what it had written is not written twice."""
+    url = postgres.database()
+    storage = open_storage(url)
+    study = optuna.create_study(storage=storage, study_name="s")
+    tries = []
+
+    def step():
+        tries.append(len(study.get_trials()))
+        if len(tries) == 1:
+            postgres.control("restart")
+        study.enqueue_trial({"x": 1}, user_attrs={"number": 0})
+        return "done"
+
+    assert do_locked(storage, step) == "done"
+    assert tries == [0, 0]
+    assert len(study.get_trials()) == 1
 
 
 def test_processes_that_are_killed_in_the_selection_lose_nothing(on_sqlite, tmp_path):

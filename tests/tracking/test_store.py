@@ -1,7 +1,10 @@
 """The store: created once however many processes start, nothing lost while it is away, no secrets shown."""
 
+import contextlib
 import json
 import os
+import re
+import resource
 import sqlite3
 import threading
 
@@ -11,6 +14,7 @@ import sqlalchemy
 from forked import Forked
 
 from ablate import tracking
+from ablate.cli import main
 from ablate.config.errors import AblateError, StoreError
 from ablate.sweeps.storage import open_storage, storage_url, translate_storage_errors
 from ablate.sweeps.worker import await_store
@@ -185,3 +189,44 @@ def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
     answers = iter([StoreError("No answer.")])
     with pytest.raises(StoreError):
         await_store(notes.append, lambda: True)  # Ctrl-C
+
+
+def test_a_disk_that_takes_nothing_more_is_told_once_and_by_us_alone(store, capfd):
+    """The database may not grow; MLflow's own log of it is a traceback."""
+    with contextlib.closing(sqlite3.connect(store / "mlflow.db")) as database:
+        database.execute("PRAGMA journal_mode=DELETE")
+    tracking.client()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        status = main(["train", "model.layers=1", "trainer.max_steps=2", "trainer.val_check_interval=2"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    told = capfd.readouterr().err
+    assert status == 2
+    assert "Traceback" not in told
+    assert "sqlalche" not in told
+    (line,) = told.splitlines()
+    assert re.match(r"ablate train: The MLflow store .* cannot be used: .*\. Check the disk's space", line)
+
+
+@pytest.mark.parametrize("verb", [["status"], ["status", "s"], ["report", "s"], ["list", "sweeps"]], ids=" ".join)
+@pytest.mark.parametrize(("at", "length"), [(0, 100), (4096, 40_000)], ids=["header", "pages"])
+def test_verbs_that_read_say_that_the_studies_are_damaged(store, capsys, verb, at, length):
+    url = storage_url()
+    optuna.create_study(storage=open_storage(url), study_name="s@1/a").set_user_attr("spec", {"name": "s"})
+    file = store / "optuna.db"
+    copy = file.with_name("whole.db")
+    with contextlib.closing(sqlite3.connect(file)) as opened, contextlib.closing(sqlite3.connect(copy)) as whole:
+        opened.backup(whole)
+    content = bytearray(copy.read_bytes())
+    content[at : at + length] = bytes(range(1, 101)) * (length // 100)
+    for left_over in store.glob("optuna.db-*"):
+        left_over.unlink()
+    file.unlink()
+    file.write_bytes(content)
+    assert main(verb) == 2
+    told = capsys.readouterr().err
+    assert "Traceback" not in told
+    assert "optuna.db" in told
+    assert re.search("damaged", told)

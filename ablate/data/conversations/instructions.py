@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from ablate.config.base import Names
+from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
@@ -51,7 +52,7 @@ class Instructions(DataConfig):
     tokenizer: str = "bytes"
     """That of the model that is fine-tuned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or the name
     of a repository on the hub. `ablate export --to hf` writes that of a run, also one trained on its text."""
-    seq_len: int = Field(256, ge=1)
+    seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Tokens of an input at most. What is longer is cut, and how many that were is told; an example of which no answer
     would be left is left out."""
     layout: Literal["documents", "packed"] = "documents"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.config.base import Names
+from ablate.config.bounds import MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, check_one_origin, data_kinds
 from ablate.data.conversations.example_cache import load_examples
@@ -86,7 +87,7 @@ class Preferences(DataConfig):
     tokenizer: str = "bytes"
     """That of the model that is aligned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or the name of
     a repository on the hub. `ablate export --to hf` writes that of a run, also one trained on its text."""
-    seq_len: int = Field(256, ge=1)
+    seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Tokens of a prompt and its answer at most. Pairs that are longer are left out, and how many those are is told."""
     val_fraction: float = Field(0.1, gt=0, lt=1)
     """The part of the pairs that is held out and measured on."""

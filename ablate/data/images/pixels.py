@@ -13,6 +13,7 @@ from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from ablate.config.base import Config
+from ablate.config.bounds import MOST_PIXELS
 from ablate.config.errors import DataError
 from ablate.data.files import explain
 from ablate.data.images.depths import convert_to_rgb
@@ -26,7 +27,7 @@ _RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling
 class Pixels(Config):
     """The size and the scale of what the model sees."""
 
-    image_size: int = Field(224, ge=1)
+    image_size: int = Field(224, ge=1, le=MOST_PIXELS)
     """Side of the square images, in pixels. Without augmentation, and always in validation, the shorter side is resized
     to it, then the centre is cut out."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)

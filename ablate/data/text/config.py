@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ablate.config.base import Config, Names
-from ablate.config.bounds import MOST_VOCABULARY
+from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH, MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
@@ -48,7 +48,7 @@ class Topics(DataConfig):
     kind: Literal["topics"] = "topics"
     task: ClassVar[str] = "language_modeling"
     former: ClassVar[Mapping[str, Any]] = {"held_out": "windows"}
-    seq_len: int = Field(128, ge=1)
+    seq_len: int = Field(128, ge=1, le=MOST_LENGTH)
     """Bytes of one training example. A window takes one byte more, which is the target of the last."""
     held_out: HeldOut = "blocks"
     """blocks: of all topics together, contiguous parts. windows: single windows at random, which lie among those that
@@ -107,7 +107,7 @@ class ExtraText(Config):
     """Branch, tag or commit of the dataset on the hub."""
     column: str | None = None
     """Where the text is kept. None: in `data.column`."""
-    tokens: int | None = Field(None, ge=1)
+    tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
     """How many tokens are made, to the end of a document. None: as many as of the main validation set."""
 
     @model_validator(mode="after")
@@ -158,14 +158,14 @@ class Text(DataConfig):
     byte-level BPE of N tokens, trained on the first 100 MB of the training text."""
     column: str = "text"
     """Where JSON lines, tables and datasets keep the text."""
-    seq_len: int = Field(256, ge=1)
+    seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
     """Tokens of one training example. A window takes one token more, which is the target of the last."""
     layout: Literal["packed", "documents"] = "packed"
     """packed: windows of the stream of all documents. documents: one document in each, cut or padded. No loss counts
     padding; budgets and curves do, they count positions."""
-    train_tokens: int | None = Field(None, ge=1)
+    train_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
     """How many tokens of the training text are made, to the end of a document. None: all."""
-    val_tokens: int | None = Field(None, ge=1)
+    val_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
     """How many tokens of the validation set are used. None: all of files, ten million of a dataset."""
     held_out: HeldOut = "blocks"
     """blocks: whole documents or contiguous parts of long ones. windows: of `files` single windows at random, which lie

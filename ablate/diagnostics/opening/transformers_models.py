@@ -85,7 +85,9 @@ def _translate_errors(name: str) -> Iterator[None]:
     """Raise AblateError, which says what to do, for what transformers and the hub raise."""
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+    except (MemoryError, AblateError):
+        raise
+    except Exception as error:  # whatever transformers, tokenizers, safetensors, the disk and the hub raise
         message = " ".join(str(error).split())
         hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in message else ""
         raise AblateError(f"The model hf:{name} cannot be loaded: {message[:400].rstrip('.')}.{hint}") from None

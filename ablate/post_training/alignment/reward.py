@@ -53,7 +53,10 @@ def check_trust(name: str, trusted: bool) -> bool:
     folder = find_reward_folder(name)
     if trusted or _is_own(folder):
         return True
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise AblateError(f"{folder / 'config.json'} of the reward model cannot be read: {error}.") from None
     if "auto_map" in config or (folder / CODE).exists():
         text = "comes with code of its own, which is not run unasked. Where you trust it: --trust-remote-code of align,"
         raise ConfigError([Problem("align.reward", f"{text} or align.trust_remote_code=true", name)])
@@ -72,9 +75,14 @@ def load_reward(name: str, trusted: bool = False) -> measures.Reward:
     folder, trusted = find_reward_folder(name), check_trust(name, trusted)
     transformers: Any = import_library("transformers", "hf")
     auto = transformers.AutoModelForSequenceClassification
-    model = auto.from_pretrained(folder, trust_remote_code=trusted)
+    try:
+        model = auto.from_pretrained(folder, trust_remote_code=trusted)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
+    except MemoryError:
+        raise
+    except Exception as error:  # whatever transformers, tokenizers, safetensors and the disk raise
+        raise AblateError(f"The reward model {folder} cannot be loaded: {' '.join(str(error).split())[:400]}") from None
     if model.config.num_labels != 1:
         raise AblateError(f"{folder} is no reward model: it gives {model.config.num_labels} numbers and not one.")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=trusted)
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     return lambda prompts, answers: measures.score_answers(model, tokenizer, prompts, answers)

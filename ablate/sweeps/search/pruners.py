@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from ablate.config.bounds import MOST_STEPS, MOST_TRIALS
 from ablate.config.registry import Registry
 from ablate.sweeps.search.optuna_kind import OptunaKind
 
@@ -23,7 +24,7 @@ class PrunerConfig(OptunaKind):
     first_argument: ClassVar[str]
     """The argument of Optuna's class that takes the first update at which a trial may be pruned."""
 
-    first_step: int | None = Field(None, gt=0)
+    first_step: int | None = Field(None, gt=0, le=MOST_STEPS)
     """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; no
     earlier one is accepted, as earlier comparisons favour high learning rates."""
 
@@ -64,7 +65,7 @@ class Hyperband(PrunerConfig):
 
     kind: Literal["hyperband"] = "hyperband"
     optuna_class = "HyperbandPruner"
-    reduction_factor: int = Field(3, ge=2)
+    reduction_factor: int = Field(3, ge=2, le=MOST_TRIALS)
     """One of this many trials goes on from each rung."""
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
@@ -86,7 +87,7 @@ class SuccessiveHalving(PrunerConfig):
     kind: Literal["successive_halving"] = "successive_halving"
     optuna_class = "SuccessiveHalvingPruner"
     first_argument = "min_resource"
-    reduction_factor: int = Field(3, ge=2)
+    reduction_factor: int = Field(3, ge=2, le=MOST_TRIALS)
     """One of this many trials goes on from each rung."""
 
 
@@ -94,7 +95,7 @@ class AgainstEarlier(PrunerConfig):
     """Compares a trial with the earlier ones of its arm at the same update."""
 
     first_argument = "n_warmup_steps"
-    n_startup_trials: int = Field(4, ge=0)
+    n_startup_trials: int = Field(4, ge=0, le=MOST_TRIALS)
     """Trials of the arm that run to their end before any is pruned."""
 
 

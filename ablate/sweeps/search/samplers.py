@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from pydantic import Field
 
+from ablate.config.bounds import MOST_SEED, MOST_TRIALS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.sweeps.search.optuna_kind import OptunaKind
@@ -23,7 +24,7 @@ class SamplerConfig(OptunaKind):
     set_by_sweep = ("seed", "constraints_func", "independent_sampler", "source_trials")
     not_arguments = ("kind", "options", "seed")
 
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=MOST_SEED)
     """What the proposals depend on, with the number of the trial and the finished trials."""
 
     def derive_seed(self, number: int) -> int:
@@ -50,7 +51,7 @@ class Tpe(SamplerConfig):
 
     kind: Literal["tpe"] = "tpe"
     optuna_class = "TPESampler"
-    n_startup_trials: int = Field(5, ge=0)
+    n_startup_trials: int = Field(5, ge=0, le=MOST_TRIALS)
     """Trials at random before the model is used."""
 
 
@@ -90,7 +91,7 @@ class CmaEs(SamplerConfig):
 
     kind: Literal["cmaes"] = "cmaes"
     optuna_class = "CmaEsSampler"
-    n_startup_trials: int = Field(5, ge=1)
+    n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
     """Trials at random before the first generation."""
 
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]

@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ablate.config import plugins
 from ablate.config.base import Config, Names
+from ablate.config.bounds import MOST_TRIALS
 from ablate.config.merging import Tree
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
@@ -68,7 +69,7 @@ class SweepFields(Config):
     """Figures of papers to be shown beside ours."""
     scale: Scale | None = None
     """What the full setting is, where `--scale` made this a smaller one."""
-    family: int | None = Field(None, ge=0)
+    family: int | None = Field(None, ge=0, le=MOST_TRIALS)
     """Comparisons that the other sizes or stages of the same file make; written when the file is read, as all that a
     file compares shares one error of 5 %."""
     sizes: dict[str, Size] = Field({}, exclude=True)

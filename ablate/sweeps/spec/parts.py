@@ -9,7 +9,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, model_serializer, m
 from pydantic_core import PydanticCustomError
 
 from ablate.config.base import Config
-from ablate.config.bounds import MOST_TRIALS
+from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
 from ablate.sweeps.search.space import Choice, Entry
 from ablate.tasks.metrics import ACCURACY, ACCURACY_TOP5
 
@@ -100,7 +100,7 @@ class Budget(Config):
     trials: int | None = Field(None, gt=0, le=MOST_TRIALS)
     """Finished trials (completed, diverged or pruned): a target, so that running again continues. None: every cell of a
     grid; else 10 where neither tokens nor hours are given."""
-    tokens: int | None = Field(None, gt=0)
+    tokens: int | None = Field(None, gt=0, le=MOST_ITEMS)
     """Tokens or images that all trials of the arm may train on. A trial that may not fit is not begun."""
     hours: float | None = Field(None, gt=0)
     """Hours that all trials of the arm may take, those of parallel workers added up. A slower arm gets fewer trials."""

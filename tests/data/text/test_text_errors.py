@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -184,3 +185,15 @@ def test_validation_on_what_is_trained_on(tmp_path):
             seq_len=4,
             val_sets={"same": {"dataset": str(tmp_path / "data"), "split": "train"}},
         ).load(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream], ids=["file", "stream"])
+def test_an_arrow_file_that_points_outside_of_itself(tmp_path, new):
+    """pyarrow ends the process where such a text is used."""
+    table = pa.table({"text": ["abc"] * 7})
+    with new(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    offsets = np.arange(0, 24, 3, dtype=np.int32)
+    damaged = np.where(offsets == 9, 2**30, offsets).astype(np.int32)
+    content = (tmp_path / "a.arrow").read_bytes().replace(offsets.tobytes(), damaged.tobytes())
+    fails(tmp_path, "a.arrow is not a readable arrow file: ", "a.arrow", content)
