@@ -115,6 +115,17 @@ def run_on_first(function: Callable[[], T]) -> T:
     return answer
 
 
+def gather_objects(value: T) -> list[T]:
+    """Return the values of all ranks, in their order."""
+    if group is None:
+        return [value]
+    from torch import distributed
+
+    values: list[Any] = [None] * group.size
+    distributed.all_gather_object(values, value)
+    return values
+
+
 def gather(value: Tensor) -> Tensor:
     """Return the tensors of all ranks, stacked in their order."""
     import torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ablate.config.errors import StoreError
 from ablate.distributed import ranks
 from ablate.tasks.base import Task
 from ablate.tracking.tracker import STEP_METRIC, Tracker
+from ablate.training import random_states
 from ablate.training.checkpoints import PART, move_into_place, remove, sync_to_disk
 from ablate.training.runs import CHECKPOINT
 
@@ -193,8 +194,8 @@ class Interrupt(Callback):
 
 
 class Checkpoint(Callback):
-    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state,
-    counters.
+    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, the random states
+    of all ranks, counters.
 
     It is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so that
     a process that is killed, or a machine that stops, at any moment leaves one to go on from. One process writes a
@@ -205,20 +206,25 @@ class Checkpoint(Callback):
     def __init__(self, folder: Path, tracker: Tracker | None) -> None:
         self.folder, self.tracker = folder, tracker
         self._random: torch.Tensor | None = None
+        self._states: Sequence[random_states.States] = ()
         self._begun = False
 
     def state_dict(self) -> dict[str, Any]:
         unsent = self.tracker.unsent if self.tracker else []
-        return {"random": torch.get_rng_state(), "unsent": unsent}
+        return {"random": torch.get_rng_state(), "generators": self._states, "unsent": unsent}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random = state_dict["random"]
+        self._random, self._states = state_dict["random"], state_dict.get("generators", ())
         if self.tracker:
             self.tracker.keep(state_dict.get("unsent", []))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._random is not None:
-            torch.set_rng_state(self._random)
+        assert isinstance(pl_module, Task)
+        seed = pl_module.experiment.seed
+        if self._random is None:
+            random_states.begin_states(trainer.strategy, seed)
+        else:
+            random_states.restore_states(trainer.strategy, seed, trainer.global_step, self._random, self._states)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.save(trainer)
@@ -229,6 +235,7 @@ class Checkpoint(Callback):
         if self.tracker:
             self.tracker.flush()
         self.finish(trainer)
+        self._states = random_states.gather_states(trainer.strategy)
         with self._full_disk():
             trainer.save_checkpoint(self.folder / PART)
         self._begun = True

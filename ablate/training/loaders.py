@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader
 from ablate.config.errors import DataError
 from ablate.data import BatchDataset, Corpus, SequentialBatches, build_loader
 from ablate.experiment.tree import Experiment
+from ablate.training.random_states import find_part
 
 
 def simplify_error(error: DataError) -> DataError:
@@ -45,7 +46,7 @@ class Loaders(LightningDataModule):
         return build_loader(data, batches, self.config.num_workers)
 
     def _part(self) -> dict[str, int]:
-        """Return the part of a batch that this rank reads; ranks that share matrices read the same."""
+        """Return the part of a batch that this rank reads."""
         assert self.trainer is not None
-        part = getattr(self.trainer.strategy, "distributed_sampler_kwargs", {"rank": 0, "num_replicas": 1})
-        return {"rank": part["rank"], "world_size": part["num_replicas"]}
+        part, count = find_part(self.trainer.strategy)
+        return {"rank": part, "world_size": count}
