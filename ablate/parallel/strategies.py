@@ -152,6 +152,9 @@ class Fsdp(ModelParallelStrategy):
         if not self.trainer_config.cpu_offload:
             super().model_to_device()
             return
+        for module in self.lightning_module.children():
+            if next(module.parameters(), None) is None:  # metrics, whose states are no buffers
+                module.to(self.root_device)
         for module in self.lightning_module.modules():  # the parameters stay where they are
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(self.root_device)

@@ -126,7 +126,8 @@ class Task(LightningModule):
     def _first_inputs(self) -> Tensor:
         loaders: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         inputs, _ = next(iter(loaders.train_dataloader()))
-        return inputs.to(self.device)
+        converted: Tensor = self.trainer.precision_plugin.convert_input(inputs.to(self.device))
+        return converted
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the experiment to the checkpoint."""

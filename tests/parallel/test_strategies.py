@@ -12,7 +12,9 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from ablate import tracking
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.parallel.strategies import average_in_float32
+from ablate.parallel.deferred import Recipes
+from ablate.parallel.strategies import Fsdp, average_in_float32
+from ablate.tasks.image_classification import ImageClassification
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -125,6 +127,21 @@ def test_ddp_sums_narrow_gradients_in_float32(monkeypatch):
     assert given == [torch.float32]
     assert mean is bucket
     assert mean.item() == gradients.double().mean().bfloat16().item()
+
+
+def test_with_offloaded_weights_all_else_is_on_the_device(monkeypatch, vit_settings, tmp_path):
+    """The meta device stands for a GPU."""
+    run = Experiment.from_mapping(
+        vit_settings, {"norm.layer": "batchnorm", "trainer.strategy": "fsdp", "trainer.cpu_offload": True}
+    )
+    monkeypatch.setattr(Fsdp, "root_device", torch.device("meta"))
+    strategy = Fsdp(run, "32-true", False, Recipes())
+    strategy._lightning_module = task = ImageClassification(run, run.data.load(tmp_path))
+    strategy.model_to_device()
+    states = [state for metric in task.accuracies.values() for state in metric.metric_state.values()]
+    assert {state.device.type for state in states} == {"meta"}
+    assert {buffer.device.type for buffer in task.buffers()} == {"meta"}
+    assert {parameter.device.type for parameter in task.parameters()} == {"cpu"}
 
 
 def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees, run_by_two, tmp_path):
