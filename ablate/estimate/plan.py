@@ -137,10 +137,10 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
 def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
     """Return the setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch;
     fewest changes and least recomputation first."""
-    fitting: dict[tuple[str, bool, bool], Fitting] = {}
+    fitting: dict[tuple[str, bool, bool, bool], Fitting] = {}
     for other in setup.alternatives():
-        kind = (other.strategy, other.checkpointing, other.offload)
-        if kind in fitting or (other.offload and any(not offloaded for _, _, offloaded in fitting)):
+        kind = (other.strategy, other.checkpointing, other.offload, other.once)
+        if kind in fitting or (other.offload and any(not offloaded for _, _, offloaded, _ in fitting)):
             continue
         if meter.states(other) > subtract_reserve(capacity):  # without a look at the activations, which takes time
             continue

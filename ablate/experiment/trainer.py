@@ -50,6 +50,10 @@ class TrainerConfig(Config):
     more time."""
     cpu_offload: bool = False
     """With fsdp on several devices: whether the shards, and the optimizer with them, are in the memory of the host."""
+    gradient_sync: Literal["batch", "update"] = "batch"
+    """With fsdp and accumulated batches: after each of them the ranks sum the gradients and keep their shards, or once
+    per update: `accumulate` times less traffic, and all gradients whole on each device, in float32. ddp has them whole
+    anyway, and sums once."""
     ema_decay: float | None = Field(None, gt=0, lt=1)
     """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
     the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
@@ -73,7 +77,7 @@ class TrainerConfig(Config):
             text = "needs trainer.accumulate=1: a CUDA graph writes over the gradients that are being accumulated"
             problems.append(Problem("compile", text, self.compile))
         if self.strategy != "fsdp":
-            alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False}
+            alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False, "gradient_sync": "batch"}
             values = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
             problems += [Problem(name, "needs trainer.strategy=fsdp", value) for name, value in values.items()]
         elif self.ema_decay is not None:
@@ -92,8 +96,8 @@ class TrainerConfig(Config):
 HOW = tuple(
     f"trainer.{name}"
     for name in (
-        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers",
-        "copy_to",
+        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "gradient_sync",
+        "num_workers", "copy_to",
     )
 )  # fmt: skip
 """Fields that change where a run is computed and not what: it may go on with others."""

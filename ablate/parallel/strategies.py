@@ -7,6 +7,8 @@ computes; the model is built on the meta device and given its weights unit by un
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,7 @@ from ablate.parallel import sharded
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
 from ablate.parallel.tensor import change_fused_rows, regroup, share_matrices, ungroup
+from ablate.parallel.unused import leaves_unused
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -56,11 +59,9 @@ class Ddp(DDPStrategy):
     """Each rank has the whole model, and trains on its part of each batch. Gradients are summed in float32, whatever
     the parameters are in."""
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: str, find_unused: bool) -> None:
         self.narrow = precision == "bf16-true"
-        # Where it looks for unused parameters, DDP keeps its first layout of the gradients in buckets. Otherwise it
-        # changes that after the first update, and a run that goes on would add up more than two ranks in another order.
-        super().__init__(find_unused_parameters=True)
+        super().__init__(find_unused_parameters=find_unused, gradient_as_bucket_view=True)
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
@@ -71,6 +72,16 @@ class Ddp(DDPStrategy):
 
     def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
         ranks.run_on_first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
+
+
+def must_find_unused(experiment: Experiment, corpus: Corpus) -> bool:
+    """Return whether DDP has to look in each update for parameters without a gradient.
+
+    Where it looks, it keeps its first layout of the gradients in buckets. Otherwise it changes that after the first
+    update, and a run that goes on adds up more than two ranks in another order: on the CPU, where that would show, it
+    always looks.
+    """
+    return not torch.cuda.is_available() or leaves_unused(experiment, corpus.classes, corpus.shape)
 
 
 def average_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
@@ -159,6 +170,19 @@ class Fsdp(ModelParallelStrategy):
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(self.root_device)
 
+    @contextlib.contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Within, one of several accumulated batches but the last: where gradients are summed once per update, each
+        device keeps its own."""
+        assert self.lightning_module is not None
+        model: Any = self.lightning_module.model
+        once = self.trainer_config.gradient_sync == "update"
+        model.set_requires_gradient_sync(not once)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
+
     def on_validation_start(self) -> None:
         """The running averages of a norm are those of rank 0, as with ddp."""
         assert self.lightning_module is not None
@@ -196,12 +220,12 @@ class Fsdp(ModelParallelStrategy):
 
 
 def build_strategy(
-    experiment: Experiment, precision: str, compiled: Compiled, recipes: Recipes | None
+    experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None
 ) -> Strategy | None:
     """Lightning's strategy for these ranks; None: what Lightning takes for one process."""
     if recipes is not None:
         return Fsdp(experiment, precision, compiled, recipes)
-    return Ddp(precision) if sharing_of(experiment.trainer) == "ddp" else None
+    return Ddp(precision, must_find_unused(experiment, corpus)) if sharing_of(experiment.trainer) == "ddp" else None
 
 
 def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:

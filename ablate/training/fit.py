@@ -108,7 +108,7 @@ def _prepare(
     copied = _start(model, experiment, recipes, fills=begins)
     if experiment.trainer.activation_checkpointing:
         strategies.checkpoint_activations(model)
-    strategy = strategies.build_strategy(experiment, speed.precision, speed.compile, recipes)
+    strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes)
     task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
     task.copied = copied
     curves = Curves(tracker, hooks.progress)

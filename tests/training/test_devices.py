@@ -72,6 +72,7 @@ def test_more_devices_than_there_are_are_refused(monkeypatch):
     [
         ({"tensor_parallel": 2}, r"tensor_parallel: needs trainer\.strategy=fsdp"),
         ({"cpu_offload": True, "strategy": "ddp"}, r"cpu_offload: needs trainer\.strategy=fsdp"),
+        ({"gradient_sync": "update"}, r"gradient_sync: needs trainer\.strategy=fsdp"),
         ({"strategy": "fsdp", "ema_decay": 0.9}, r"ema_decay: needs whole weights"),
         ({"strategy": "deepspeed"}, r"strategy: .*ddp"),
     ],
