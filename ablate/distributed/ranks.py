@@ -37,6 +37,7 @@ class Group:
     store: Store
     """Where calls and their ends are written: no collective, so that waiting may take days and one rank may fail."""
     calls: int = 0
+    waits: int = 0
     signals: list[float] = field(default_factory=list)
     """When this process was sent a signal to end."""
 
@@ -93,8 +94,12 @@ def is_grouped() -> bool:
 # ---------------------------------------------------------------------------------------------------- collectives
 
 
-def run_on_first(function: Callable[[], T]) -> T:
-    """Call `function` on rank 0 alone and return its result on every rank; an error there is raised on all."""
+def run_on_first(function: Callable[[], T], slow: bool = False) -> T:
+    """Call `function` on rank 0 alone and return its result on every rank; an error there is raised on all.
+
+    `slow`: it may take longer than the half hour for which a collective waits; the others then look at the store, and
+    as long as it takes.
+    """
     if group is None:
         return function()
     from torch import distributed
@@ -106,6 +111,12 @@ def run_on_first(function: Callable[[], T]) -> T:
             message = [function(), None]
         except Exception as error:
             message, failed = [None, f"rank 0: {type(error).__name__}: {error}"], error
+    if slow:
+        key, group.waits = f"wait/{group.waits}", group.waits + 1
+        if group.rank == 0:
+            group.write(key, None)
+        else:
+            group.wait_for(key)
     distributed.broadcast_object_list(message, src=0)
     if failed:
         raise failed

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
@@ -189,6 +190,20 @@ class Fsdp(ModelParallelStrategy):
         ranks.unify(self.lightning_module)
         super().on_validation_start()
 
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return this rank's shards, where they are: what writes them copies them to the host, once."""
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+        assert self.model is not None
+        return get_model_state_dict(self.model)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """The same, of the optimizer."""
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+        assert self.model is not None
+        return get_optimizer_state_dict(self.model, getattr(optimizer, "_optimizer", optimizer))
+
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Begin to write the folder `filepath`; `finish` ends it."""
         state = {"state_dict": checkpoint.pop("state_dict"), "optimizer_0": checkpoint.pop("optimizer_states")[0]}
@@ -240,4 +255,4 @@ def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:
         return file
 
     file = checkpoint.with_name(CONVERTED)
-    return ranks.run_on_first(convert)
+    return ranks.run_on_first(convert, slow=True)

@@ -79,7 +79,7 @@ def read_free_memory() -> list[int]:
     no memory of a GPU."""
     import torch
 
-    if not torch.cuda.is_available():
+    if not torch.cuda.device_count():
         return []
     process = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, check=False)
     if process.returncode:

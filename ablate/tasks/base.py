@@ -42,6 +42,7 @@ class Task(LightningModule):
         self.copied: frozenset[str] = frozenset()
         """Parameters that a warm start has given their values, which no placement changes before the first update."""
         self.val_metrics: dict[str, float] = {}
+        self.compiled = bool(compiled)
         self._graphs = compiled == "reduce-overhead"
         mode = "reduce-overhead" if self._graphs else None
         self._loss = torch.compile(self.loss, mode=mode) if compiled else self.loss

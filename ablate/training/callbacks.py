@@ -168,24 +168,48 @@ class Validations(Callback):
 
 class Interrupt(Callback):
     """Ends the run as interrupted when `asked()` turns true, looked at after every update and its validation; `save`
-    writes the checkpoint to go on from. It stands last."""
+    writes the checkpoint to go on from. It stands last.
+
+    The ranks of a group have to stop together. Telling each other costs them a broadcast, which updates of milliseconds
+    would feel: they do it about every `LOOK` seconds, and at least every `log_every_n_steps`.
+    """
+
+    LOOK = 0.2
 
     def __init__(self, asked: Callable[[], bool], save: Callable[[Trainer], None]) -> None:
         self.asked, self.save = asked, save
+        self._was_asked = False
+        self._next = 0  # updates before the ranks tell each other
+        self._last: tuple[float, int] | None = None  # when they did, after how many updates
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, Task)
         config = pl_module.experiment.trainer
-        updated = (batch_idx + 1) % config.accumulate == 0
-        if updated and trainer.global_step % config.validation_interval and ranks.run_on_first(self.asked):
+        step = trainer.global_step
+        if (batch_idx + 1) % config.accumulate or step % config.validation_interval == 0:
+            return
+        self._was_asked = self._was_asked or self.asked()
+        if step < self._next:
+            return
+        most = config.log_every_n_steps if ranks.world_size() > 1 else 1
+        stops, self._next = ranks.run_on_first(lambda: self._look(step, most))
+        if stops:
             self.save(trainer)
             self._stop(trainer)
 
+    def _look(self, step: int, most: int) -> tuple[bool, int]:
+        """Return whether the run ends, and the update after which that is looked at next."""
+        now, (then, before) = time.perf_counter(), self._last or (0.0, step)
+        self._last = (now, step)
+        updates = (step - before) * self.LOOK / max(now - then, 1e-9)
+        return self._was_asked, step + max(1, min(most, int(updates)))
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)
-        if trainer.global_step < pl_module.experiment.trainer.max_steps and ranks.run_on_first(self.asked):
+        asked = ranks.run_on_first(lambda: self._was_asked or self.asked())
+        if asked and trainer.global_step < pl_module.experiment.trainer.max_steps:
             self._stop(trainer)  # the checkpoint of this validation is written
 
     @staticmethod

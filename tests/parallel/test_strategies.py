@@ -129,6 +129,21 @@ def test_ddp_sums_narrow_gradients_in_float32(monkeypatch):
     assert mean.item() == gradients.double().mean().bfloat16().item()
 
 
+def test_shards_are_copied_by_what_writes_them_alone(monkeypatch):
+    """On a GPU: Lightning would copy them to the host, and torch's writer then once more."""
+    asked = []
+    for name in ("get_model_state_dict", "get_optimizer_state_dict"):
+        monkeypatch.setattr(
+            f"torch.distributed.checkpoint.state_dict.{name}", lambda *given, options=None: asked.append(options) or {}
+        )
+    strategy = Fsdp(Experiment.from_mapping({}, {"trainer.strategy": "fsdp"}), "32-true", False, Recipes())
+    strategy.model = torch.nn.Linear(1, 1)
+    strategy.lightning_module_state_dict()
+    strategy.optimizer_state(torch.optim.SGD(strategy.model.parameters()))
+    assert len(asked) == 2
+    assert not any(options and options.cpu_offload for options in asked)
+
+
 def test_with_offloaded_weights_all_else_is_on_the_device(monkeypatch, vit_settings, tmp_path):
     """The meta device stands for a GPU."""
     run = Experiment.from_mapping(
