@@ -98,9 +98,7 @@ def main() -> int:
             for checkpointing in (False, True) if accumulate == 1 else (False,):
                 for batch in (2, 16):
                     size = ranks * accumulate * batch
-                    setup = Setup(
-                        strategy, ranks, precision, size, accumulate, checkpointing, offload=False, once=once
-                    )
+                    setup = Setup(strategy, ranks, precision, size, accumulate, checkpointing, offload=False, once=once)
                     found = measured(experiment, setup)
                     plan = Meter(experiment, CLASSES, SHAPE, gpu=False).memory(setup)
                     if dist.get_rank() == 0:

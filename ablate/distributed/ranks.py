@@ -86,6 +86,11 @@ def local_size() -> int:
     return int(os.environ["LOCAL_WORLD_SIZE"]) if group else 1
 
 
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def is_grouped() -> bool:
     """Return whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ

@@ -76,7 +76,7 @@ def detect_gpu(device: int = 0) -> GPU | None:
 
 
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|hbm\w*|sxm\d?|pcie|\d+gb")
-"""Words of a driver's name that change no peak of the table. Any other word, such as Ti, D, Laptop or MIG, makes another
+"""Words of a driver's name that change no peak of the table. Any other, such as Ti, D, Laptop or MIG, makes another
 device of it."""
 
 

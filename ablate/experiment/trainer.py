@@ -10,6 +10,9 @@ from ablate.config.base import Config
 from ablate.config.errors import Problem
 from ablate.experiment.diagnose import DiagnoseConfig
 
+MOST_WORKERS = 16
+"""Processes that load the data of a rank, where their number is chosen."""
+
 
 class TrainerConfig(Config):
     """How long, in what batches and in what precision to train. Names are Lightning's where it has one."""
@@ -60,8 +63,10 @@ class TrainerConfig(Config):
     copy_to: str | None = Field(None, pattern="://")
     """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
     run's id; of a sweep that of the trial that stands for each arm. None: it stays in the store alone."""
-    num_workers: int = Field(0, ge=0)
-    """Processes that load the data. 0: the training process itself."""
+    num_workers: Annotated[int, Field(ge=0)] | Literal["auto"] = "auto"
+    """Processes that load the data, of each rank. 0: the training process itself. auto: on a CPU, which computes
+    already, none; for a GPU by the kind of data: of images that are decoded one for each core but one and at most 16,
+    of text that is tokenised as it is read one, of what is at hand none."""
     diagnose: DiagnoseConfig = DiagnoseConfig()
     """What is measured on the layers in training."""
 

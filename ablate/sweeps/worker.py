@@ -31,6 +31,7 @@ from ablate.config.errors import StoreError
 from ablate.config.formatting import format_duration
 from ablate.config.logs import log_to_stderr
 from ablate.distributed import ranks
+from ablate.distributed.ranks import count_cores
 from ablate.distributed.slurm import STOPPING
 from ablate.estimate.memory import RESERVE
 from ablate.experiment.tree import Experiment
@@ -47,11 +48,6 @@ if TYPE_CHECKING:
 AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
 SHARING = "ABLATE_GPU_SHARING"  # in the environment: jobs of this machine that have the same GPU
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
-
-
-def count_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def share_cores(workers: int) -> int:
@@ -189,9 +185,7 @@ class GroupWorker:
         return "its thread ended"
 
 
-def run_worker(
-    connection: Connection, threads: int, folder: str, environment: Mapping[str, str], sharing: int
-) -> None:
+def run_worker(connection: Connection, threads: int, folder: str, environment: Mapping[str, str], sharing: int) -> None:
     """The life of a worker's process, in the current directory and the environment of the sweep; its GPU is used by
     `sharing` workers."""
     signals: list[int] = []

@@ -36,7 +36,6 @@ from ablate.training.procedures import Ended, Hooks
 from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_folder
 from ablate.training.trainer import build_trainer
 
-
 _NO_MEMORY = re.compile(
     r"can't allocate memory|out of memory|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"
     r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `?cublas\w*Create"

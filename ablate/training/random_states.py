@@ -51,10 +51,9 @@ def restore_states(strategy: Any, seed: int, updates: int, first: Tensor, saved:
     parts, begins a new stream.
     """
     part, count = find_part(strategy)
+    states: States = {} if saved and part else {"cpu": first}
     if len(saved) == count:
         states = saved[part]
-    else:
-        states = {} if saved and part else {"cpu": first}
     torch.manual_seed(_derive_seed(seed, part, updates))  # of all devices
     kind = strategy.root_device.type
     if "cpu" in states:

@@ -51,8 +51,8 @@ def _read_clock(trainer: Trainer) -> float:
 
 
 def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> float:
-    """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device, a GPU where there
-    is one; of fewer where they take more than `seconds`. Raises DataError, OutOfMemory."""
+    """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device, which is a GPU
+    where there is one; of fewer where they take more than `seconds`. Raises DataError, OutOfMemory."""
     quiet_lightning()
     stopwatch = Stopwatch(updates, seconds)
     trainer = Trainer(

@@ -34,14 +34,16 @@ def test_tasks_are_scored_in_the_arithmetic_of_training(tmp_path, tiny_settings,
     seen, options = [], []
     monkeypatch.setattr(torch, "compile", lambda what, **more: options.append(more) or what)
     monkeypatch.setattr(callback, "load_tasks", lambda *given: {})
-    monkeypatch.setattr(callback, "score", lambda *given, **more: seen.append(torch.is_autocast_enabled("cpu")) or {})
+    monkeypatch.setattr(callback, "score", lambda model, *given, **more: (model(torch.zeros(1, 8, dtype=int)), {})[1])
     task = LanguageModeling(run, run.data.load(tmp_path), compiled)
+    task.model.register_forward_hook(lambda *given: seen.append(torch.is_autocast_enabled("cpu")))
     options.clear()
     downstream = callback.Downstream(run, None)
     trainer = SimpleNamespace(precision_plugin=MixedPrecision("bf16-mixed", "cpu"))
     downstream._score(trainer, task)
     downstream._score(trainer, task)
     assert seen == [True, True]
+    assert not torch.is_autocast_enabled("cpu")
     assert options == ([{"dynamic": True}] if compiled else [])  # once: questions differ in length
 
 

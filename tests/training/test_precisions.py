@@ -37,9 +37,7 @@ def corpora(tmp_path_factory):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("added", ADDED)
-def test_every_addition_trains_in_every_precision(
-    family_settings, added, precision, corpora, trained_once, tmp_path
-):
+def test_every_addition_trains_in_every_precision(family_settings, added, precision, corpora, trained_once, tmp_path):
     settings = dict(ADDED[added])
     if "warm_start.from" in settings:
         settings["warm_start.from"] = trained_once(Experiment.from_mapping(family_settings, TWO)).run_id

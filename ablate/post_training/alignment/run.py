@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, Problem
 from ablate.config.extras import import_library
