@@ -208,8 +208,8 @@ class Interrupt(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)
-        asked = ranks.run_on_first(lambda: self._was_asked or self.asked())
-        if asked and trainer.global_step < pl_module.experiment.trainer.max_steps:
+        last = trainer.global_step >= pl_module.experiment.trainer.max_steps
+        if not last and ranks.run_on_first(lambda: self._was_asked or self.asked()):
             self._stop(trainer)  # the checkpoint of this validation is written
 
     @staticmethod
