@@ -106,6 +106,8 @@ def _describe_setup(plan: plans.Plan) -> str:
     words.append(f"{setup.micro_batch} at once, {setup.accumulate} accumulated")
     if setup.checkpointing:
         words.append("activation checkpointing")
+    if setup.once and setup.accumulate > 1:
+        words.append("gradients summed once per update")
     if setup.offload:
         words.append("offloaded")
     return ", ".join(words)

@@ -44,6 +44,9 @@ class TrainSet(Protocol):
         it, or where it was begun.
         """
 
+    def count_workers(self, cores: int) -> int:
+        """Return the processes, of one for each of `cores`, that it pays to read this for a GPU by."""
+
     def read_targets(self, most: int) -> Iterator[Tensor]:
         """Yield the targets of one epoch, in tensors of any shapes; of a large one as many as stand for it, reading at
         most about `most` values."""
@@ -58,6 +61,10 @@ class BatchDataset(Dataset[Batch], ABC):
     def bind_seed(self, seed: int) -> BatchDataset:
         """Return what an experiment with `seed` trains on: this dataset, unless its items are changed at random."""
         return self
+
+    def count_workers(self, cores: int) -> int:
+        """See `TrainSet`: none where items are at hand."""
+        return 0
 
     @abstractmethod
     def __len__(self) -> int: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +93,7 @@ class LayerDiagnostics(RunCallback):
             return
         object.__setattr__(self.subject, "device", module.device)
         batch = self.subject.load_batch(0, self.subject.items)
+        batch = replace(batch, inputs=trainer.precision_plugin.convert_input(batch.inputs))
         with undisturbed(module), trainer.precision_plugin.val_step_context():
             for name in due:
                 measurement = measurements[name](self.subject, Options())

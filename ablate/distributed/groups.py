@@ -92,15 +92,12 @@ def prepare_together() -> Iterator[None]:
     if group is None:
         yield
         return
-    from torch import distributed
-
     reason, failed = None, None
     try:
         yield
     except Exception as error:
         reason, failed = f"rank {group.rank}: {type(error).__name__}: {error}", error
-    reasons: list[str | None] = [None] * group.size
-    distributed.all_gather_object(reasons, reason)
+    reasons = ranks.gather_objects(reason)
     if failed:
         raise failed
     if other := next(filter(None, reasons), None):

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ablate.distributed import ranks
 from ablate.distributed.slurm import STOPPING
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ _PROCESS, _STATUS = "process", "status"
 
 def launch(devices: int) -> int:
     """Run this command in `devices` processes and return the exit status of rank 0."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = ranks.count_cores()
     group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(devices)]
     with tempfile.TemporaryDirectory(prefix="ablate-") as name:
         folder = Path(name)

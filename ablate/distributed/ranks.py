@@ -37,6 +37,7 @@ class Group:
     store: Store
     """Where calls and their ends are written: no collective, so that waiting may take days and one rank may fail."""
     calls: int = 0
+    waits: int = 0
     signals: list[float] = field(default_factory=list)
     """When this process was sent a signal to end."""
 
@@ -85,6 +86,11 @@ def local_size() -> int:
     return int(os.environ["LOCAL_WORLD_SIZE"]) if group else 1
 
 
+def count_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def is_grouped() -> bool:
     """Return whether torchrun started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
@@ -93,8 +99,12 @@ def is_grouped() -> bool:
 # ---------------------------------------------------------------------------------------------------- collectives
 
 
-def run_on_first(function: Callable[[], T]) -> T:
-    """Call `function` on rank 0 alone and return its result on every rank; an error there is raised on all."""
+def run_on_first(function: Callable[[], T], slow: bool = False) -> T:
+    """Call `function` on rank 0 alone and return its result on every rank; an error there is raised on all.
+
+    `slow`: it may take longer than the half hour for which a collective waits; the others then look at the store, and
+    as long as it takes.
+    """
     if group is None:
         return function()
     from torch import distributed
@@ -106,6 +116,12 @@ def run_on_first(function: Callable[[], T]) -> T:
             message = [function(), None]
         except Exception as error:
             message, failed = [None, f"rank 0: {type(error).__name__}: {error}"], error
+    if slow:
+        key, group.waits = f"wait/{group.waits}", group.waits + 1
+        if group.rank == 0:
+            group.write(key, None)
+        else:
+            group.wait_for(key)
     distributed.broadcast_object_list(message, src=0)
     if failed:
         raise failed
@@ -113,6 +129,17 @@ def run_on_first(function: Callable[[], T]) -> T:
         raise RuntimeError(message[1])
     answer: T = message[0]
     return answer
+
+
+def gather_objects(value: T) -> list[T]:
+    """Return the values of all ranks, in their order."""
+    if group is None:
+        return [value]
+    from torch import distributed
+
+    values: list[Any] = [None] * group.size
+    distributed.all_gather_object(values, value)
+    return values
 
 
 def gather(value: Tensor) -> Tensor:

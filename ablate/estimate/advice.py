@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ablate.estimate.gpus import GIB
-from ablate.estimate.memory import PARTS, Memory, Meter, subtract_reserve
+from ablate.estimate.memory import PARTS, RESERVE, Memory, Meter, subtract_reserve
 from ablate.estimate.plan import Fitting, find_fitting
 from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
@@ -40,7 +40,9 @@ def detect_capacity() -> tuple[bool, float]:
     import torch
 
     if torch.cuda.is_available():
-        return True, torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        share = getattr(torch.cuda, "get_per_process_memory_fraction", lambda: 1.0)()  # of a worker that shares it
+        return True, total if share >= 1 else share * total + RESERVE
     known = hasattr(os, "sysconf")
     return False, float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) if known else 16 * GIB
 

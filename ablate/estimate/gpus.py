@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
@@ -29,7 +30,9 @@ class GPU:
 _TABLE = {  # name: GiB, bfloat16 and float32 in TFLOPs
     "h100-80gb": (79.1, 989.4, 66.9),
     "h100-pcie": (79.1, 756.0, 51.2),
+    "h100-nvl": (93.1, 835.5, 60.0),
     "h200": (139.7, 989.4, 66.9),
+    "h200-nvl": (139.7, 835.5, 60.0),
     "b200": (178.0, 2250.0, 75.0),
     "a100-40gb": (39.4, 312.0, 19.5),
     "a100-80gb": (79.1, 312.0, 19.5),
@@ -72,13 +75,23 @@ def detect_gpu(device: int = 0) -> GPU | None:
     return known and GPU(known.name, memory, known.bf16, known.float32)
 
 
+_NEUTRAL = re.compile(r"nvidia|tesla|geforce|hbm\w*|sxm\d?|pcie|\d+gb")
+"""Words of a driver's name that change no peak of the table. Any other, such as Ti, D, Laptop or MIG, makes another
+device of it."""
+
+
 def match_gpu(called: str, memory: float) -> GPU | None:
     """Return the GPU that its driver calls so, as "NVIDIA H100 80GB HBM3", with about so many bytes; None for an
-    unknown one."""
+    unknown one: no peak is better than another device's."""
     words = set(called.lower().replace("-", " ").split())
-    fitting = [g for g in GPUS.values() if {w for w in g.name.split("-") if not w.endswith("gb")} <= words]
+    own = {gpu.name: {word for word in gpu.name.split("-") if not word.endswith("gb")} for gpu in GPUS.values()}
+    fitting = [
+        gpu
+        for gpu in GPUS.values()
+        if own[gpu.name] <= words and all(_NEUTRAL.fullmatch(word) for word in words - own[gpu.name])
+    ]
     # of those with the same words the most of them, and then the nearest memory
-    return max(fitting, key=lambda g: ("pcie" in g.name, -abs(g.memory - memory)), default=None)
+    return max(fitting, key=lambda gpu: (len(own[gpu.name]), -abs(gpu.memory - memory)), default=None)
 
 
 UTILISATION = ((20e6, 0.10), (100e6, 0.30), (500e6, 0.40), (float("inf"), 0.45))

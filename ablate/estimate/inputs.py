@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ablate import tracking
 from ablate.config.errors import DataError
+from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
 
 CLASSES = 1000  # of ImageNet
 
 
-def find_inputs(experiment: Experiment) -> tuple[int, tuple[int, ...], str]:
-    """Return (classes, shape, what had to be assumed) of an experiment's corpus. Raises DataError where there is
-    neither a corpus nor a setting that says it, such as model.vocab_size."""
+class Inputs(NamedTuple):
+    """What a plan has to know of a corpus."""
+
+    classes: int
+    shape: tuple[int, ...]
+    note: str = ""
+    """What had to be assumed."""
+    corpus: Corpus | None = None
+    """The corpus, where it had to be loaded."""
+
+
+def find_inputs(experiment: Experiment) -> Inputs:
+    """Return the inputs of an experiment. Raises DataError where there is neither a corpus nor a setting that says
+    them, such as model.vocab_size."""
     model, shape = experiment.model, experiment.data.input_shape
     if model.per_token and shape:
         if vocabulary := model.vocabulary(0):
-            return vocabulary, shape, ""
+            return Inputs(vocabulary, shape)
         name: str | None = getattr(experiment.data, "tokenizer", None)
         if name is not None:
             vocabulary = _find_vocabulary(name)
-            return vocabulary, shape, _explain_vocabulary(experiment, vocabulary) if name == "bytes" else ""
+            return Inputs(vocabulary, shape, _explain_vocabulary(experiment, vocabulary) if name == "bytes" else "")
     try:
         corpus = experiment.data.load(tracking.cache_folder())
     except DataError:
         if model.per_token or not shape:
             raise
-        return CLASSES, shape, f"The images cannot be read here; {CLASSES:,} classes are assumed."
+        return Inputs(CLASSES, shape, f"The images cannot be read here; {CLASSES:,} classes are assumed.")
     note = _explain_vocabulary(experiment, corpus.classes) if model.per_token and shape else ""
-    return model.vocabulary(corpus.classes), corpus.shape, note
+    return Inputs(model.vocabulary(corpus.classes), corpus.shape, note, corpus)
 
 
 def _explain_vocabulary(experiment: Experiment, vocabulary: int) -> str:

@@ -96,8 +96,6 @@ class Meter:
         own, still = self._own(setup), self._own(setup, frozen=True)
         offloaded = own if setup.offload else 0.0
         gradients = self._gradients(setup, course, change, own)
-        if setup.strategy == "ddp":
-            gradients = gradients + own  # the buckets that are sent
         temporary = streams["temporary"] + (WORKSPACE if self.gpu else 0)
         if sharded:
             temporary = temporary + self._gathered(setup.precision)
@@ -107,7 +105,7 @@ class Meter:
             - offloaded
             + (0 if setup.offload else still)
             + (4 * self.counts.total if setup.averaged else 0),
-            "gradients": gradients * (0 if setup.offload else 1),
+            "gradients": gradients,
             "optimizer": np.full(len(change), self._states_per_weight(setup) * (own - offloaded)),
             "activations": streams["activations"],
             "logits": streams["logits"],
@@ -120,8 +118,9 @@ class Meter:
     def states(self, setup: Setup) -> float:
         """Return the bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
         own, still = self._own(setup), self._own(setup, frozen=True)
-        copies = (3 if setup.strategy == "ddp" else 2) + self._states_per_weight(setup)
-        return 0 if setup.offload else copies * own + still
+        copies = 2 + (setup.strategy == "ddp" and setup.accumulate > 1) + self._states_per_weight(setup)
+        kept = 0 if setup.offload else copies * own + still
+        return kept + max(0.0, self._whole_gradients(setup) - (0 if setup.offload else own))
 
     def _states_per_weight(self, setup: Setup) -> float:
         """Return the bytes that the optimizer keeps for each byte of a trained weight."""
@@ -138,14 +137,27 @@ class Meter:
 
     def _gradients(self, setup: Setup, course: _Course, change: NDArray[np.float64], own: float) -> NDArray[np.float64]:
         """Lightning frees the last gradients between forward and backward pass. Where several batches are accumulated
-        they stay, and each new one is there beside them until it is added."""
+        they stay, and each new one is there beside them until it is added. With ddp they are views of the buckets that
+        are sent, which always stay, and into which accumulated ones are copied in the end. Offloaded shards are not on
+        the device."""
+        if whole := self._whole_gradients(setup):
+            return np.full(len(change), whole)
+        if setup.offload:
+            return np.zeros(len(change))
         new = np.where(course.label == LABELS.index("gradients"), change, 0)
         new = new * (own / new.sum())
+        if setup.strategy == "ddp":
+            return (2 if setup.accumulate > 1 else 1) * own + new
         if setup.accumulate > 1:
             return own + new
         courses = np.cumsum(new)
         courses[: course.backward] += own
         return courses
+
+    def _whole_gradients(self, setup: Setup) -> float:
+        """Return the bytes of the gradients that each device accumulates by itself, in float32, until the ranks sum
+        them once per update, when shards take their place layer by layer; 0 where each batch is summed."""
+        return 4 * (self.counts.total - self.counts.frozen) if setup.once and setup.accumulate > 1 else 0
 
     @property
     def _cast(self) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.estimate.flops import Counts
 from ablate.estimate.gpus import GPU, assume_utilisation
 from ablate.estimate.inputs import find_inputs
+from ablate.estimate.loading import describe_loading
 from ablate.estimate.memory import Memory, Meter, subtract_reserve
 from ablate.estimate.setup import Setup, resolve_setup
 from ablate.experiment.tree import Experiment
@@ -116,11 +117,11 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         text = "is not planned: what is traced is a step of training, and an alignment generates answers as well"
         raise ConfigError([Problem("align", text)])
     setup = resolve_setup(experiment, assumed.devices, assumed.nodes)
-    classes, shape, note = find_inputs(experiment)
-    meter = Meter(experiment, classes, shape)
+    inputs = find_inputs(experiment)
+    meter = Meter(experiment, inputs.classes, inputs.shape)
     memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
-    return Plan(
+    complete = Plan(
         model=f"{experiment.model.kind}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
         counts=meter.counts,
         unit=experiment.unit,
@@ -130,17 +131,19 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         memory=memory,
         fitting=fitting,
         items=experiment.items,
-        notes=(note,) if note else (),
+        notes=(inputs.note,) if inputs.note else (),
     )
+    loading = inputs.corpus and describe_loading(experiment, inputs.corpus, complete.items_per_second / setup.devices)
+    return replace(complete, notes=(*complete.notes, loading)) if loading else complete
 
 
 def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
     """Return the setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch;
     fewest changes and least recomputation first."""
-    fitting: dict[tuple[str, bool, bool], Fitting] = {}
+    fitting: dict[tuple[str, bool, bool, bool], Fitting] = {}
     for other in setup.alternatives():
-        kind = (other.strategy, other.checkpointing, other.offload)
-        if kind in fitting or (other.offload and any(not offloaded for _, _, offloaded in fitting)):
+        kind = (other.strategy, other.checkpointing, other.offload, other.once)
+        if kind in fitting or (other.offload and any(not offloaded for _, _, offloaded, _ in fitting)):
             continue
         if meter.states(other) > subtract_reserve(capacity):  # without a look at the activations, which takes time
             continue

@@ -28,6 +28,8 @@ class Setup:
     """Whether shards are in the host's memory."""
     averaged: bool = False
     """Whether there is an average of the weights (trainer.ema_decay), in float32 on each device."""
+    once: bool = False
+    """Whether sharded gradients are summed once per update (trainer.gradient_sync), and whole until then."""
 
     @property
     def micro_batch(self) -> int:
@@ -43,6 +45,8 @@ class Setup:
             words.append(f"trainer.activation_checkpointing={str(other.checkpointing).lower()}")
         if other.offload != self.offload:
             words.append(f"trainer.cpu_offload={str(other.offload).lower()}")
+        if other.once != self.once:
+            words.append(f"trainer.gradient_sync={'update' if other.once else 'batch'}")
         if other.accumulate != self.accumulate:
             words.append(f"trainer.accumulate={other.accumulate}")
         return words
@@ -54,8 +58,9 @@ class Setup:
         parts = [n for n in range(self.accumulate, share + 1) if share % n == 0]
         strategies = list(dict.fromkeys([self.strategy, "fsdp"]))
         return [
-            replace(self, strategy=strategy, checkpointing=again, offload=offload, accumulate=n)
+            replace(self, strategy=strategy, checkpointing=again, offload=offload, once=once, accumulate=n)
             for offload in ([True] if self.offload else [False, True])
+            for once in ([True, False] if self.once else [False])
             for again in ([True] if self.checkpointing else [False, True])
             for strategy in strategies
             if (strategy == "fsdp" and self.devices > 1) or (strategy == self.strategy and not offload)
@@ -91,4 +96,5 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
     return Setup(
         strategy, world, precision, trainer.batch_size, trainer.accumulate,
         trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
+        strategy == "fsdp" and trainer.gradient_sync == "update",
     )  # fmt: skip

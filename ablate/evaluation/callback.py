@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningModule, Trainer
+from torch import Tensor, nn
 
 from ablate import tracking
 from ablate.data.text.tokenizers import load_data_tokenizer
@@ -27,6 +29,7 @@ class Downstream(RunCallback):
     def __init__(self, experiment: Experiment, curves: Curves) -> None:
         self.config, self.curves = experiment.evaluation, curves
         self.last = -1  # updates before the last evaluation
+        self._model: _AsTrained | None = None
         with silence_harness():
             self.tasks = load_tasks(self.config.tasks, self.config.task_data, self.config.shots)
         self.tokenizer = load_data_tokenizer(experiment.data, tracking.cache_folder())
@@ -47,14 +50,31 @@ class Downstream(RunCallback):
             return
         self.last = step
         self.curves.on_validation_start(trainer, pl_module)
-        scores = ranks.run_on_first(lambda: self._score(pl_module))
+        scores = ranks.run_on_first(lambda: self._score(trainer, pl_module), slow=True)
         self.curves.on_validation_end(trainer, pl_module)
         self.curves.record(trainer, pl_module, scores)
 
-    def _score(self, task: Task) -> dict[str, float]:
-
+    def _score(self, trainer: Trainer, task: Task) -> dict[str, float]:
+        """Return the scores of the model, in the arithmetic of its training, compiled where the run is."""
+        if self._model is None:
+            self._model = _AsTrained(task, trainer)
         data: Any = task.experiment.data
         config = self.config
         options: dict[str, Any] = {"length": data.seq_len, "limit": config.limit, "batch_size": config.batch_size}
-        scores = score(task.model, self.tokenizer, self.tasks, **options)
+        scores = score(self._model, self.tokenizer, self.tasks, **options)
         return name_metrics({name: own.metrics for name, own in scores.items()})
+
+
+class _AsTrained(nn.Module):
+    """The model of a task in the arithmetic of its validations, and compiled where its loss is."""
+
+    def __init__(self, task: Task, trainer: Trainer) -> None:
+        super().__init__()
+        self.model, self.context = task.model, trainer.precision_plugin.val_step_context
+        # as a function, which is no part of this module; for any length, since those of questions differ
+        self.compute: Any = torch.compile(task.model.__call__, dynamic=True) if task.compiled else task.model.__call__
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        with self.context():
+            logits: Tensor = self.compute(tokens)
+            return logits

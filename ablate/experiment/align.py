@@ -22,6 +22,7 @@ JUDGED = ("reward", "start_reward", "win_rate")
 
 _NOT_HERE = {
     "compile", "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload",
+    "gradient_sync",
     "ema_decay", "copy_to", "diverge_factor", "num_workers",
 }  # fmt: skip
 """Fields of the trainer that TRL's are not told of."""

@@ -11,6 +11,9 @@ from ablate.config.bounds import MOST_BATCH, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem
 from ablate.experiment.diagnose import DiagnoseConfig
 
+MOST_WORKERS = 16
+"""Processes that load the data of a rank, where their number is chosen."""
+
 
 class TrainerConfig(Config):
     """How long, in what batches and in what precision to train. Names are Lightning's where it has one."""
@@ -51,14 +54,20 @@ class TrainerConfig(Config):
     more time."""
     cpu_offload: bool = False
     """With fsdp on several devices: whether the shards, and the optimizer with them, are in the memory of the host."""
+    gradient_sync: Literal["batch", "update"] = "batch"
+    """With fsdp and accumulated batches: after each of them the ranks sum the gradients and keep their shards, or once
+    per update: `accumulate` times less traffic, and all gradients whole on each device, in float32. ddp has them whole
+    anyway, and sums once."""
     ema_decay: float | None = Field(None, gt=0, lt=1)
     """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
     the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
     copy_to: str | None = Field(None, pattern="://")
     """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
     run's id; of a sweep that of the trial that stands for each arm. None: it stays in the store alone."""
-    num_workers: int = Field(0, ge=0, le=MOST_PROCESSES)
-    """Processes that load the data. 0: the training process itself."""
+    num_workers: Annotated[int, Field(ge=0, le=MOST_PROCESSES)] | Literal["auto"] = "auto"
+    """Processes that load the data, of each rank. 0: the training process itself. auto: on a CPU, which computes
+    already, none; for a GPU by the kind of data: of images that are decoded one for each core but one and at most 16,
+    of text that is tokenised as it is read one, of what is at hand none."""
     diagnose: DiagnoseConfig = DiagnoseConfig()
     """What is measured on the layers in training."""
 
@@ -74,7 +83,7 @@ class TrainerConfig(Config):
             text = "needs trainer.accumulate=1: a CUDA graph writes over the gradients that are being accumulated"
             problems.append(Problem("compile", text, self.compile))
         if self.strategy != "fsdp":
-            alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False}
+            alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False, "gradient_sync": "batch"}
             values = {name: getattr(self, name) for name in alone if getattr(self, name) != alone[name]}
             problems += [Problem(name, "needs trainer.strategy=fsdp", value) for name, value in values.items()]
         elif self.ema_decay is not None:
@@ -93,8 +102,8 @@ class TrainerConfig(Config):
 HOW = tuple(
     f"trainer.{name}"
     for name in (
-        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "num_workers",
-        "copy_to",
+        "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "gradient_sync",
+        "num_workers", "copy_to",
     )
 )  # fmt: skip
 """Fields that change where a run is computed and not what: it may go on with others."""

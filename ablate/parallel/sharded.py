@@ -59,8 +59,7 @@ class Writer:
         if pending is None:
             return
         error = pending.exception()
-        reasons: list[str | None] = [None] * ranks.world_size()
-        torch.distributed.all_gather_object(reasons, error and _describe_error(error))
+        reasons = ranks.gather_objects(error and _describe_error(error))
         if reason := next(filter(None, reasons), None):
             raise OSError(reason)
 

@@ -7,6 +7,8 @@ computes; the model is built on the meta device and given its weights unit by un
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 from torch.distributed import GradBucket
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
@@ -24,6 +27,7 @@ from ablate.parallel import sharded
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
 from ablate.parallel.tensor import change_fused_rows, regroup, share_matrices, ungroup
+from ablate.parallel.unused import leaves_unused
 
 if TYPE_CHECKING:
     from torch.distributed.fsdp import MixedPrecisionPolicy
@@ -56,11 +60,9 @@ class Ddp(DDPStrategy):
     """Each rank has the whole model, and trains on its part of each batch. Gradients are summed in float32, whatever
     the parameters are in."""
 
-    def __init__(self, precision: str) -> None:
+    def __init__(self, precision: str, find_unused: bool) -> None:
         self.narrow = precision == "bf16-true"
-        # Where it looks for unused parameters, DDP keeps its first layout of the gradients in buckets. Otherwise it
-        # changes that after the first update, and a run that goes on would add up more than two ranks in another order.
-        super().__init__(find_unused_parameters=True)
+        super().__init__(find_unused_parameters=find_unused, gradient_as_bucket_view=True)
 
     def configure_ddp(self) -> None:
         super().configure_ddp()
@@ -71,6 +73,16 @@ class Ddp(DDPStrategy):
 
     def save_checkpoint(self, *args: Any, **more: Any) -> None:  # a full disk stops all ranks, and none waits
         ranks.run_on_first(lambda: super(Ddp, self).save_checkpoint(*args, **more))
+
+
+def must_find_unused(experiment: Experiment, corpus: Corpus) -> bool:
+    """Return whether DDP has to look in each update for parameters without a gradient.
+
+    Where it looks, it keeps its first layout of the gradients in buckets. Otherwise it changes that after the first
+    update, and a run that goes on adds up more than two ranks in another order: on the CPU, where that would show, it
+    always looks.
+    """
+    return not torch.cuda.is_available() or leaves_unused(experiment, corpus.classes, corpus.shape)
 
 
 def average_in_float32(state: None, bucket: GradBucket) -> Future[Tensor]:
@@ -152,15 +164,45 @@ class Fsdp(ModelParallelStrategy):
         if not self.trainer_config.cpu_offload:
             super().model_to_device()
             return
+        for module in self.lightning_module.children():
+            if next(module.parameters(), None) is None:  # metrics, whose states are no buffers
+                module.to(self.root_device)
         for module in self.lightning_module.modules():  # the parameters stay where they are
             for name, buffer in module._buffers.items():
                 module._buffers[name] = None if buffer is None else buffer.to(self.root_device)
+
+    @contextlib.contextmanager
+    def block_backward_sync(self) -> Iterator[None]:
+        """Within, one of several accumulated batches but the last: where gradients are summed once per update, each
+        device keeps its own."""
+        assert self.lightning_module is not None
+        model: Any = self.lightning_module.model
+        once = self.trainer_config.gradient_sync == "update"
+        model.set_requires_gradient_sync(not once)
+        try:
+            yield
+        finally:
+            model.set_requires_gradient_sync(True)
 
     def on_validation_start(self) -> None:
         """The running averages of a norm are those of rank 0, as with ddp."""
         assert self.lightning_module is not None
         ranks.unify(self.lightning_module)
         super().on_validation_start()
+
+    def lightning_module_state_dict(self) -> dict[str, Any]:
+        """Return this rank's shards, where they are: what writes them copies them to the host, once."""
+        from torch.distributed.checkpoint.state_dict import get_model_state_dict
+
+        assert self.model is not None
+        return get_model_state_dict(self.model)
+
+    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
+        """The same, of the optimizer."""
+        from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+        assert self.model is not None
+        return get_optimizer_state_dict(self.model, getattr(optimizer, "_optimizer", optimizer))
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
         """Begin to write the folder `filepath`; `finish` ends it."""
@@ -193,12 +235,12 @@ class Fsdp(ModelParallelStrategy):
 
 
 def build_strategy(
-    experiment: Experiment, precision: str, compiled: Compiled, recipes: Recipes | None
+    experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None
 ) -> Strategy | None:
     """Lightning's strategy for these ranks; None: what Lightning takes for one process."""
     if recipes is not None:
         return Fsdp(experiment, precision, compiled, recipes)
-    return Ddp(precision) if sharing_of(experiment.trainer) == "ddp" else None
+    return Ddp(precision, must_find_unused(experiment, corpus)) if sharing_of(experiment.trainer) == "ddp" else None
 
 
 def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:
@@ -213,4 +255,4 @@ def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:
         return file
 
     file = checkpoint.with_name(CONVERTED)
-    return ranks.run_on_first(convert)
+    return ranks.run_on_first(convert, slow=True)

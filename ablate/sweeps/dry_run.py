@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
 from ablate.data import Corpus
+from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import estimate_work
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.tree import Experiment
@@ -25,7 +25,7 @@ from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
-from ablate.sweeps.worker import share_cores
+from ablate.sweeps.worker import pick_devices, share_cores
 from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
@@ -49,9 +49,11 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     if base.procedure != "training":
         total = _describe_gpu_hours(spec, todo)
     elif seconds is None:
-        total = f"the model does not fit the memory of this machine; {_describe_gpu_hours(spec, todo)}"
+        total = f"the model does not fit the memory of its device here; {_describe_gpu_hours(spec, todo)}"
     else:
         total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
+        if torch.cuda.is_available():  # what workers that share one take from each other is not known
+            total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
     return _format_plan(spec, corpora[base.data].description, items, record, left, total)
 
 
@@ -231,8 +233,9 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> floa
     from ablate.training.timing import time_update  # imports Lightning
 
     model = build_blank(experiment, corpus.classes, corpus.shape)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**34
-    if 16 * model.parameter_count() * workers > 0.8 * memory:
+    on_gpu, memory = detect_capacity()
+    at_once = pick_devices(0, workers).sharing if on_gpu else workers
+    if 16 * model.parameter_count() * at_once > 0.8 * memory:
         return None
     threads = torch.get_num_threads()
     torch.set_num_threads(share_cores(workers))

@@ -70,8 +70,8 @@ def _find_most(spec: Sweep, arm: str) -> Memory:
 
 def estimate_memory(experiment: Experiment) -> Memory:
     """Return the memory that one trial needs on one GPU."""
-    classes, shape, _ = find_inputs(experiment)
-    return Meter(experiment, classes, shape).memory(resolve_setup(experiment, 1, 1))
+    inputs = find_inputs(experiment)
+    return Meter(experiment, inputs.classes, inputs.shape).memory(resolve_setup(experiment, 1, 1))
 
 
 def read_free_memory() -> list[int]:
@@ -79,7 +79,7 @@ def read_free_memory() -> list[int]:
     no memory of a GPU."""
     import torch
 
-    if not torch.cuda.is_available():
+    if not torch.cuda.device_count():
         return []
     process = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, check=False)
     if process.returncode:

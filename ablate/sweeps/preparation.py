@@ -202,7 +202,7 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     if not mark:
         study.set_user_attr("mark", mark := uuid.uuid4().hex)
     tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, "ablate.mark": mark}
-    tags |= provenance.describe_environment()
+    tags |= provenance.describe_software()  # its trials may run elsewhere, and this process computes on no GPU
     tracker = tracking.Tracker(run_id) if run_id else tracking.Tracker.start(title, arm, tags)
     tracker.log_params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
     tracker.log_text(spec.to_yaml(), "sweep.yaml")

@@ -24,7 +24,7 @@ from ablate.distributed.launching import SAFE_PATH
 from ablate.sweeps.preparation import open_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import storage_url
-from ablate.sweeps.worker import pick_devices, share_cores
+from ablate.sweeps.worker import SHARING, Devices, pick_devices, share_cores
 
 STOPPING = 25.0  # seconds that a worker is given to stop; submitit calls 30 (local) or 90 (Slurm) before the end
 _FOREVER = 60 * 24 * 30  # minutes, of a local job without a time limit
@@ -143,8 +143,8 @@ def submit(
     }
     work = []
     for slot in range(workers):  # a cluster gives each job its GPUs; on this machine they are shared out here
-        gpus = pick_devices(slot, workers) if cluster == "local" else None
-        more = {"CUDA_VISIBLE_DEVICES": gpus} if gpus else {}
+        gpus = pick_devices(slot, workers) if cluster == "local" else Devices(None, 1)
+        more = {"CUDA_VISIBLE_DEVICES": gpus.visible, SHARING: str(gpus.sharing)} if gpus.visible else {}
         work.append(SweepJob(str(file), os.getcwd(), {**environment, **more}))
     return Submitted(
         title, cluster, folder, _submit_jobs(work, folder, cluster, {"name": title, **parameters}), storage

@@ -24,7 +24,7 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ablate import tracking
 from ablate.config.errors import StoreError
@@ -32,7 +32,9 @@ from ablate.config.formatting import format_duration
 from ablate.config.logs import log_to_stderr
 from ablate.distributed import ranks
 from ablate.distributed.launching import SAFE_PATH
+from ablate.distributed.ranks import count_cores
 from ablate.distributed.slurm import STOPPING
+from ablate.estimate.memory import RESERVE
 from ablate.experiment.tree import Experiment
 from ablate.tracking.connection import set_environ
 from ablate.training.procedures import Hooks, Place
@@ -45,12 +47,8 @@ if TYPE_CHECKING:
     from ablate.config.merging import Tree
 
 AWAY = 120.0  # seconds that a trial waits for a tracking server before it begins
+SHARING = "ABLATE_GPU_SHARING"  # in the environment: jobs of this machine that have the same GPU
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
-
-
-def count_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def share_cores(workers: int) -> int:
@@ -60,17 +58,42 @@ def share_cores(workers: int) -> int:
     return int(asked) if asked.isdecimal() and int(asked) else max(1, count_cores() // workers)
 
 
-def pick_devices(slot: int, workers: int) -> str | None:
-    """CUDA_VISIBLE_DEVICES for the worker `slot` of `workers`: its share of the GPUs, or one that it shares where there
-    are fewer GPUs than workers; None where there are none."""
+class Devices(NamedTuple):
+    """The GPUs of a worker."""
+
+    visible: str | None
+    """Its CUDA_VISIBLE_DEVICES; None where there are none."""
+    sharing: int
+    """Workers that share them."""
+
+
+def pick_devices(slot: int, workers: int) -> Devices:
+    """The GPUs of the worker `slot` of `workers`: its share of them, or one that it shares where there are fewer GPUs
+    than workers. They are counted by the driver's library, without CUDA, which this process does not need."""
     import torch
 
+    there, jobs = torch.cuda.device_count(), int(os.environ.get(SHARING, 1))
     known = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = known.split(",") if known else [str(i) for i in range(torch.cuda.device_count())]
-    if not visible or not torch.cuda.is_available():
-        return None
+    visible = known.split(",") if known else [str(i) for i in range(there)]
+    if not there:
+        return Devices(None, 1)
     each = len(visible) // workers
-    return ",".join(visible[slot * each : (slot + 1) * each]) if each else visible[slot % len(visible)]
+    if each:
+        return Devices(",".join(visible[slot * each : (slot + 1) * each]), jobs)
+    gpu = slot % len(visible)
+    return Devices(visible[gpu], jobs * len(range(gpu, workers, len(visible))))
+
+
+def cap_memory(sharing: int) -> None:
+    """Give this process its part of the memory of a GPU that so many share, less what CUDA's context takes: one that
+    wants more is out of memory alone, and takes none from the others."""
+    import torch
+
+    if sharing == 1 or not torch.cuda.is_available():
+        return
+    total = torch.cuda.get_device_properties(0).total_memory
+    part = total / sharing
+    torch.cuda.set_per_process_memory_fraction(max(part - RESERVE, part / 2) / total)
 
 
 def start_server(threads: int) -> ForkServerContext:
@@ -94,15 +117,16 @@ class Worker:
     Args:
         context: of `start_server`.
         threads: that it computes on.
-        devices: CUDA_VISIBLE_DEVICES; None: as it is.
+        devices: its GPUs.
     """
 
     LIFE = 20
     """Trials until it is replaced by a new one, so that what a library forgets to free stays small."""
 
-    def __init__(self, context: ForkServerContext, threads: int, devices: str | None = None) -> None:
+    def __init__(self, context: ForkServerContext, threads: int, devices: Devices) -> None:
         self.connection, theirs = context.Pipe()
-        here = (os.getcwd(), {**os.environ, **({"CUDA_VISIBLE_DEVICES": devices} if devices else {})})
+        visible = {"CUDA_VISIBLE_DEVICES": devices.visible} if devices.visible else {}
+        here = (os.getcwd(), {**os.environ, **visible}, devices.sharing)
         self.process = context.Process(target=run_worker, args=(theirs, threads, *here), daemon=False)
         with hide_main():
             self.process.start()
@@ -164,8 +188,9 @@ class GroupWorker:
         return "its thread ended"
 
 
-def run_worker(connection: Connection, threads: int, folder: str, environment: Mapping[str, str]) -> None:
-    """The life of a worker's process, in the current directory and the environment of the sweep."""
+def run_worker(connection: Connection, threads: int, folder: str, environment: Mapping[str, str], sharing: int) -> None:
+    """The life of a worker's process, in the current directory and the environment of the sweep; its GPU is used by
+    `sharing` workers."""
     signals: list[int] = []
     for number in STOPPING:  # Ctrl-C reaches the sweep, which asks us to stop; another signal may be for us alone
         signal.signal(
@@ -174,7 +199,7 @@ def run_worker(connection: Connection, threads: int, folder: str, environment: M
     os.chdir(folder)  # multiprocessing starts in that of its own import
     os.environ.update({key: value for key, value in environment.items() if key not in _THREADS})
     with log_to_stderr(), contextlib.suppress(EOFError, OSError):  # the sweep needs us no more, or is gone
-        while (job := connection.recv()) != "stop" and run_trial(connection, job[0], job[1], threads, signals):
+        while (job := connection.recv()) != "stop" and run_trial(connection, job[0], job[1], threads, signals, sharing):
             _free()
 
 
@@ -193,10 +218,15 @@ def _run_and_close(connection: Connection, experiment: Tree, place: Place, threa
 
 
 def run_trial(
-    connection: Connection, experiment: Tree, place: Place, threads: int, signals: Sequence[int] = ()
+    connection: Connection,
+    experiment: Tree,
+    place: Place,
+    threads: int,
+    signals: Sequence[int] = (),
+    sharing: int = 1,
 ) -> bool:
     """Trains `experiment`, reports through the pipe how it goes, and stops at any of `signals` as when the sweep says
-    so. False where it ended in an error."""
+    so; of a GPU that `sharing` workers use it takes its part alone. False where it ended in an error."""
     import torch
 
     torch.set_num_threads(threads)
@@ -235,6 +265,7 @@ def run_trial(
         asked_to_stop=asked_to_stop,
     )
     try:
+        cap_memory(sharing)
         await_store(lambda text: send("waiting", text), asked_to_stop)
         result = train(Experiment.from_mapping(experiment), place, hooks)
         send("done", result)

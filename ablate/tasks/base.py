@@ -42,6 +42,7 @@ class Task(LightningModule):
         self.copied: frozenset[str] = frozenset()
         """Parameters that a warm start has given their values, which no placement changes before the first update."""
         self.val_metrics: dict[str, float] = {}
+        self.compiled = bool(compiled)
         self._graphs = compiled == "reduce-overhead"
         mode = "reduce-overhead" if self._graphs else None
         self._loss = torch.compile(self.loss, mode=mode) if compiled else self.loss
@@ -126,7 +127,8 @@ class Task(LightningModule):
     def _first_inputs(self) -> Tensor:
         loaders: Any = self.trainer.datamodule  # type: ignore[attr-defined]
         inputs, _ = next(iter(loaders.train_dataloader()))
-        return inputs.to(self.device)
+        converted: Tensor = self.trainer.precision_plugin.convert_input(inputs.to(self.device))
+        return converted
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the experiment to the checkpoint."""

@@ -26,10 +26,14 @@ def describe_environment() -> dict[str, str]:
     """Return commit, hardware, Python and package versions as tags of a run."""
     import torch
 
-    facts = {
-        "ablate.hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _describe_cpu(),
-        "ablate.python": platform.python_version(),
-    }
+    hardware = torch.cuda.get_device_name() if torch.cuda.is_available() else _describe_cpu()
+    return {"ablate.hardware": hardware, **describe_software()}
+
+
+@cache
+def describe_software() -> dict[str, str]:
+    """Return commit, Python and package versions, which are known without a look at the GPU."""
+    facts = {"ablate.python": platform.python_version()}
     commit = _run_git("rev-parse", "HEAD")
     if commit:
         facts["mlflow.source.git.commit"] = commit

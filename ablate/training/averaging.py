@@ -63,8 +63,11 @@ class WeightAverage(Callback):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
+        inputs, targets = batch
+        if inputs.is_floating_point():  # images: of a bf16-true run the average is still float32
+            inputs = inputs.to(next(self.ema.module.parameters()).dtype)
         with trainer.precision_plugin.val_step_context():
-            self.task.validation_step(batch, batch_idx, dataloader_idx)
+            self.task.validation_step((inputs, targets), batch_idx, dataloader_idx)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from ablate.config.errors import StoreError
 from ablate.distributed import ranks
 from ablate.tasks.base import Task
 from ablate.tracking.tracker import STEP_METRIC, Tracker
+from ablate.training import random_states
 from ablate.training.checkpoints import PART, move_into_place, remove, sync_to_disk
 from ablate.training.runs import CHECKPOINT
 
@@ -167,24 +168,48 @@ class Validations(Callback):
 
 class Interrupt(Callback):
     """Ends the run as interrupted when `asked()` turns true, looked at after every update and its validation; `save`
-    writes the checkpoint to go on from. It stands last."""
+    writes the checkpoint to go on from. It stands last.
+
+    The ranks of a group have to stop together. Telling each other costs them a broadcast, which updates of milliseconds
+    would feel: they do it about every `LOOK` seconds, and at least every `log_every_n_steps`.
+    """
+
+    LOOK = 0.2
 
     def __init__(self, asked: Callable[[], bool], save: Callable[[Trainer], None]) -> None:
         self.asked, self.save = asked, save
+        self._was_asked = False
+        self._next = 0  # updates before the ranks tell each other
+        self._last: tuple[float, int] | None = None  # when they did, after how many updates
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         assert isinstance(pl_module, Task)
         config = pl_module.experiment.trainer
-        updated = (batch_idx + 1) % config.accumulate == 0
-        if updated and trainer.global_step % config.validation_interval and ranks.run_on_first(self.asked):
+        step = trainer.global_step
+        if (batch_idx + 1) % config.accumulate or step % config.validation_interval == 0:
+            return
+        self._was_asked = self._was_asked or self.asked()
+        if step < self._next:
+            return
+        most = config.log_every_n_steps if ranks.world_size() > 1 else 1
+        stops, self._next = ranks.run_on_first(lambda: self._look(step, most))
+        if stops:
             self.save(trainer)
             self._stop(trainer)
 
+    def _look(self, step: int, most: int) -> tuple[bool, int]:
+        """Return whether the run ends, and the update after which that is looked at next."""
+        now, (then, before) = time.perf_counter(), self._last or (0.0, step)
+        self._last = (now, step)
+        updates = (step - before) * self.LOOK / max(now - then, 1e-9)
+        return self._was_asked, step + max(1, min(most, int(updates)))
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, Task)
-        if trainer.global_step < pl_module.experiment.trainer.max_steps and ranks.run_on_first(self.asked):
+        last = trainer.global_step >= pl_module.experiment.trainer.max_steps
+        if not last and ranks.run_on_first(lambda: self._was_asked or self.asked()):
             self._stop(trainer)  # the checkpoint of this validation is written
 
     @staticmethod
@@ -193,8 +218,8 @@ class Interrupt(Callback):
 
 
 class Checkpoint(Callback):
-    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, random state,
-    counters.
+    """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, the random states
+    of all ranks, counters.
 
     It is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so that
     a process that is killed, or a machine that stops, at any moment leaves one to go on from. One process writes a
@@ -205,20 +230,25 @@ class Checkpoint(Callback):
     def __init__(self, folder: Path, tracker: Tracker | None) -> None:
         self.folder, self.tracker = folder, tracker
         self._random: torch.Tensor | None = None
+        self._states: Sequence[random_states.States] = ()
         self._begun = False
 
     def state_dict(self) -> dict[str, Any]:
         unsent = self.tracker.unsent if self.tracker else []
-        return {"random": torch.get_rng_state(), "unsent": unsent}
+        return {"random": torch.get_rng_state(), "generators": self._states, "unsent": unsent}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._random = state_dict["random"]
+        self._random, self._states = state_dict["random"], state_dict.get("generators", ())
         if self.tracker:
             self.tracker.keep(state_dict.get("unsent", []))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._random is not None:
-            torch.set_rng_state(self._random)
+        assert isinstance(pl_module, Task)
+        seed = pl_module.experiment.seed
+        if self._random is None:
+            random_states.begin_states(trainer.strategy, seed)
+        else:
+            random_states.restore_states(trainer.strategy, seed, trainer.global_step, self._random, self._states)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.save(trainer)
@@ -229,6 +259,7 @@ class Checkpoint(Callback):
         if self.tracker:
             self.tracker.flush()
         self.finish(trainer)
+        self._states = random_states.gather_states(trainer.strategy)
         with self._full_disk():
             trainer.save_checkpoint(self.folder / PART)
         self._begun = True

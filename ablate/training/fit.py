@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,13 @@ from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_f
 from ablate.training.trained import PREFIX
 from ablate.training.trainer import build_trainer
 
+_NO_MEMORY = re.compile(
+    r"can't allocate memory|out of memory|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"
+    r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `?cublas\w*Create"
+)
+"""In the message of a plain RuntimeError: of the CPU's allocator, of a CUDA context, of NCCL, and of libraries that
+allocate their own workspace."""
+
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
     """Train `experiment` on all ranks, for an MLflow run that is open, and return how it ended."""
@@ -44,7 +52,8 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     before.check(experiment)
     threads = torch.get_num_threads()
     if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+        with translate_errors():  # the first use of the GPU, which may have no room for a context
+            torch.cuda.reset_peak_memory_stats()
     skeleton = build_skeleton(experiment, corpus.classes, corpus.shape)
     if checkpoint:
         before.check_weights(checkpoint, {PREFIX + name: value for name, value in skeleton.state_dict().items()})
@@ -108,7 +117,7 @@ def _prepare(
     copied = _start(model, experiment, recipes, fills=begins)
     if experiment.trainer.activation_checkpointing:
         strategies.checkpoint_activations(model)
-    strategy = strategies.build_strategy(experiment, speed.precision, speed.compile, recipes)
+    strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes)
     task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
     task.copied = copied
     curves = Curves(tracker, hooks.progress)
@@ -167,8 +176,8 @@ def translate_errors() -> Iterator[None]:
         raise simplify_error(error) from error
     except SystemExit:
         raise KeyboardInterrupt from None
-    except (MemoryError, RuntimeError) as error:  # torch's own is a RuntimeError, on the CPU of no further kind
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and "can't allocate memory" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not _NO_MEMORY.search(str(error)):
             raise
         raise OutOfMemory(f"Out of memory: {describe_error(error)}") from error
 

@@ -4,17 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
 from ablate.config.errors import DataError
-from ablate.data import BatchDataset, Corpus, SequentialBatches, build_loader
+from ablate.data import BatchDataset, Corpus, SequentialBatches, TrainSet, build_loader
+from ablate.distributed import ranks
+from ablate.experiment.trainer import MOST_WORKERS, TrainerConfig
 from ablate.experiment.tree import Experiment
+from ablate.training.random_states import find_part
 
 
 def simplify_error(error: DataError) -> DataError:
     """`error` with its own message alone: out of a worker process, its whole traceback is in it."""
     return DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip())
+
+
+def count_workers(config: TrainerConfig, data: TrainSet | BatchDataset) -> int:
+    """Return the processes that read `data` for this rank. The cores of a process that is alone are those that it
+    computes on: the workers of a sweep share them."""
+    if config.num_workers != "auto":
+        return config.num_workers
+    if not torch.cuda.is_available():
+        return 0
+    cores = torch.get_num_threads() if ranks.world_size() == 1 else ranks.count_cores() // ranks.local_size()
+    count = getattr(data, "count_workers", lambda cores: 0)  # a plugin's own may not say
+    return min(MOST_WORKERS, int(count(max(1, cores - 1))))
 
 
 class Loaders(LightningDataModule):
@@ -32,7 +48,7 @@ class Loaders(LightningDataModule):
             self.seed,
             start_batch=self.trainer.global_step * self.config.accumulate,
             **self._part(),
-            workers=self.config.num_workers,
+            workers=count_workers(self.config, self.corpus.train),
         )
 
     def val_dataloader(self) -> list[DataLoader[Any]]:
@@ -42,10 +58,10 @@ class Loaders(LightningDataModule):
 
     def _in_order(self, data: BatchDataset) -> DataLoader[Any]:
         batches = SequentialBatches(len(data), self.batch_size, **self._part())
-        return build_loader(data, batches, self.config.num_workers)
+        return build_loader(data, batches, count_workers(self.config, data))
 
     def _part(self) -> dict[str, int]:
-        """Return the part of a batch that this rank reads; ranks that share matrices read the same."""
+        """Return the part of a batch that this rank reads."""
         assert self.trainer is not None
-        part = getattr(self.trainer.strategy, "distributed_sampler_kwargs", {"rank": 0, "num_replicas": 1})
-        return {"rank": part["rank"], "world_size": part["num_replicas"]}
+        part, count = find_part(self.trainer.strategy)
+        return {"rank": part, "world_size": count}

@@ -62,7 +62,7 @@ def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
 
 def _choose_precision(width: int) -> tuple[str, str]:
     if torch.cuda.is_available():
-        if torch.cuda.is_bf16_supported():
+        if has_gpu_bfloat16():
             return "bf16-mixed", "the GPU has it"
         return "32-true", "the GPU has no bfloat16"
     if not has_tiles():
@@ -70,6 +70,11 @@ def _choose_precision(width: int) -> tuple[str, str]:
     if width < BF16_WIDTH:
         return "32-true", f"bfloat16 pays from a width of {BF16_WIDTH}"
     return "bf16-mixed", "the CPU has AMX tiles"
+
+
+def has_gpu_bfloat16() -> bool:
+    """Return whether there is a GPU that multiplies bfloat16 matrices; older ones (T4, V100) emulate it, slowly."""
+    return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def has_tiles() -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.data import Corpus
@@ -27,23 +28,31 @@ class Stopwatch(Callback):
         self._begin = self._since = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._begin = self._since = time.perf_counter()
+        self._begin = self._since = _read_clock(trainer)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if trainer.global_step == len(self.durations):  # one of several batches of an update
             return
-        now = time.perf_counter()
+        now = _read_clock(trainer)
         self.durations.append(now - self._since)
         self._since = now
         if len(self.durations) == self.updates or now - self._begin > self.seconds:
             raise Stop("completed", "timed")
 
 
+def _read_clock(trainer: Trainer) -> float:
+    """Return the time when all that was launched is done: a GPU computes behind our back."""
+    device = trainer.strategy.root_device
+    if device.type != "cpu":
+        torch.get_device_module(device.type).synchronize()
+    return time.perf_counter()
+
+
 def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> float:
-    """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device; of fewer where
-    they take more than `seconds`. Raises DataError, OutOfMemory."""
+    """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device, which is a GPU
+    where there is one; of fewer where they take more than `seconds`. Raises DataError, OutOfMemory."""
     quiet_lightning()
     stopwatch = Stopwatch(updates, seconds)
     trainer = Trainer(

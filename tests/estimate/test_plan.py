@@ -57,6 +57,28 @@ def test_states_are_sixteen_bytes_a_parameter_and_shared_by_fsdp():
     assert away.host == 16 * total / 8
 
 
+def test_gradients_that_are_summed_once_per_update_are_whole_on_each_device():
+    found = meter()
+    total, shared = found.counts.total, {"strategy": "fsdp", "devices": 8, "batch_size": 64}
+    each, once = (found.memory(setup(**shared, accumulate=2, once=once)) for once in (False, True))
+    assert each.parts["gradients"] < 4 * total
+    assert once.parts["gradients"] == 4 * total
+    assert found.memory(setup(**shared, accumulate=2, once=True, offload=True)).parts["gradients"] == 4 * total
+    assert found.memory(setup(**shared, once=True)) == found.memory(setup(**shared))  # nothing is accumulated
+    words = {"trainer.strategy": "fsdp", "trainer.accumulate": 2, "trainer.gradient_sync": "update"}
+    big = made({**BIG, **words}, Assumed(find_gpu("small", 12, 100), devices=8))
+    assert not big.fits
+    assert any("trainer.gradient_sync=batch" in way.words for way in big.fitting)
+
+
+def test_the_gradients_of_ddp_are_its_buckets():
+    found = meter()
+    total, pair = 4 * found.counts.total, {"strategy": "ddp", "devices": 2, "batch_size": 64}
+    largest = 4 * 32000 * found.model.config.hidden
+    assert total <= found.memory(setup(**pair)).parts["gradients"] <= total + largest
+    assert 2 * total <= found.memory(setup(**pair, accumulate=2)).parts["gradients"] <= 2 * total + largest
+
+
 def test_activations_grow_with_the_micro_batch_and_shrink_with_what_saves_them():
     found = meter()
     one, two, three = (found.memory(setup(batch_size=size)).parts["activations"] for size in (32, 64, 96))

@@ -1,10 +1,15 @@
 """Downstream tasks during training: there at the right updates, and training is as without them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from lightning.pytorch.plugins import MixedPrecision
 
 from ablate import tracking
+from ablate.evaluation import callback
 from ablate.experiment.tree import Experiment
+from ablate.tasks.language_modeling import LanguageModeling
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 
@@ -20,6 +25,26 @@ def weights(result):
 def scores(result):
     history = tracking.client().get_metric_history(result.run_id, "eval/piqa/acc_norm")
     return {point.step // result.items_per_update: point.value for point in history}
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_tasks_are_scored_in_the_arithmetic_of_training(tmp_path, tiny_settings, monkeypatch, compiled):
+    """Under the autocast of the run, and by a compiled model where the loss is compiled."""
+    run = Experiment.from_mapping(tiny_settings)
+    seen, options = [], []
+    monkeypatch.setattr(torch, "compile", lambda what, **more: options.append(more) or what)
+    monkeypatch.setattr(callback, "load_tasks", lambda *given: {})
+    monkeypatch.setattr(callback, "score", lambda model, *given, **more: (model(torch.zeros(1, 8, dtype=int)), {})[1])
+    task = LanguageModeling(run, run.data.load(tmp_path), compiled)
+    task.model.register_forward_hook(lambda *given: seen.append(torch.is_autocast_enabled("cpu")))
+    options.clear()
+    downstream = callback.Downstream(run, None)
+    trainer = SimpleNamespace(precision_plugin=MixedPrecision("bf16-mixed", "cpu"))
+    downstream._score(trainer, task)
+    downstream._score(trainer, task)
+    assert seen == [True, True]
+    assert not torch.is_autocast_enabled("cpu")
+    assert options == ([{"dynamic": True}] if compiled else [])  # once: questions differ in length
 
 
 def test_training_is_the_same_and_resumes(trained, tiny_settings, task_data):  # noqa: F811

@@ -12,14 +12,19 @@ from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
 from ablate import tracking
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.parallel.strategies import average_in_float32
+from ablate.parallel.deferred import Recipes
+from ablate.parallel.strategies import Fsdp, average_in_float32
+from ablate.tasks.image_classification import ImageClassification
+from ablate.training.checkpoints import load
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
 
 SCRIPT = """
-import json, sys
+import contextlib, json, sys
 from pathlib import Path
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablate.distributed import groups
 from ablate.experiment.tree import Experiment
@@ -29,20 +34,35 @@ from ablate.training.train import Hooks, Place, train
 settings = json.loads(Path(sys.argv[1]).read_text())
 
 
+class Sums(TorchDispatchMode):
+    # how often gradients are summed and shared out
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += "reduce_scatter" in str(func)
+        return func(*args, **(kwargs or {}))
+
+
 def stopped_at(step, tree):
     asked = iter(range(1, 1000))
     return train(Experiment.from_mapping(tree), hooks=Hooks(asked_to_stop=lambda: next(asked) == step))
 
 
 def everything():
-    results = {name: train(Experiment.from_mapping(tree)) for name, tree in settings["whole"].items()}
+    results, counts = {}, {}
+    for name, tree in settings["whole"].items():
+        with Sums() if name in settings["counted"] else contextlib.nullcontext() as sums:
+            results[name] = train(Experiment.from_mapping(tree))
+        counts |= {name: sums.count} if sums else {}
     for name in settings["parts"]:
         results[f"{name}, part"] = stopped_at(7, settings["whole"][name])
         again = stopped_at(7, settings["whole"][name])
         results[f"{name}, rest"] = train(load_experiment(again.run_id, {}), Place(run_id=again.run_id))
     for name, (run_id, how) in settings["rests"].items():
         results[name] = train(load_experiment(run_id, how), Place(run_id=run_id))
-    Path(sys.argv[2]).write_text(json.dumps({name: result.to_dict() for name, result in results.items()}))
+    told = {name: result.to_dict() for name, result in results.items()}
+    Path(sys.argv[2]).write_text(json.dumps({**told, "counts": counts}))
     return 0
 
 
@@ -71,6 +91,12 @@ def weights(store, run_id):
     return torch.load(path, weights_only=True)["state_dict"]
 
 
+def streams(store, run_id):
+    """The different states of the CPU's generator that the checkpoint of a run has."""
+    states = load(store / "runs" / run_id / "last.ckpt")["callbacks"]["Checkpoint"]["generators"]
+    return {state["cpu"].numpy().tobytes() for state in states}
+
+
 @pytest.fixture
 def trees(tiny_settings, vit_settings, tmp_path):
     """Name -> settings, each of which one process trains without its strategy."""
@@ -95,6 +121,10 @@ def trees(tiny_settings, vit_settings, tmp_path):
     again = {"activation_checkpointing": True, "gradient_clip_val": 0.1}
     found |= {
         "padded, accumulated, clipped": build(llama, FSDP, data=documents, trainer=small),
+        "accumulated, summed once": build(llama, FSDP, trainer={"accumulate": 2, "gradient_sync": "update"}),
+        "halved, summed once": build(
+            llama, FSDP, trainer={"accumulate": 2, "gradient_sync": "update", "precision": "bf16-true"}
+        ),
         "recomputed": build(llama, FSDP, norm="lns", trainer=again),
         "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, norm="admin", trainer=again),
         "tied": build(llama | {"model": {**llama["model"], "tie_embeddings": True}}, FSDP),
@@ -127,18 +157,50 @@ def test_ddp_sums_narrow_gradients_in_float32(monkeypatch):
     assert mean.item() == gradients.double().mean().bfloat16().item()
 
 
+def test_shards_are_copied_by_what_writes_them_alone(monkeypatch):
+    """On a GPU: Lightning would copy them to the host, and torch's writer then once more."""
+    asked = []
+    for name in ("get_model_state_dict", "get_optimizer_state_dict"):
+        monkeypatch.setattr(
+            f"torch.distributed.checkpoint.state_dict.{name}", lambda *given, options=None: asked.append(options) or {}
+        )
+    strategy = Fsdp(Experiment.from_mapping({}, {"trainer.strategy": "fsdp"}), "32-true", False, Recipes())
+    strategy.model = torch.nn.Linear(1, 1)
+    strategy.lightning_module_state_dict()
+    strategy.optimizer_state(torch.optim.SGD(strategy.model.parameters()))
+    assert len(asked) == 2
+    assert not any(options and options.cpu_offload for options in asked)
+
+
+def test_with_offloaded_weights_all_else_is_on_the_device(monkeypatch, vit_settings, tmp_path):
+    """The meta device stands for a GPU."""
+    run = Experiment.from_mapping(
+        vit_settings, {"norm.layer": "batchnorm", "trainer.strategy": "fsdp", "trainer.cpu_offload": True}
+    )
+    monkeypatch.setattr(Fsdp, "root_device", torch.device("meta"))
+    strategy = Fsdp(run, "32-true", False, Recipes())
+    strategy._lightning_module = task = ImageClassification(run, run.data.load(tmp_path))
+    strategy.model_to_device()
+    states = [state for metric in task.accuracies.values() for state in metric.metric_state.values()]
+    assert {state.device.type for state in states} == {"meta"}
+    assert {buffer.device.type for buffer in task.buffers()} == {"meta"}
+    assert {parameter.device.type for parameter in task.parameters()} == {"cpu"}
+
+
 def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees, run_by_two, tmp_path):
     settings, out = tmp_path / "settings.json", tmp_path / "out.json"
     alone = {}
     for name, tree in trees.items():
-        key = json.dumps({**tree, "trainer": {**tree["trainer"], "strategy": "auto", "tensor_parallel": 1}})
+        one = {"strategy": "auto", "tensor_parallel": 1, "gradient_sync": "batch"}
+        key = json.dumps({**tree, "trainer": {**tree["trainer"], **one}})
         alone[name] = alone[key] = alone.get(key) or train(Experiment.from_mapping(json.loads(key)))
     asked = iter(range(1, 100))
     pre = Experiment.from_mapping(trees["llama lns fsdp"], {"trainer.strategy": "auto"})
     part = train(pre, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
     parts = ["llama lns fsdp", "matrices"]
     rests = {"one, then two": (part.run_id, {"trainer.strategy": "fsdp"})}
-    settings.write_text(json.dumps({"whole": trees, "parts": parts, "rests": rests}))
+    counted = ["padded, accumulated, clipped", "accumulated, summed once", "halved, summed once"]
+    settings.write_text(json.dumps({"whole": trees, "parts": parts, "rests": rests, "counted": counted}))
     ended = run_by_two(SCRIPT, settings, out)
     assert [status for status, *_ in ended] == [0, 0], ended
     group = json.loads(out.read_text())
@@ -146,13 +208,18 @@ def test_two_ranks_train_what_one_process_trains_and_go_on_anywhere(store, trees
     for name, result in alone.items():
         if name not in trees:
             continue
-        rough = {"mixed": 5e-3, "halved": 2e-2, "halved ddp": 2e-2}.get(name)
+        rough = {"mixed": 5e-3, "halved": 2e-2, "halved ddp": 2e-2, "halved, summed once": 2e-2}.get(name)
         run_id = group[name]["run_id"]
         for key in ("train/loss", "val/loss"):
             assert len(history(run_id, key)) == {"train/loss": 10, "val/loss": 1}[key]
             assert history(run_id, key) == pytest.approx(history(result.run_id, key), rel=rough or 1e-5), name
         key = "train/grad_norm"
         assert history(run_id, key) == pytest.approx(history(result.run_id, key), rel=(rough and 0.2) or 1e-3), name
+
+    units = 10 * (1 + 2)  # updates of two layers, and of embedding and head
+    assert group["counts"] == dict(zip(counted, (2 * units, units, units), strict=True))
+    # both ranks of the one read the same data, and draw the same masks
+    assert [len(streams(store, group[name]["run_id"])) for name in ("matrices", "llama pre ddp")] == [1, 2]
 
     for name in parts:
         whole, rest, first = (group[key]["run_id"] for key in (name, f"{name}, rest", f"{name}, part"))

@@ -195,7 +195,11 @@ def test_workers_share_the_gpus(monkeypatch, visible, gpus, workers, expected):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     monkeypatch.setattr("torch.cuda.is_available", lambda: gpus > 0)
-    assert [worker.pick_devices(slot, workers) for slot in range(workers)] == expected
+    given = [worker.pick_devices(slot, workers) for slot in range(workers)]
+    assert [devices.visible for devices in given] == expected
+    monkeypatch.setenv(worker.SHARING, "3")  # jobs of this machine that have the same
+    shared = [worker.pick_devices(slot, workers).sharing for slot in range(workers)]
+    assert shared == [devices.sharing * (3 if gpus else 1) for devices in given]
 
 
 def test_a_plain_postgresql_address_takes_the_driver_that_is_installed(monkeypatch):

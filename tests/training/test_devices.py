@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,10 @@ from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.tasks.base import Task
+from ablate.training.callbacks import Interrupt, Stop
 from ablate.training.checkpoints import Earlier
+from ablate.training.fit import fit, translate_errors
+from ablate.training.precision import Speed
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -72,6 +76,7 @@ def test_more_devices_than_there_are_are_refused(monkeypatch):
     [
         ({"tensor_parallel": 2}, r"tensor_parallel: needs trainer\.strategy=fsdp"),
         ({"cpu_offload": True, "strategy": "ddp"}, r"cpu_offload: needs trainer\.strategy=fsdp"),
+        ({"gradient_sync": "update"}, r"gradient_sync: needs trainer\.strategy=fsdp"),
         ({"strategy": "fsdp", "ema_decay": 0.9}, r"ema_decay: needs whole weights"),
         ({"strategy": "deepspeed"}, r"strategy: .*ddp"),
     ],
@@ -138,6 +143,90 @@ def peak(run):
     """What the plan of `run` says, in the arithmetic of a CPU."""
     meter = Meter(run, 256, (32,), gpu=False)
     return meter.memory(replace(resolve_setup(run), precision="32-true")).peak
+
+
+@pytest.mark.parametrize(
+    ("text", "is_memory"),
+    [
+        ("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", True),
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", True),
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", True),
+        ("cuDNN error: CUDNN_STATUS_ALLOC_FAILED", True),
+        ("NCCL error: unhandled cuda error. Last error: Cuda failure 2 'out of memory'", True),
+        ("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory", True),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm(...)`", False),
+        ("CUDA error: device-side assert triggered", False),
+    ],
+)
+def test_every_library_that_is_out_of_memory_is_understood(text, is_memory):
+    with pytest.raises(OutOfMemory if is_memory else RuntimeError) as caught, translate_errors():
+        raise RuntimeError(text)
+    assert isinstance(caught.value, OutOfMemory) == is_memory
+
+
+def test_a_gpu_without_room_for_a_context_is_out_of_memory(store, tiny_settings, monkeypatch):
+    """The first use of the GPU in a run."""
+
+    def fails():
+        raise RuntimeError("CUDA error: out of memory")
+
+    run = Experiment.from_mapping(tiny_settings, {"trainer.precision": "32-true"})
+    monkeypatch.setattr("ablate.training.fit.torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("ablate.training.fit.torch.cuda.reset_peak_memory_stats", fails)
+    with pytest.raises(OutOfMemory):
+        fit(run, run.data.load(store), Speed("32-true", False, ""), SimpleNamespace(run_id="any"), Hooks())
+
+
+class Clock:
+    """A clock on which an update takes so many seconds."""
+
+    def __init__(self, monkeypatch, seconds):
+        self.now, self.seconds = 0.0, seconds
+        monkeypatch.setattr("ablate.training.callbacks.time.perf_counter", lambda: self.now)
+
+
+@pytest.mark.parametrize(("ranks_", "seconds", "broadcasts"), [(2, 0.001, 10), (2, 1.0, 90), (1, 0.001, 90)])
+def test_ranks_tell_each_other_whether_to_stop_no_more_often_than_is_felt(monkeypatch, ranks_, seconds, broadcasts):
+    """Of a hundred updates, a look every ten at least, every one where updates take seconds; validations apart. What is
+    asked in between is not forgotten."""
+    clock, told, saved = Clock(monkeypatch, seconds), [], []
+    monkeypatch.setattr(ranks, "world_size", lambda: ranks_)
+    monkeypatch.setattr(ranks, "run_on_first", lambda function: told.append(function()) or told[-1])
+    fields = {"max_steps": 200, "val_check_interval": 10, "log_every_n_steps": 10}
+    task = Task.__new__(Task)
+    object.__setattr__(task, "experiment", Experiment.from_mapping({"trainer": fields}))
+    asked = [False]
+    interrupt = Interrupt(lambda: asked[0], saved.append)
+
+    def update(step):
+        clock.now += clock.seconds
+        interrupt.on_train_batch_end(SimpleNamespace(global_step=step), task, None, None, step - 1)
+
+    for step in range(1, 101):
+        update(step)
+    assert len(told) == pytest.approx(broadcasts, abs=2)
+    assert not saved
+    for step in range(101, 200):
+        asked[0] = step == 101
+        try:
+            update(step)
+        except Stop:
+            break
+    assert step <= 112
+    assert len(saved) == 1
+
+
+def test_rank_0_may_take_longer_than_a_collective_waits(monkeypatch):
+    """Rank 1 looks at the store as long as it takes, and only then meets the others."""
+    order = []
+    group = ranks.Group(1, 2, store=None)
+    monkeypatch.setattr(group, "wait_for", lambda key: order.append(key))
+    monkeypatch.setattr(ranks, "group", group)
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", lambda message, src: order.append("broadcast"))
+    ranks.run_on_first(int, slow=True)
+    ranks.run_on_first(int)
+    ranks.run_on_first(int, slow=True)
+    assert order == ["wait/0", "broadcast", "broadcast", "wait/1", "broadcast"]
 
 
 def test_what_fits_otherwise_is_told_where_another_process_has_the_memory(store, tiny_settings, full):

@@ -1,5 +1,7 @@
 """What `auto` chooses, and that no placement is favoured by it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -39,6 +41,16 @@ def chosen(tmp_path, **settings):
 def test_bfloat16_is_for_wide_models_on_cpus_with_tiles(cpu, tmp_path, width, tiles, precision):
     cpu(tiles=tiles)
     assert chosen(tmp_path, model__hidden=width).precision == precision
+
+
+@pytest.mark.parametrize(("major", "precision"), [(7, "32-true"), (8, "bf16-mixed"), (9, "bf16-mixed")])
+def test_bfloat16_that_a_gpu_emulates_is_not_chosen(monkeypatch, tmp_path, major, precision):
+    """A T4 and a V100 make bfloat16 tensors, and have no hardware for their products."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major))
+    monkeypatch.setattr(torch.cuda, "_check_bf16_tensor_supported", lambda device: True)
+    assert chosen(tmp_path).precision == precision
 
 
 def test_long_runs_are_compiled_and_short_ones_are_not(cpu, tmp_path):

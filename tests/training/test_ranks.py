@@ -41,6 +41,12 @@ def everything():
     part = train(llama, hooks=Hooks(asked_to_stop=lambda: next(asked) == 7))
     results["part"] = part
     results["rest"] = train(llama, Place(run_id=part.run_id))
+    drops = {"model.drop_path": 0.5, "trainer.max_steps": 6, "trainer.val_check_interval": 6}
+    drops = Experiment.from_mapping(settings["vit"], drops)
+    again = iter(range(1, 1000))
+    part = train(drops, hooks=Hooks(asked_to_stop=lambda: next(again) == 3))
+    results["drops"] = train(drops)
+    results["drops, rest"] = train(drops, Place(run_id=part.run_id))
     Path(sys.argv[2]).write_text(json.dumps({name: result.to_dict() for name, result in results.items()}))
     return 7
 
@@ -121,8 +127,9 @@ def test_two_ranks_train_what_one_process_trains_and_stop_as_one(store, settings
     assert rest["metrics"] == whole["metrics"]
     for key in ("train/loss", "train/grad_norm", "val/loss"):
         assert history(rest["run_id"], key) == history(whole["run_id"], key)
-    a, b = (weights(store, result["run_id"]) for result in (whole, rest))
-    assert all(torch.equal(a[key], b[key]) for key in a)
+    for one, other in ((whole, rest), (group["drops"], group["drops, rest"])):
+        a, b = (weights(store, result["run_id"]) for result in (one, other))
+        assert all(torch.equal(a[key], b[key]) for key in a)
 
 
 def test_a_batch_that_the_ranks_cannot_share_is_refused(monkeypatch):

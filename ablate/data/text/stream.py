@@ -93,6 +93,10 @@ class Stream:
         size = share_batch(batch_size, rank, world_size)
         return build_loader(_Batches(self, batch_size, start_batch, rank * size, size), None, min(workers, 1))
 
+    def count_workers(self, cores: int) -> int:
+        """See `TrainSet`: one, since each row depends on those before it."""
+        return min(cores, 1)
+
     def read_rows(self, first: int = 0, remember: bool = False) -> Iterator[NDArray[Any]]:
         """Yield the rows from number `first` on, without end; [seq_len + 1] each, or fewer tokens where it is a
         document.

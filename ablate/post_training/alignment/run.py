@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ablate import tracking
 from ablate.config.errors import ConfigError, DataError, Problem
 from ablate.config.extras import import_library
@@ -26,7 +24,7 @@ from ablate.post_training.alignment.trl_trainers import EXTRA, METHODS, Follower
 from ablate.tracking import provenance
 from ablate.training.callbacks import Stop
 from ablate.training.checkpoints import Earlier
-from ablate.training.precision import Speed
+from ablate.training.precision import Speed, has_gpu_bfloat16
 from ablate.training.procedures import Ended, Hooks, Procedure
 from ablate.training.runs import run_folder
 from ablate.training.trained import ALIGNED
@@ -69,8 +67,7 @@ def _choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
     """Autocast on a GPU that has bfloat16; generating, it pays nowhere else."""
     precision, why = experiment.trainer.precision, "as set"
     if precision == "auto":
-        gpu = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
-        precision, why = ("bf16-mixed", "the GPU has it") if gpu else ("32-true", "no GPU with bfloat16")
+        precision, why = ("bf16-mixed", "the GPU has it") if has_gpu_bfloat16() else ("32-true", "no GPU with bfloat16")
     return Speed(precision, False, f"{precision} ({why}), by TRL")
 
 

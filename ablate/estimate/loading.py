@@ -1,0 +1,58 @@
+"""Whether the data is read as fast as GPUs take it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+
+from ablate.config.errors import DataError
+from ablate.config.formatting import format_count
+from ablate.data import Corpus, TrainSet
+from ablate.experiment.trainer import MOST_WORKERS
+from ablate.experiment.tree import Experiment
+
+_BATCHES, _SECONDS, _SAMPLES = 8, 2.0, 32
+_rates: dict[str, float] = {}  # by the configuration of the data: the arms of a sweep share it
+
+
+def measure_rate(data: TrainSet, seed: int) -> float:
+    """Return the samples a second that one process reads: of a few small batches after the first, which opens files, or
+    of as many as begin within two seconds."""
+    batches = iter(data.batches(_SAMPLES, seed))
+    next(batches)
+    begin = time.perf_counter()
+    read, seconds = 0, 0.0
+    while read < _BATCHES and seconds < _SECONDS:
+        next(batches)
+        read, seconds = read + 1, time.perf_counter() - begin
+    return read * _SAMPLES / max(seconds, 1e-9)
+
+
+def describe_loading(experiment: Experiment, corpus: Corpus, taken: float) -> str:
+    """Return a sentence on the processes that read the data for a GPU that takes so many items a second, and whether
+    they are there; "" for data that is at hand, or cannot be read now."""
+    if not getattr(corpus.train, "count_workers", lambda cores: 0)(MOST_WORKERS):
+        return ""
+    key = experiment.data.model_dump_json()
+    if key not in _rates:
+        with contextlib.suppress(DataError):
+            _rates[key] = measure_rate(corpus.train, experiment.seed) * corpus.items_per_sample
+    if key not in _rates:
+        return ""
+    rate, chosen, unit = _rates[key], experiment.trainer.num_workers, experiment.unit
+    needed = math.ceil(taken / rate)
+    most = corpus.train.count_workers(MOST_WORKERS if chosen == "auto" else max(1, chosen))
+    text = (
+        f"One process reads {format_count(rate)} {unit} a second here (measured on a few batches), and a GPU takes "
+        f"{format_count(taken)} by the plan, so {needed} have to read for it, on cores like these. "
+    )
+    if needed > most:
+        text += (
+            f"trainer.num_workers={chosen} starts {most} at most: loading will be the limit, and the time is longer."
+        )
+    elif chosen == "auto":
+        text += "trainer.num_workers=auto starts as many as there are cores but one."
+    else:
+        text += f"trainer.num_workers={chosen} is enough."
+    return text
