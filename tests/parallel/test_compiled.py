@@ -36,7 +36,7 @@ def batch(task, size):
     return torch.randn(size, *SHAPES[task], generator=generator)
 
 
-def compute(backend, settings):
+def compute(backend, settings, sizes):
     torch.compile = functools.partial(compile, backend=BACKENDS[backend])
     torch.compiler.reset()
     counters.clear()
@@ -55,8 +55,8 @@ def compute(backend, settings):
                 parameter.grad = None
         losses.append(loss.item())
         model.eval()
-        with torch.no_grad():  # a validation of two batches, of which the last is smaller
-            losses += [model(batch(task, size)).float().logsumexp(-1).mean().item() for size in (4, 3)]
+        with torch.no_grad():
+            losses += [model(batch(task, size)).float().logsumexp(-1).mean().item() for size in sizes]
         programs.append(counters["stats"]["unique_graphs"])
     breaks = sum(counters["graph_break"].values())
     return {"programs": programs, "losses": losses, "floats": len(floats), "breaks": breaks}
@@ -86,19 +86,27 @@ def settings(kind, family="llama", **norm):
     }
 
 
+WHOLE, SMALLER = (4,), (4, 3)  # the batches of a validation
+CASES = {
+    **{kind: ("trace", settings(kind), WHOLE) for kind in placements},
+    **{f"{kind}, smaller": ("trace", settings(kind), SMALLER) for kind in ("pre", "lns", "mix")},
+    "vit lns": ("trace", settings("lns", "vit"), SMALLER),
+    "lowered lns": ("lower", settings("lns"), SMALLER),
+}
+
+
 def test_layers_share_programs_and_no_validation_but_the_first_compiles_any(run_by_two, tmp_path):
     """Training, a whole batch of the validation, and its smaller last one are a program each, for each kind of layer:
     the first of lns has no factor. A float that is an input is none any more when torch lowers a program that is not
     trained: it compiles one for each value."""
-    cases = {kind: ("trace", settings(kind)) for kind in placements}
-    cases |= {"vit": ("trace", settings("lns", "vit")), "lowered": ("lower", settings("lns"))}
     out = tmp_path / "out"
-    ended = run_by_two(SCRIPT, json.dumps(cases), out)
+    ended = run_by_two(SCRIPT, json.dumps(CASES), out)
     assert [status for status, *_ in ended] == [0, 0], ended
     compiled, eager = (json.loads((tmp_path / f"out-{rank}").read_text()) for rank in (0, 1))
-    two_kinds = ("mix", "by_depth", "lns", "vit", "lowered")
-    for name, result in compiled.items():
-        assert result["programs"] == [6 if name in two_kinds else 3] * 2, name
+    for name, (_, tree, sizes) in CASES.items():
+        kinds = 2 if tree["norm"]["kind"] in ("mix", "by_depth", "lns") else 1
+        result = compiled[name]
+        assert result["programs"] == [kinds * (1 + len(sizes))] * 2, name
         assert (result["floats"], result["breaks"]) == (0, 0), name
         assert result["losses"] == pytest.approx(eager[name]["losses"], rel=1e-5), name
         assert eager[name]["programs"] == [0, 0]
