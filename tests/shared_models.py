@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.utils._python_dispatch import _disable_current_modes
 
 from ablate.parallel.strategies import build_model, build_strategy
 
@@ -23,7 +24,8 @@ def share(experiment, device="cpu", compiled=False, precision="32-true", classes
     strategy.parallel_devices = [torch.device(device)]
     sizes = (strategy._data_parallel_size, strategy._tensor_parallel_size)
     names = ("data_parallel", "tensor_parallel")
-    strategy._device_mesh = init_device_mesh(torch.device(device).type, sizes, mesh_dim_names=names)
+    with _disable_current_modes():  # the mesh is of numbers, also where tensors have none
+        strategy._device_mesh = init_device_mesh(torch.device(device).type, sizes, mesh_dim_names=names)
     strategy.shard(model)
     strategy.model_to_device()
     return model, strategy
