@@ -33,12 +33,14 @@ def all_of_them():
 
 
 FULL = os.environ.get("ABLATE_GPU_CASES") == "all"
+UPDATES = 4
+"""The first and the last of them log; before the last is a validation."""
 STEPS = {"-".join(case): case for case in (all_of_them() if FULL else each_once())}
 
 SHARED = {
-    "llama bf16-mixed": ("llama", "bf16-mixed", 8),
+    "llama bf16-mixed": ("llama", "bf16-mixed", 2),
     "llama 32-true": ("llama", "32-true", 2),
     "llama bf16-true": ("llama", "bf16-true", 2),
-    "vit bf16-mixed": ("vit", "bf16-mixed", 3),
+    "vit bf16-mixed": ("vit", "bf16-mixed", 2),
 }
 """Name -> family, precision, layers of a model that 64 ranks share."""

@@ -29,14 +29,20 @@ struct Hooks : at::CUDAHooksInterface {
   c10::DeviceIndex deviceCount() const override { return 1; }
   c10::DeviceIndex getCurrentDevice() const override { return 0; }
   c10::DeviceIndex current_device() const override { return 0; }
+  long versionCuDNN() const override { return 0; }
+  virtual long versionRuntimeCuDNN() const { return 0; }  // not in every version's interface
   int getNumGPUs() const override { return 1; }
 };
 
 }  // namespace
 
-namespace c10::impl {
-C10_REGISTER_GUARD_IMPL(CUDA, Guard)
-}
+// Before a torch with CUDA registers its own: preferred to those.
 namespace at {
-C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, Hooks)
+C10_REGISTER_CLASS_WITH_PRIORITY(CUDAHooksRegistry, CUDAHooks, c10::REGISTRY_PREFERRED, Hooks)
+}
+
+// After it has: the last guard is the one.
+extern "C" void register_guard() {
+  static Guard guard;
+  c10::impl::DeviceGuardImplRegistrar(c10::DeviceType::CUDA, &guard);
 }

@@ -1,7 +1,7 @@
 """One CUDA device that is not there: tensors on it have a shape, a type and a device, and no numbers.
 
-To be imported before torch. On a torch without CUDA the compiled `device.cpp` (its path in FAKE_DEVICE) is loaded
-first: autograd wants a device guard, without which it aborts the process. What is left is torch's FakeTensorMode.
+To be imported before torch: the compiled `device.cpp` (its path in FAKE_DEVICE) is loaded first. Autograd wants a
+device guard, without which it aborts the process. What is left is torch's FakeTensorMode.
 """
 
 import contextlib
@@ -10,20 +10,21 @@ import functools
 import os
 from unittest import mock
 
-if "FAKE_DEVICE" in os.environ:
-    ctypes.CDLL(os.environ["FAKE_DEVICE"], mode=ctypes.RTLD_GLOBAL)
+DEVICE = ctypes.CDLL(os.environ["FAKE_DEVICE"], mode=ctypes.RTLD_GLOBAL)
 
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+DEVICE.register_guard()
 CUDA = torch.device("cuda", 0)
 aten = torch.ops.aten
 COPIES = (aten._to_copy.default, aten.copy_.default)
 PRODUCTS = (aten.mm.default, aten.addmm.default)
-"""Those with weights. Attention is left out: which kernel it takes is decided by a real device."""
+"""Those with weights. Attention's own are left out: it has other kernels on a real device."""
 
 
 class Fake(FakeTensorMode):
@@ -105,6 +106,7 @@ def one_device():
         for name in ("Stream", "Event"):
             stack.enter_context(mock.patch.object(torch.cuda, name, Stream))
         stack.enter_context(mock.patch.object(nn.Module, "_apply", convert))
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))  # to choose another, torch asks what the device can do
         stack.enter_context(Fake(allow_non_fake_inputs=True))
         yield stack.enter_context(Recorder())
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from gpu import fake_cuda  # before torch
-from gpu.cases import SHARED, STEPS
+from gpu.cases import SHARED, STEPS, UPDATES
 from gpu.fake_cuda import CUDA, one_device
 
 import ablate  # noqa: F401 - before torchvision, which it repairs
@@ -107,22 +107,22 @@ class Repeated:
         return (build_batch(self.task, size) for size in self.sizes)
 
 
-def build_batch(task, size, device="cpu", shape=None):
-    shape = (size, *(shape or SHAPES[task]))
+def build_batch(task, size, device="cpu"):
+    shape = (size, *SHAPES[task])
     if task == "language_modeling":
         return torch.zeros(shape, dtype=torch.int64, device=device), torch.zeros(shape, dtype=torch.int64, device=device)
     return torch.zeros(shape, device=device), torch.zeros(size, dtype=torch.int64, device=device)
 
 
 class Batches(LightningDataModule):
-    """Six of them, and a validation whose last is smaller."""
+    """Enough of them, and a validation whose last is smaller."""
 
     def __init__(self, task):
         super().__init__()
         self.task = task
 
     def train_dataloader(self):
-        return Repeated(self.task, [4] * 6)
+        return Repeated(self.task, [4] * 2 * UPDATES)
 
     def val_dataloader(self):
         return [Repeated(self.task, [4, 3])]
@@ -135,7 +135,7 @@ def build_corpus(task, padded=False):
 
 
 def train(tree, precision, settings=None, padded=False):
-    """Five updates by Lightning with the project's callbacks, of which the first and the last log."""
+    """What is seen of a few updates by Lightning, with the project's callbacks."""
     experiment = Experiment.from_mapping(tree, settings or {})
     speed = Speed(precision, compile=False, why="")
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(strategies, "build_strategy", build_strategy):
@@ -153,11 +153,12 @@ def build_strategy(*args):
     return OneDevice(CUDA, accelerator=FakeAccelerator())
 
 
-TRAINER = {"batch_size": 4, "max_steps": 5, "val_check_interval": 4, "gradient_clip_val": 1.0}
+TRAINER = {"batch_size": 4, "max_steps": UPDATES, "val_check_interval": UPDATES - 1, "gradient_clip_val": 1.0}
 
 
 def train_case(family, kind, layer, precision):
-    size = {"kind": family, "hidden": 16, "layers": 2, "heads": 2}
+    layers = 2 if kind in ("lns", "mix", "by_depth") else 1  # those that are alike in one layer
+    size = {"kind": family, "hidden": 16, "layers": layers, "heads": 2}
     if family == "vit":
         size["drop_path"] = 0.1
     return train({"model": size, "trainer": TRAINER}, precision, settings_of(kind, layer))
@@ -196,6 +197,9 @@ def explain(family):
 # ---------------------------------------------------------------------------------------------------- 64 ranks
 
 
+FSDP = {"strategy": "fsdp", "batch_size": RANKS}
+
+
 def share_on_device(experiment, precision, **more):
     """The project's sharding, and the share of each rank."""
     with mock.patch.object(strategies, "materialize", materialize):
@@ -212,13 +216,14 @@ def materialize(module, recipes, parameters, dtype):
         _, parameters[key] = fake_cuda._converted.get((id(value), CUDA, value.dtype), (value, value))
 
 
-def update_shared(settings, precision, batch, **more):
+def share_case(family, precision, layers):
     """The collectives of one update of a model that 64 ranks share, and what waits in it."""
+    settings = {"model": {"kind": family, "hidden": 16, "layers": layers, "heads": 2}, "norm": "lns", "trainer": FSDP}
     with one_device() as recorder:
         experiment = Experiment.from_mapping(settings)
         task = experiment.model.task
-        model, own = share_on_device(experiment, precision, **more)
-        inputs, targets = build_batch(task, batch, CUDA, more.get("shape"))
+        model, own = share_on_device(experiment, precision)
+        inputs, targets = build_batch(task, 2, CUDA)
         optimizer = experiment.optimizer.build(model)
         recorder.phase = "update"
         with torch.autocast("cuda", torch.bfloat16, enabled=precision == "bf16-mixed"):
@@ -229,17 +234,12 @@ def update_shared(settings, precision, batch, **more):
     return {**own, **found}
 
 
-FSDP = {"strategy": "fsdp", "batch_size": RANKS}
-
-
 def share_seven():
-    settings = {"model": {"kind": "llama-7b", "vocab_size": 32000}, "trainer": FSDP}
-    return update_shared(settings, "bf16-mixed", 1, classes=32000, shape=(256,))
-
-
-def share_case(family, precision, layers):
-    settings = {"model": {"kind": family, "hidden": 16, "layers": layers, "heads": 2}, "norm": "lns", "trainer": FSDP}
-    return update_shared(settings, precision, 2)
+    """What each of 64 ranks has of LLaMA-7B."""
+    model = {"kind": "llama-7b", "vocab_size": 32000}
+    with one_device():
+        experiment = Experiment.from_mapping({"model": model, "trainer": FSDP})
+        return share_on_device(experiment, "bf16-mixed", classes=32000, shape=(256,))[1]
 
 
 # ---------------------------------------------------------------------------------------------------- all of it
