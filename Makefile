@@ -8,7 +8,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs ui clean
+.PHONY: help setup demo test gpu lint format docs ui clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -59,6 +59,10 @@ demo: $(BIN)/.installed ## run both demo sweeps (minutes) and print their report
 
 test: $(BIN)/.dev ## run the tests on two processes
 	$(BIN)/pytest -n 2 --dist worksteal --durations=20
+
+gpu: $(BIN)/.dev ## test every case on a GPU that is not there; on one that is, test it and print MFU and memory beside the plan
+	ABLATE_GPU_CASES=all $(BIN)/pytest tests/gpu
+	@$(BIN)/python benchmarks/gpu.py
 
 lint: $(BIN)/.dev ## check format, style, types and which room imports which
 	$(BIN)/ruff format --check .

@@ -1,7 +1,5 @@
-"""A process that trains on one CUDA device that is not there, by the project's own code, and writes what it has seen.
-
-    python tests/gpu/proof.py OUT.json
-"""
+"""A process that trains on one CUDA device that is not there, by the project's own code, and writes what it has seen
+into the file that it is given."""
 
 import contextlib
 import json
@@ -13,12 +11,16 @@ from types import SimpleNamespace
 from unittest import mock
 
 from gpu import fake_cuda  # before torch
-from gpu.cases import SHARED, STEPS, UPDATES
-from gpu.fake_cuda import CUDA, one_device
+
+# isort: split
 
 import ablate  # noqa: F401 - before torchvision, which it repairs
 
+# isort: split
+
 import torch
+from gpu.cases import SHARED, STEPS, UPDATES
+from gpu.fake_cuda import CUDA, one_device
 from lightning.pytorch import Callback, LightningDataModule
 from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -110,7 +112,9 @@ class Repeated:
 def build_batch(task, size, device="cpu"):
     shape = (size, *SHAPES[task])
     if task == "language_modeling":
-        return torch.zeros(shape, dtype=torch.int64, device=device), torch.zeros(shape, dtype=torch.int64, device=device)
+        return torch.zeros(shape, dtype=torch.int64, device=device), torch.zeros(
+            shape, dtype=torch.int64, device=device
+        )
     return torch.zeros(shape, device=device), torch.zeros(size, dtype=torch.int64, device=device)
 
 

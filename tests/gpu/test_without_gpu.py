@@ -31,7 +31,10 @@ def test_the_recorder_sees_what_waits(proof):
 @pytest.mark.parametrize("case", STEPS)
 def test_a_step_waits_for_nothing_and_leaves_nothing_on_the_cpu(proof, case):
     found = results_of(proof["steps"][case])
-    assert set(found["products"]) - {"setup"} == {*(f"batch {number}" for number in range(1, UPDATES + 1)), "validation"}
+    assert set(found["products"]) - {"setup"} == {
+        *(f"batch {number}" for number in range(1, UPDATES + 1)),
+        "validation",
+    }
     for phase, waits in found["waits"].items():
         if phase in LOGGED:
             assert waits == {"_local_scalar_dense": 2}, phase  # the loss and the norm of the gradient
