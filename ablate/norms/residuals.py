@@ -25,7 +25,8 @@ def lift_factors(layer: nn.Module) -> None:
     """Make the factors that the wiring of a layer names in `factors` tensors, with the same results bit for bit.
 
     A compiled program has a Python float as a constant: each layer with a value of its own would be compiled on its
-    own. A tensor is its input. In float64, and on the CPU whatever the device, it is what torch makes of a float.
+    own. A tensor is its input. In float64, and on the CPU whatever the device, it is what torch makes of a float; as the
+    second argument of a product it is not rounded to the type of the first.
     """
     for module in layer.modules():
         for name in getattr(module, "factors", ()):
@@ -74,7 +75,7 @@ class PostResidual(nn.Module):
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         y = self.drop(f(x, *args))
-        return self.norm(x + y if self.alpha is None else self.alpha * x + y)
+        return self.norm(x + y if self.alpha is None else x * self.alpha + y)
 
 
 class InputPostResidual(nn.Module):
@@ -88,7 +89,7 @@ class InputPostResidual(nn.Module):
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         h = self.norm(x)
-        return (h if self.alpha is None else self.alpha * h) + self.drop(f(h, *args))
+        return (h if self.alpha is None else h * self.alpha) + self.drop(f(h, *args))
 
 
 class SandwichResidual(nn.Module):

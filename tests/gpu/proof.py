@@ -31,6 +31,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
+from ablate.norms.residuals import lift_factors
 from ablate.parallel import deferred, strategies
 from ablate.tasks.registry import tasks
 from ablate.training import fit
@@ -227,6 +228,8 @@ def share_case(family, precision, layers):
         experiment = Experiment.from_mapping(settings)
         task = experiment.model.task
         model, own = share_on_device(experiment, precision)
+        for block in model.blocks():  # as where it is compiled
+            lift_factors(block)
         inputs, targets = build_batch(task, 2, CUDA)
         optimizer = experiment.optimizer.build(model)
         recorder.phase = "update"
