@@ -25,8 +25,8 @@ def lift_factors(layer: nn.Module) -> None:
     """Make the factors that the wiring of a layer names in `factors` tensors, with the same results bit for bit.
 
     A compiled program has a Python float as a constant: each layer with a value of its own would be compiled on its
-    own. A tensor is its input. In float64, and on the CPU whatever the device, it is what torch makes of a float; as the
-    second argument of a product it is not rounded to the type of the first.
+    own. A tensor is its input. In float64, and on the CPU whatever the device, it is what torch makes of a float; as
+    the second argument of a product it is not rounded to the type of the first.
     """
     for module in layer.modules():
         for name in getattr(module, "factors", ()):
