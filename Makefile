@@ -8,7 +8,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz chaos lint format docs ui clean
+.PHONY: help setup demo test fuzz chaos gpu lint format docs ui clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
@@ -69,6 +69,10 @@ fuzz: $(BIN)/.dev ## random configurations and damaged files, MINUTES=30, SEED=0
 
 chaos: $(BIN)/.dev ## kill, stop and starve sweeps, for each of SEEDS=0,1 (minutes)
 	ABLATE_TEST_SEEDS=$(SEEDS) $(BIN)/pytest -n 2 -m chaos tests/sweeps/test_chaos.py
+
+gpu: $(BIN)/.dev ## test every case on a GPU that is not there; on one that is, test it and print MFU and memory beside the plan
+	ABLATE_GPU_CASES=all $(BIN)/pytest tests/gpu
+	@$(BIN)/python benchmarks/gpu.py
 
 lint: $(BIN)/.dev ## check format, style, types and which room imports which
 	$(BIN)/ruff format --check .

@@ -2,13 +2,14 @@
 
 Each builds its norms from the `site` and puts stochastic depth, `site.drop()`, on the whole branch that is added to the
 stream: behind a norm of the sublayer's output, which would undo its scaling. Formulas leave it out. Factors that are
-not learned are Python floats: a buffer is lost when a model built on the meta device is materialised.
+not learned are Python floats, and None where they are 1: a buffer is rounded with the weights where these become
+bfloat16. Those that may differ by layer are named in `factors` (see `lift_factors`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,26 @@ from torch import Tensor, nn
 from ablate.norms.placement import Site
 
 Sublayer = Callable[..., Tensor]
+Factor = float | Tensor | None
+"""A Python float, or what `lift_factors` has made of it; None: 1."""
+
+
+def lift_factors(layer: nn.Module) -> None:
+    """Make the factors that the wiring of a layer names in `factors` tensors, with the same results bit for bit.
+
+    A compiled program has a Python float as a constant: each layer with a value of its own would be compiled on its
+    own. A tensor is its input. In float64, and on the CPU whatever the device, it is what torch makes of a float; as
+    the second argument of a product it is not rounded to the type of the first.
+    """
+    for module in layer.modules():
+        for name in getattr(module, "factors", ()):
+            if isinstance(value := getattr(module, name), float):
+                setattr(module, name, torch.tensor(value, dtype=torch.float64, device="cpu"))
+
+
+def _drop_one(factor: float) -> Factor:
+    """Return None for 1."""
+    return None if factor == 1.0 else factor
 
 
 class PlainResidual(nn.Module):
@@ -32,37 +53,43 @@ class PlainResidual(nn.Module):
 class PreResidual(nn.Module):
     """`x + f(scale * N(x))`."""
 
+    factors: ClassVar[tuple[str, ...]] = ("scale",)
+
     def __init__(self, site: Site, scale: float = 1.0) -> None:
         super().__init__()
-        self.norm, self.drop, self.scale = site.norm(), site.drop(), scale
+        self.norm, self.drop, self.scale = site.norm(), site.drop(), _drop_one(scale)
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         h = self.norm(x)
-        return x + self.drop(f(h if self.scale == 1.0 else h * self.scale, *args))
+        return x + self.drop(f(h if self.scale is None else h * self.scale, *args))
 
 
 class PostResidual(nn.Module):
     """`N(alpha * x + f(x))`."""
 
+    factors: ClassVar[tuple[str, ...]] = ("alpha",)
+
     def __init__(self, site: Site, alpha: float = 1.0) -> None:
         super().__init__()
-        self.norm, self.drop, self.alpha = site.norm(), site.drop(), alpha
+        self.norm, self.drop, self.alpha = site.norm(), site.drop(), _drop_one(alpha)
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         y = self.drop(f(x, *args))
-        return self.norm(x + y if self.alpha == 1.0 else self.alpha * x + y)
+        return self.norm(x + y if self.alpha is None else x * self.alpha + y)
 
 
 class InputPostResidual(nn.Module):
     """`alpha * h + f(h)` with `h = N(x)`: a post-norm whose norm stands at the input of the next sublayer."""
 
+    factors: ClassVar[tuple[str, ...]] = ("alpha",)
+
     def __init__(self, site: Site, alpha: float = 1.0) -> None:
         super().__init__()
-        self.norm, self.drop, self.alpha = site.norm(), site.drop(), alpha
+        self.norm, self.drop, self.alpha = site.norm(), site.drop(), _drop_one(alpha)
 
     def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
         h = self.norm(x)
-        return (h if self.alpha == 1.0 else self.alpha * h) + self.drop(f(h, *args))
+        return (h if self.alpha is None else h * self.alpha) + self.drop(f(h, *args))
 
 
 class SandwichResidual(nn.Module):

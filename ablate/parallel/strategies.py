@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.models import Model
+from ablate.norms.residuals import lift_factors
 from ablate.parallel import sharded
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
 from ablate.parallel.sharing import sharing_of
@@ -108,6 +109,15 @@ def precision_policies(precision: str) -> tuple[MixedPrecisionPolicy, MixedPreci
     return MixedPrecisionPolicy(torch.bfloat16, torch.float32, cast_forward_inputs=False), rest
 
 
+def allow_programs(blocks: int) -> None:
+    """Let torch compile as many programs of a block as a model of so many can need: one for training and three for
+    validation (of a whole batch, of a smaller one, and of one item), where no two blocks are alike."""
+    from torch._dynamo import config
+
+    config.recompile_limit = max(config.recompile_limit, 4 * blocks)
+    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 4 * blocks)
+
+
 class Fsdp(ModelParallelStrategy):
     """Each rank has a shard of every weight, gradient and moment (torch's `fully_shard`, FSDP2), and trains on its part
     of each batch. With tensor parallelism, `trainer.tensor_parallel` ranks share each matrix of a block and the part of
@@ -144,13 +154,14 @@ class Fsdp(ModelParallelStrategy):
         of_block, of_rest = precision_policies(self.precision)
         blocks = list(model.blocks())
         if self.compiled:  # a block at a time: what gathers its weights stands between two of them
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 2 * len(blocks))
+            allow_programs(len(blocks))
         for block in blocks:
             materialize(block, self.recipes, parameters, self.dtype)
             if self.trainer_config.tensor_parallel > 1:
                 inner = getattr(block, "_checkpoint_wrapped_module", block)
                 share_matrices(inner, self.model_config, self.device_mesh["tensor_parallel"])
             if self.compiled:
+                lift_factors(block)  # so that layers that differ in these alone share a program
                 block.forward = torch.compile(block.forward)
             fully_shard(block, mp_policy=of_block, **settings)
         materialize(model, self.recipes, parameters, self.dtype)
