@@ -95,7 +95,8 @@ class AlignConfig(Config):
             text = f"must be a multiple of align.answers ({self.answers})"
             problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
         for name in sorted(_NOT_HERE):
-            if (value := getattr(trainer, name)) != (plain := type(trainer).model_fields[name].default):
+            plain = type(trainer).model_fields[name].default
+            if (value := getattr(trainer, name)) != plain and not (name == "num_workers" and value == 0):
                 problems.append(Problem(f"trainer.{name}", f"align knows no such thing: leave it at {plain}", value))
         if lora is not None:
             text = "goes without align, which trains all weights (in a file with stages: stages.NAME.lora)"

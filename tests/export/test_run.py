@@ -200,5 +200,5 @@ def test_the_configuration_is_plain_json(tmp_path):
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     layers = config["modules"]["children"]["layers"]["children"]
     scales = [layer["children"]["attn_residual"]["attributes"]["scale"] for layer in layers.values()]
-    assert scales == [(i + 1) ** -0.5 for i in range(4)]
+    assert scales == [None, *((i + 1) ** -0.5 for i in range(1, 4))]
     assert config["norm"]["kind"] == "lns"

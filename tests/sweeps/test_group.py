@@ -21,7 +21,7 @@ from ablate.sweeps.storage import read_sweep
 def tree(settings, **more):
     return {
         "name": "small",
-        "experiment": {**settings, "trainer": {**settings["trainer"], "max_steps": 40}},
+        "experiment": {**settings, "trainer": {**settings["trainer"], "max_steps": 24}},
         "arms": {"pre": {"norm": "pre"}, "mix": {"norm": "mix", "search": {"norm.alpha": [0.5, 1.0]}}},
         "search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2, "log": True}},
         "budget": {"trials": 2},

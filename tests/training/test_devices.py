@@ -321,20 +321,20 @@ def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store
         "SLURM_JOB_ID": "12345", "PATH": f"{scontrol.parent}:{os.environ['PATH']}", "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": taken, "PET_MASTER_PORT": taken,
     }  # fmt: skip
-    words = ["train", *WORDS, "trainer.devices=2", "trainer.strategy=fsdp"]
-    first = ablate(*words, "trainer.max_steps=80", **job)
-    read_until(first, "update 20/80")
+    words = ["train", *WORDS, "trainer.devices=2", "trainer.strategy=fsdp", "trainer.max_steps=40"]
+    first = ablate(*words, **job)
+    read_until(first, "update 20/40")
     first.send_signal(signal.SIGUSR1)
     told, errors = first.communicate(timeout=60)
     assert first.returncode == 130, errors
     assert "interrupted at update" in told, errors
     assert "Slurm's job 12345 is queued again." in told
     assert (tmp_path / "asked").read_text() == "requeue 12345\n"
-    again = ablate(*words, "trainer.max_steps=80", SLURM_RESTART_COUNT="1", **job)
+    again = ablate(*words, SLURM_RESTART_COUNT="1", **job)
     told, errors = again.communicate(timeout=100)
     assert again.returncode == 0, errors
     assert "goes on at update" in told
-    assert "update 80/80" in told
+    assert "update 40/40" in told
 
 
 def test_a_mistake_in_a_group_is_told_once_and_exits_with_2(ablate):
