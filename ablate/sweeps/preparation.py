@@ -19,15 +19,15 @@ from ablate.sweeps.records import format_title
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import (
     create_study,
-    do_locked,
     list_generations,
     list_studies,
     load_spec,
     name_study,
     open_storage,
     restore_spec,
-    translate_storage_errors,
 )
+from ablate.sweeps.storage_errors import translate_storage_errors
+from ablate.sweeps.storage_lock import do_locked
 from ablate.tasks.metrics import list_metrics
 from ablate.tracking import provenance, remote_files
 from ablate.training.train import check_vocabulary, choose_procedure

@@ -22,7 +22,8 @@ from ablate.sweeps.preparation import list_changed_plugins, note_ranks, open_swe
 from ablate.sweeps.progress import Display, Running
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep, storage_url, translate_storage_errors
+from ablate.sweeps.storage import read_sweep, storage_url
+from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.sweeps.worker import GroupWorker, Worker, handle_signals, pick_devices, share_cores, start_server
 from ablate.training.procedures import Place, Result

@@ -5,35 +5,31 @@ A sweep has one study per arm, named SWEEP@GENERATION/ARM. `--fresh` starts a ne
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import sqlite3
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
 from ablate.config import plugins
-from ablate.config.errors import AblateError, StoreError, SweepError, did_you_mean
+from ablate.config.errors import StoreError, SweepError, did_you_mean
 from ablate.experiment.tree import restore_former
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
 from ablate.sweeps.seed_studies import StoredStudy, read_after_search
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage_errors import explain_damage
 from ablate.tracking.databases import (
-    ASKING,
     LOCKED,
     add_driver,
     describe_failure,
     explain_missing_driver,
     hold_creation_lock,
-    hold_server_lock,
     redact,
-    repeat_while_away,
-    shorten,
     sqlite_file,
 )
 from ablate.tracking.paths import store_path
@@ -278,76 +274,3 @@ def import_waiting() -> Any:
     from ablate.sweeps.waiting_storage import WaitingStorage
 
     return WaitingStorage
-
-
-def do_locked(storage: BaseStorage, step: Callable[[], T]) -> T:
-    """Return what `step` returns while this process has the lock of `storage`: see `lock_storage`. Where a server goes
-    away meanwhile it is waited for, the lock is taken again, and `step`, which may be cut off anywhere, begins anew."""
-
-    def once() -> T:
-        with lock_storage(storage):
-            return step()
-
-    database: Any = getattr(storage, "_backend", storage)
-    url = getattr(database, "url", "")
-    return repeat_while_away(once, url) if url and sqlite_file(url) is None else once()
-
-
-@contextlib.contextmanager
-def lock_storage(storage: BaseStorage) -> Iterator[None]:
-    """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
-    asked for. The lock goes with the process that holds it. Raises StoreError after two minutes of waiting."""
-    from filelock import FileLock, Timeout
-
-    database: Any = getattr(storage, "_backend", storage)  # it is behind a cache
-    url = getattr(database, "url", "")
-    file = sqlite_file(url)
-    if not url or url.endswith(":memory:"):
-        yield
-    elif file is not None:
-        try:
-            with FileLock(f"{file}.asking", timeout=LOCKED):
-                yield
-        except Timeout:
-            raise StoreError(f"Another process holds {file}.asking for two minutes. Stop it, or wait.") from None
-    else:
-        with hold_server_lock(database.engine, ASKING) as connection, database.guard_writes(connection):
-            yield
-
-
-@contextlib.contextmanager
-def explain_damage(storage: BaseStorage | None) -> Iterator[None]:
-    """Raise what reading a storage raises as a StoreError: a damaged file fails in SQLite, or holds other things than
-    were written."""
-    url = redact(getattr(getattr(storage, "_backend", storage), "url", "in memory"))
-    try:
-        with translate_storage_errors(url):
-            yield
-    except (MemoryError, AblateError):
-        raise
-    except Exception as error:
-        text = shorten(error).rstrip(".") or type(error).__name__
-        raise StoreError(
-            f"The Optuna storage {url} is damaged: it does not hold what was written ({text}). {_MEND}"
-        ) from None
-
-
-_MEND = "Put a copy in its place, or move it away to begin anew."
-
-
-@contextlib.contextmanager
-def translate_storage_errors(url: str) -> Iterator[None]:
-    """Turns a storage that fails in the middle of a sweep into a StoreError that says what to do."""
-    import optuna
-    import sqlalchemy.exc
-
-    try:
-        yield
-    except (optuna.exceptions.StorageInternalError, sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
-        text = describe_failure(error)
-        what = "Finished trials are safe; run the same command again once it answers."
-        if "malformed" in text or "not a database" in text:
-            what = f"The file is damaged. {_MEND}"
-        elif "full" in text:
-            what = "Make room. Finished trials are safe, and the same command goes on."
-        raise StoreError(f"The Optuna storage {redact(url)} failed: {text} {what}") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ablate.config.errors import SweepError
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.confirmation import Confirmation
-from ablate.sweeps.storage import do_locked
+from ablate.sweeps.storage_lock import do_locked
 
 if TYPE_CHECKING:
     from optuna import Trial

@@ -2,7 +2,7 @@
 
 A call waits for the server and is made again; one that the server may have carried out before the connection broke
 has the same effect then. Within the lock of the storage a call is not made again by itself: the lock went with the
-connection, so the whole step begins anew (`ablate.sweeps.storage.do_locked`).
+connection, so the whole step begins anew (`ablate.sweeps.storage_lock.do_locked`).
 """
 
 from __future__ import annotations

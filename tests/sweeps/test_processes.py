@@ -16,7 +16,9 @@ from ablate.config.errors import StoreError
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.simulation import Valley, simulate
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import do_locked, open_storage, read_sweep, translate_storage_errors
+from ablate.sweeps.storage import open_storage, read_sweep
+from ablate.sweeps.storage_errors import translate_storage_errors
+from ablate.sweeps.storage_lock import do_locked
 from ablate.tracking import databases
 
 FORK = multiprocessing.get_context("fork")  # what is imported here need not be imported eight times

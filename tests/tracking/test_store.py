@@ -16,7 +16,8 @@ from forked import Forked
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, StoreError
-from ablate.sweeps.storage import open_storage, storage_url, translate_storage_errors
+from ablate.sweeps.storage import open_storage, storage_url
+from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.worker import await_store
 
 
