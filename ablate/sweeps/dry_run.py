@@ -25,6 +25,7 @@ from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
+from ablate.sweeps.storage_errors import explain_damage
 from ablate.sweeps.worker import pick_devices, share_cores
 from ablate.verdict.outcomes import FINISHED, count_finished
 
@@ -222,9 +223,10 @@ def _read_record(spec: Sweep, storage: str | None) -> tuple[Sweep, SweepRecord |
     """Return the sweep, with the defaults that it was begun with, and its record; None of a new one. Raises SweepError
     where it was started with another file."""
     opened = open_existing(storage_url(storage))
-    if opened is None or spec.name not in list_generations(opened):
-        return spec, None
-    _, spec = pick_generation(spec, opened, fresh=False)
+    with explain_damage(opened):
+        if opened is None or spec.name not in list_generations(opened):
+            return spec, None
+        _, spec = pick_generation(spec, opened, fresh=False)
     return spec, read_sweep(spec.name, storage)
 
 

@@ -23,6 +23,12 @@ NAMES = [
     "[bold]", "[red]x", ":smile:", "<script>alert(1)<b>", "..", "-x", "a=b", "a: b #c", "naïve \N{SNOWMAN}",
     " x ", "null", "x" * MOST_LETTERS,
 ]  # fmt: skip
+TOGETHER = [
+    "it's \"both\" back`tick` per%cent _ like a\\b", r"$a$b $\frac$ [red]x :smile:",
+    "<script>alert(1)<b> a=b a: b #c naïve \N{SNOWMAN}", "_hidden", "[bold]", "..", "-x",
+    " x ", "null", "x" * MOST_LETTERS,
+]  # fmt: skip
+"""The same in fewer names, those apart in which it matters what a name begins with."""
 REFUSED = ["", " ", "a/b", "a@1", "a\nb", "a\0b", "\ud800", "x" * (MOST_LETTERS + 1)]
 
 
@@ -63,23 +69,23 @@ def test_a_whole_sweep(store, tiny_settings, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "named.yaml"
     file.write_text(
-        yaml.safe_dump(build(tiny_settings, NAMES, confirm={"seeds": 2}), allow_unicode=True, sort_keys=False)
+        yaml.safe_dump(build(tiny_settings, TOGETHER, confirm={"seeds": 2}), allow_unicode=True, sort_keys=False)
     )
     assert main(["sweep", str(file), "--workers", "2"]) == 0, capsys.readouterr().err
     assert main(["sweep", str(file)]) == 0  # once more: it is done
     assert "Traceback" not in capsys.readouterr().err
     record = read_sweep("named")
-    assert list(record.trials) == NAMES
+    assert list(record.trials) == TOGETHER
     assert {t.status for trials in record.confirmed.values() for t in trials} == {"completed"}
     assert main(["report", "named", "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["arms"]) == set(NAMES)
+    assert set(json.loads(capsys.readouterr().out)["arms"]) == set(TOGETHER)
     page = (store / "reports" / "named" / "report.html").read_text()
     assert "<script>alert(1)" not in page
     assert main(["status", "named"]) == 0
     assert "[red]x" in capsys.readouterr().out
-    for name in ('it\'s "both"', "[bold]"):
-        words = ["--to", "safetensors", "--output", str(tmp_path / f"out{NAMES.index(name)}")]
-        assert main(["export", f"sweep:named/{name}", *words]) == 0
+    for i in (0, 4):
+        words = ["--to", "safetensors", "--output", str(tmp_path / f"out{i}")]
+        assert main(["export", f"sweep:named/{TOGETHER[i]}", *words]) == 0
 
 
 def test_a_kill_between_the_run_and_its_note(store, tiny_settings, monkeypatch):
