@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.config.formatting import count_noun, format_count, format_duration, format_settings, join_words
 from ablate.data import Corpus
+from ablate.distributed.ranks import count_cores
 from ablate.estimate.advice import detect_capacity
 from ablate.estimate.flops import estimate_work
 from ablate.estimate.skeleton import build_blank
@@ -42,6 +44,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     if before is not spec:
         spec, corpora = before, check_sweep(before)
     base = spec.base(next(iter(spec.all_arms)))
+    busy = _describe_load()
     seconds = None if base.procedure != "training" else _measure_trial(base, corpora[base.data], workers)
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = _count_left(spec, items, record, seconds)
@@ -55,6 +58,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
         if torch.cuda.is_available():  # what workers that share one take from each other is not known
             total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
+        total += busy
     return _format_plan(spec, corpora[base.data].description, items, record, left, total)
 
 
@@ -228,6 +232,16 @@ def _read_record(spec: Sweep, storage: str | None) -> tuple[Sweep, SweepRecord |
             return spec, None
         _, spec = pick_generation(spec, opened, fresh=False)
     return spec, read_sweep(spec.name, storage)
+
+
+def _describe_load() -> str:
+    """Return a note for a time that is measured while other work takes a core or more; else ''."""
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load < 1:
+        return ""
+    return (
+        f"; measured on a busy machine (load {load:.1f} on {count_noun(count_cores(), 'core')}), an idle one takes less"
+    )
 
 
 def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:

@@ -38,6 +38,13 @@ def test_plan_counts_what_is_left_and_refuses_a_changed_file_as_the_run_would(st
     assert "to do: 2 trials" in plan(spec(rates=[1e-3, 1e-1]), 1, None, fresh=True)
 
 
+def test_a_time_that_is_measured_on_a_busy_machine_says_so(store, spec, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (3.25, 0.0, 0.0))
+    assert "; measured on a busy machine (load 3.2 on " in plan(spec(), 1, None)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.9, 9.0, 9.0))
+    assert "busy" not in plan(spec(), 1, None)
+
+
 def test_a_vocabulary_below_the_tokenizers_is_told_before_anything_is_timed(store, tiny_settings):
     tree = {
         "name": "planned",
