@@ -32,6 +32,7 @@ from ablate.sweeps.worker import pick_devices, share_cores
 from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
+_MOST_FLOPS = 2e11  # of an update that a CPU computes in seconds; drawing a weight and its moments takes as long as 500
 
 
 def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> str:
@@ -53,7 +54,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
     if base.procedure != "training":
         total = _describe_gpu_hours(spec, todo)
     elif seconds is None:
-        total = f"the model does not fit the memory of its device here; {_describe_gpu_hours(spec, todo)}"
+        total = f"too large to be timed here; {_describe_gpu_hours(spec, todo)}"
     else:
         total = f"about {format_duration(trials * seconds / min(workers, max(1, trials)))} with {workers} at a time"
         if torch.cuda.is_available():  # what workers that share one take from each other is not known
@@ -245,13 +246,17 @@ def _describe_load() -> str:
 
 
 def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
-    """Return the seconds of a trial, from a few updates here; None where it would not fit in memory."""
+    """Return the seconds of a trial, from a few updates here; None where it would not fit in memory, or where one takes
+    long."""
     from ablate.training.timing import time_update  # imports Lightning
 
     model = build_blank(experiment, corpus.classes, corpus.shape)
     on_gpu, memory = detect_capacity()
     at_once = pick_devices(0, workers).sharing if on_gpu else workers
-    if 16 * model.parameter_count() * at_once > 0.8 * memory:
+    parameters = model.parameter_count()
+    if 16 * parameters * at_once > 0.8 * memory:
+        return None
+    if not on_gpu and max(6 * parameters * experiment.items_per_update, 500 * parameters) > _MOST_FLOPS:
         return None
     threads = torch.get_num_threads()
     torch.set_num_threads(share_cores(workers))

@@ -16,6 +16,7 @@ from ablate.estimate.skeleton import build_skeleton
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import format_title
+from ablate.sweeps.spec.references import list_references, parse_reference
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import (
     create_study,
@@ -38,14 +39,15 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
     from ablate.data import Corpus, DataConfig
+    from ablate.experiment.tree import Experiment
 
 # parts of a sweep file that may change while its studies go on
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
-    """The data of all arms. Finds before the first trial what would make all of them fail: data, and the name of the
-    objective. Raises ConfigError and DataError."""
+    """The data of all arms. Finds before the first trial what would make all of them fail: data, the name of the
+    objective, and what they start from. Raises ConfigError, DataError and AblateError."""
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
@@ -63,7 +65,14 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
                 corpora[data] = data.load(tracking.cache_folder())
         check_vocabulary(base, corpora[base.data])
         build_skeleton(base, corpora[base.data].classes, corpora[base.data].shape)
+        if not _starts_from_sweep(base):
+            choose_procedure(base).pin(base, corpora[base.data])
     return corpora
+
+
+def _starts_from_sweep(experiment: Experiment) -> bool:
+    """Return whether what `experiment` starts from, or is judged by, is looked up in the storage."""
+    return any(parse_reference(name) for name in list_references(experiment).values())
 
 
 def open_sweep(
@@ -164,10 +173,10 @@ def open_arms(
 
 
 def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) -> None:
-    """Finds what arms start from, as far as it is trained already. Raises SweepError where it is not, ConfigError where
-    it does not fit."""
+    """Finds what arms start from in the storage, as far as it is trained already. Raises SweepError where it is not,
+    ConfigError where it does not fit."""
     for arm in arms:
-        if arm.waits_for is None:
+        if arm.waits_for is None and _starts_from_sweep(arm.spec.base(arm.arm)):
             base = pin_donors(arm.spec.base(arm.arm), arm.study)
             choose_procedure(base).pin(base, corpora[base.data])
 

@@ -194,7 +194,10 @@ def _hide_password(address: str, whole: bool = False) -> str:
 
 def _hide_known(text: str, address: str) -> str:
     """Return `text` without the password of `address`: as it was given, as SQLAlchemy reads it, and as the host that
-    SQLAlchemy makes of what stands behind an @ in a password."""
+    SQLAlchemy makes of what stands behind an @ in a password. Of what is no address all in front of the @ is hidden."""
+    if "://" not in address:
+        _, at, place = address.rpartition("@")
+        return text.replace(address, f"***@{place}") if at else text
     hidden = _hide_password(address, whole=True)
     if hidden == address:
         return text

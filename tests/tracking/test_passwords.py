@@ -48,6 +48,15 @@ def test_no_address_that_was_given_is_shown_with_its_password(form, password):
     assert redact(address) == form.format("***")
 
 
+@pytest.mark.parametrize("form", ["postgresql//me:{}@host/db", "postgresql:/me:{}@host", "me:{}@host/db"])
+@pytest.mark.parametrize("password", PASSWORDS)
+def test_of_a_misspelt_address_all_in_front_of_the_host_is_hidden(form, password):
+    address = remember_address(form.format(password))
+    shown = redact(f"Could not parse {address}.")
+    assert shown.startswith("Could not parse ***@host")
+    assert "heim" not in shown
+
+
 @pytest.mark.parametrize("form", FORMS[:4])
 @pytest.mark.parametrize("password", [*PASSWORDS[:5], *PASSWORDS[6:]])
 def test_no_other_address_is_either(form, password):

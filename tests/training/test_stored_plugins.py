@@ -15,7 +15,7 @@ from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.storage import read_sweep
+from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
 from ablate.training.trained import open_trained
@@ -108,6 +108,21 @@ def test_a_named_plugin_is_run(foreign, capsys, tmp_path, tiny_settings):
         {"plugins": "mine.py", "norm": "mine", "warm_start.from": str(foreign), "warm_start.copy": "all"},
     )
     assert train(start).status == "completed"
+
+
+def test_a_sweep_that_starts_from_it_is_refused_before_anything_is_stored(foreign, capsys, tiny_settings):
+    tree = {
+        "name": "s",
+        "experiment": {**tiny_settings, "warm_start.from": str(foreign), "warm_start.copy": "embedding"},
+    }
+    tree |= {"arms": {"a": {"norm": "pre"}}, "search": {"optimizer.lr": [1e-3]}, "budget": {"trials": 1}}
+    Path("s.yaml").write_text(yaml.safe_dump(tree))
+    for words in (["sweep", "s.yaml", "--dry-run"], ["sweep", "s.yaml"]):
+        assert main(words) == 2
+        assert "name it: plugins=mine.py" in capsys.readouterr().err
+    assert not Path("ran").exists()
+    assert list_sweeps(storage_url()) == {}
+    assert main(["sweep", "s.yaml", "plugins=mine.py", "--dry-run"]) == 0, capsys.readouterr().err
 
 
 def test_an_exported_folder_runs_nothing(foreign, tmp_path):
