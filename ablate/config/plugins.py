@@ -149,7 +149,7 @@ def _read(file: str) -> _Content | str:
     except FileNotFoundError:
         near = did_you_mean(where.name, (f.name for f in where.parent.glob("*.py"))) if where.parent.is_dir() else ""
         there = "" if where.is_absolute() else f" in {Path.cwd()}"
-        return f"there is no file {file}{there}.{near or ' A run keeps a copy of its plugins beside its config.yaml.'}"
+        return f"there is no file {file}{there}.{near or ' A run that used it has a copy among its artifacts in MLflow, with its config.yaml.'}"
     except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character
         return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
     return _Content(os.path.realpath(where), re.sub(r"\W", "_", where.stem), raw, text)

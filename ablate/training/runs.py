@@ -84,7 +84,7 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     if now != before:  # before it is run
         raise AblateError(
             f"A plugin has changed since run {run_id} began (then {before}, now {now}). "
-            "Put it back: the run keeps a copy beside its config.yaml."
+            "Put it back: the run has a copy among its artifacts in MLflow, with its config.yaml."
         )
     return Experiment.from_mapping(restore_former(tree), overrides, source=f"run {run_id}")
 
