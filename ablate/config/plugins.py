@@ -140,6 +140,9 @@ class _Content:
         return hashlib.sha256(self.raw).hexdigest()
 
 
+_COPIES = " A run that used it has a copy among its artifacts in MLflow, with its config.yaml."
+
+
 def _read(file: str) -> _Content | str:
     """Return what is in `file`, or why it cannot be read."""
     where = Path(os.path.expanduser(file))
@@ -149,7 +152,7 @@ def _read(file: str) -> _Content | str:
     except FileNotFoundError:
         near = did_you_mean(where.name, (f.name for f in where.parent.glob("*.py"))) if where.parent.is_dir() else ""
         there = "" if where.is_absolute() else f" in {Path.cwd()}"
-        return f"there is no file {file}{there}.{near or ' A run that used it has a copy among its artifacts in MLflow, with its config.yaml.'}"
+        return f"there is no file {file}{there}.{near or _COPIES}"
     except (OSError, ValueError) as error:  # not UTF-8, or a path with a NUL character
         return f"{file} cannot be read: {getattr(error, 'strerror', None) or error}"
     return _Content(os.path.realpath(where), re.sub(r"\W", "_", where.stem), raw, text)
