@@ -2,7 +2,7 @@
 as `ablate plan` says, in a table.
 
     make gpu                                        # after the tests of tests/gpu
-    python benchmarks/gpu.py --models 71m 250m 1b --batch 32 --seq 1024
+    python benchmarks/gpu.py --models llama-71m llama-250m llama-1b --batch 32 --seq 1024
 
 Each case is a run through `ablate.train`, with its checks, callbacks and MLflow, on random tokens, in a store of its
 own that is removed. Without a GPU the script says so, and does nothing.

@@ -27,7 +27,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
     parser.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
-    parser.add_argument("--not-finite", action="store_true", help="also weights that are NaN or infinite")
+    parser.add_argument("--not-finite", action="store_true", help="write weights that are NaN or infinite, too")
     add_plugins(parser)
 
 

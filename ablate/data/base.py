@@ -175,7 +175,7 @@ class DataConfig(Kind):
     """"language_modeling" or "image_classification"."""
 
     former: ClassVar[Mapping[str, Any]] = {}
-    """Fields that stored configurations may be too old to have, and what these did."""
+    """Field -> its value in stored configurations that are too old to have it."""
 
     split_seed: int = Field(0, ge=0, le=MOST_SEED)
     """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""

@@ -21,15 +21,17 @@ def draw_permutation(items: int, seed: int, *stream: int) -> NDArray[np.int64]:
 
     Raises ValueError for a negative seed.
     """
-    # numpy promises the raw numbers of a bit generator for good, but not the result of Generator.permutation.
-    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
-    return np.argsort(bits.random_raw(items), kind="stable").astype(np.int64)
+    return np.argsort(_start_bits(seed, *stream).random_raw(items), kind="stable").astype(np.int64)
 
 
 def draw_below(most: int, seed: int, *stream: int) -> int:
     """Return a number in `range(most)` for each (seed, stream), the same on every platform and numpy version."""
-    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
-    return int(bits.random_raw()) % most
+    return int(_start_bits(seed, *stream).random_raw()) % most
+
+
+def _start_bits(seed: int, *stream: int) -> np.random.PCG64:
+    """Return the generator of a (seed, stream). numpy promises its raw numbers for good, but not those of Generator."""
+    return np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
 
 
 def share_batch(batch_size: int, rank: int, world_size: int) -> int:

@@ -64,8 +64,7 @@ class Experiment(Config):
         if not isinstance(data, Mapping):
             return data
         load_plugins(data)
-        family = models.kind_of(merge(cls, {}, data).get("model", {}))
-        return merge(cls, merge(cls, {}, family.defaults if family else {}), data)
+        return _fill_in(data)
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
@@ -160,10 +159,13 @@ class Experiment(Config):
 def restore_former(tree: Mapping[str, Any]) -> Tree:
     """Return a stored configuration, resolved or the base of a sweep, with what its data did by default when it was
     written (`DataConfig.former`), where it is too old to say so."""
-    merged = merge(Experiment, {}, tree)
-    family = models.kind_of(merged.get("model", {}))
-    data = merge(Experiment, merge(Experiment, {}, family.defaults if family else {}), merged).get("data", "topics")
-    kind = data_kinds.kind_of(data)
-    former = kind.former if kind else {}
-    own = data if isinstance(data, Mapping) else {}
-    return merge(Experiment, merged, {f"data.{name}": former[name] for name in former if name not in own})
+    data = _fill_in(tree).get("data", Experiment.model_fields["data"].default)
+    kind, own = data_kinds.kind_of(data), data if isinstance(data, Mapping) else {}
+    former = {f"data.{name}": value for name, value in (kind.former if kind else {}).items() if name not in own}
+    return merge(Experiment, merge(Experiment, {}, tree), former)
+
+
+def _fill_in(tree: Mapping[str, Any]) -> Tree:
+    """Return `tree` over what the family of its model takes by default."""
+    family = models.kind_of(merge(Experiment, {}, tree).get("model", {}))
+    return merge(Experiment, merge(Experiment, {}, family.defaults if family else {}), tree)

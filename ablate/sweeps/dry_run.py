@@ -32,7 +32,7 @@ from ablate.sweeps.worker import pick_devices, share_cores
 from ablate.verdict.outcomes import FINISHED, count_finished
 
 _MEASURED_STEPS, _MEASURING_SECONDS = 6, 8.0
-_MOST_FLOPS = 2e11  # of an update that a CPU computes in seconds; drawing a weight and its moments takes as long as 500
+_MOST_FLOPS, _MOST_WEIGHTS = 2e11, 4e8  # an update, and drawing weights, that take a CPU seconds
 
 
 def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> str:
@@ -256,7 +256,7 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> floa
     parameters = model.parameter_count()
     if 16 * parameters * at_once > 0.8 * memory:
         return None
-    if not on_gpu and max(6 * parameters * experiment.items_per_update, 500 * parameters) > _MOST_FLOPS:
+    if not on_gpu and (6 * parameters * experiment.items_per_update > _MOST_FLOPS or parameters > _MOST_WEIGHTS):
         return None
     threads = torch.get_num_threads()
     torch.set_num_threads(share_cores(workers))

@@ -47,7 +47,7 @@ _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "fac
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
     """The data of all arms. Finds before the first trial what would make all of them fail: data, the name of the
-    objective, and what they start from. Raises ConfigError, DataError and AblateError."""
+    objective, and what they start from. Raises AblateError."""
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)

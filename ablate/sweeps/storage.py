@@ -10,7 +10,7 @@ import os
 import sqlite3
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 
-T = TypeVar("T")
 _UNREADABLE = (OSError, ValueError, LookupError, AssertionError, RuntimeError)  # of a file that is something else
 DEFAULTS = 2
 """Raised when a field's default changes what is trained (`DataConfig.former`); a study keeps what it was begun with."""

@@ -95,8 +95,8 @@ def _read(file: Path) -> Earlier:
     content = load(file)
     experiment, shapes = dict(iterate_leaves(content.get("experiment", {}))), {}
     if not file.is_dir():
-        for name in ("optimizer_states", "lr_schedulers", "loops"):
-            content[name]
+        if missing := {"optimizer_states", "lr_schedulers", "loops"} - content.keys():
+            raise KeyError(min(missing))
         if problem := find_misshapen(content["state_dict"]):
             raise ValueError(problem)
         shapes = {name: tuple(value.shape) for name, value in content["state_dict"].items()}

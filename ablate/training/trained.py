@@ -167,7 +167,7 @@ def check_weights(source: TrainedModel, finite: bool = True) -> None:
     broken = [name for name, value in state.items() if finite and not bool(torch.isfinite(value).all())]
     if broken:
         where = f"{broken[0]} and {len(broken) - 1} more tensors" if broken[1:] else broken[0]
-        text = f"{source.file} has weights that are NaN or infinite, in {where}: its training diverged."
+        text = f"{source.file} has weights that are NaN or infinite, in {where}, as after a training that diverged."
         raise AblateError(f"{text} ablate export --not-finite writes them all the same.")
 
 

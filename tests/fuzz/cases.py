@@ -102,7 +102,7 @@ def trainings(bench: Bench, settings: dict[str, Any]) -> None:
 
 @case("configurations", st.lists(ours.names(), min_size=1, max_size=3, unique=True), share=3, quick=3)
 def arm_names(bench: Bench, names: list[str]) -> None:
-    """A name of an arm is refused, or survives a sweep, a kill between two steps, and the report."""
+    """A name of an arm is refused, or survives a simulated sweep, the search for its run, status and report."""
     write_down(f"a sweep with arms {names!a}")
     tree = {**SWEEP, "name": "named", "arms": {name: {"norm": "pre"} for name in names}, "factor": "norm"}
     try:
@@ -253,7 +253,7 @@ def exported_folders(bench: Bench, example: tuple[tuple[str, str], int, list[our
         call(["diagnose", f"timm:{folder}", *images])
 
 
-_VERBS = st.sampled_from(["status", "report", "sweep", "ladder", "export", "train"])
+_VERBS = st.sampled_from(["status", "report", "sweep", "status of one", "export", "train"])
 
 
 @case("files", st.tuples(st.sampled_from(["optuna.db", "mlflow.db"]), ours.damages(), _VERBS), share=4, quick=0)
@@ -267,7 +267,7 @@ def databases(bench: Bench, example: tuple[str, list[ours.Damage], str]) -> None
     small = bench.file("sweep.yaml")
     words = {
         "status": ["status"], "report": ["report", "kept", "--json"], "sweep": ["sweep", str(small), "--dry-run"],
-        "ladder": ["status", "kept", "--json"], "train": ["train", *TINY],
+        "status of one": ["status", "kept", "--json"], "train": ["train", *TINY],
         "export": ["export", "sweep:kept/a", "--to", "safetensors", "--output", str(bench.folder / "out")],
     }  # fmt: skip
     before = os.environ["ABLATE_STORE"]

@@ -49,6 +49,7 @@ def test_a_time_that_is_measured_on_a_busy_machine_says_so(store, spec, monkeypa
     "settings", [{"model": "llama-1b"}, {"model": "llama-71m", "trainer.batch_size": 512}], ids=["model", "batch"]
 )
 def test_what_takes_long_on_a_cpu_is_not_timed(store, tiny_settings, monkeypatch, settings):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("ablate.training.timing.time_update", lambda *_: pytest.fail("it is timed"))
     tree = {"name": "planned", "experiment": {**tiny_settings, **settings}, "search": {"optimizer.lr": [1e-3]}}
     assert "too large to be timed here; " in plan(Sweep.from_tree({**tree, "budget": {"trials": 1}}), 1, None)

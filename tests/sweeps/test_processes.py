@@ -66,8 +66,8 @@ def work(spec, url, file, barrier, after=None, first=0):
 def together(spec, url, folder, processes, killed=0, dying=(2, 0), meanwhile=None, deaths=None):
     """Runs `spec` in so many processes, of which the first `killed` die, by default in their third trial; what each was
     asked. Where the others may leave them nothing to die in, `deaths` is given: it gets those who died, one at least.
-    Meanwhile `meanwhile(files, started)` is called. The storage is not opened here: a connection to SQLite that is
-    carried across a fork takes the locks of others with it."""
+    Meanwhile `meanwhile(files, started)` is called. The storage is not opened here: no connection to SQLite
+    may be carried across a fork."""
     barrier = FORK.Barrier(processes)
     files = [folder / f"{len(list(folder.glob('asked-*')))}{i}.txt" for i in range(processes)]
     files = [file.with_name(f"asked-{file.name}") for file in files]

@@ -11,7 +11,7 @@ from ablate.config.errors import DataError
 from ablate.data.base import BatchDataset, TrainSet
 from ablate.data.splits import split, split_windows
 from ablate.data.text.layouts import Rows, Windows
-from ablate.data.text.sources import BlockSplit, HashSplit, Source
+from ablate.data.text.sources import Side, Source
 from ablate.data.text.token_cache import Tokens, load_tokens
 from ablate.data.text.tokenizers import Tokenizer
 
@@ -31,14 +31,14 @@ class DatasetBuilder:
         tokens = load_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
         if tokens.count:
             return tokens
-        if isinstance(source, HashSplit | BlockSplit) and next(source.whole.open(), None) is not None:
+        whole = source.whole if isinstance(source, Side) else source
+        if isinstance(source, Side) and next(whole.open(), None) is not None:
             side = "held out for validation" if source.held_out else "left to train on"
-            part = "document" if isinstance(source, HashSplit) else "text"
             raise DataError(
-                f"Too little data: no {part} of {source.whole.name} is {side} (val_fraction={source.fraction}). "
+                f"Too little data: no {source.what} of {whole.name} is {side} (val_fraction={source.fraction}). "
                 "Name a validation set (data.val_files or data.val_split), or set another data.val_fraction."
             )
-        raise DataError(f"There is no text in {getattr(source, 'whole', source).name}")
+        raise DataError(f"There is no text in {whole.name}")
 
     def build_all(self, tokens: Tokens, what: str, limit: int | None = None) -> BatchDataset:
         """Return all windows or rows, of windows those of the first `limit` tokens. Raises DataError where there is

@@ -24,7 +24,7 @@ from ablate.data.splits import split_text, split_windows
 from ablate.data.text.bpe import SMALLEST, parse_bpe_size, train_bpe
 from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.layouts import Windows
-from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Source, open_source
+from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Side, Source, open_source
 from ablate.data.text.stream import Stream
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 
@@ -131,8 +131,9 @@ class Text(DataConfig):
     megabyte is encoded in parts cut at line ends.
 
     Without a validation set about `val_fraction` of the text is held out: whole documents, those whose hash falls into
-    that fraction. Of few documents (files of fewer than 20 / `val_fraction`) contiguous blocks are held out, which
-    begin and end with a document where one is near; elsewhere a window of text beside a block is not used.
+    that fraction. Of few documents (files with fewer than 20 / `val_fraction`) contiguous blocks are held out, which
+    begin and end with a document where one is near; elsewhere a window of text beside a block is not used. With
+    `layout: documents` rows of files are held out at random.
     """
 
     kind: Literal["text"] = "text"
@@ -266,19 +267,18 @@ class Text(DataConfig):
             if not whole.has_documents(math.ceil(MANY / self.val_fraction)):
                 window = (self.seq_len + 1) * (1 if self.tokenizer == "bytes" else LETTERS_PER_TOKEN)
                 return BlockSplit(whole, False, *part, window), BlockSplit(whole, True, *part, window)
-            by_document = True
-        else:
-            by_document = bool(self.dataset or self.streaming or self.train_tokens or self.val_tokens)
-        if by_document or parse_bpe_size(self.tokenizer):
-            return HashSplit(whole, False, *part), HashSplit(whole, True, *part)
-        return whole, None
+        elif not (
+            self.dataset or self.streaming or self.train_tokens or self.val_tokens or parse_bpe_size(self.tokenizer)
+        ):
+            return whole, None
+        return HashSplit(whole, False, *part), HashSplit(whole, True, *part)
 
     def _count_val_tokens(self, count: int, val: Source) -> int | None:
         """Return how many of the `count` tokens of `val` are validated on; None: all. Raises DataError where a part
         that was held out has fewer than are asked for."""
         if self.held_out == "windows" or self.layout == "documents":
             return None
-        if isinstance(val, BlockSplit) and count < (self.val_tokens or 0):
+        if isinstance(val, Side) and count < (self.val_tokens or 0):
             raise DataError(
                 f"data.val_tokens is {self.val_tokens:,}, and {count:,} tokens are held out "
                 f"(val_fraction={self.val_fraction}): give a larger data.val_fraction, or data.val_files."

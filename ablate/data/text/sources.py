@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ablate.config.errors import DataError
 from ablate.data import hub
@@ -152,13 +152,11 @@ class DatasetSource(Source):
 
 
 @dataclass(frozen=True)
-class HashSplit(Source):
-    """One side of a source that comes without a validation set.
+class Side(Source):
+    """One side of a source that comes without a validation set."""
 
-    The SHA-256 of its text puts a document on its side, so that the validation set is the same however much is trained
-    on, and no document of it is trained on, not even a copy.
-    """
-
+    what: ClassVar[str]
+    """What messages call a piece of it."""
     whole: Source
     held_out: bool
     """Whether this is what is validated on."""
@@ -167,11 +165,22 @@ class HashSplit(Source):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        return _name_side(self)
+        return f"{self.whole.name}, {'the held-out part' if self.held_out else 'but for the held-out part'}"
 
     @property
     def fingerprint(self) -> str:  # type: ignore[override]
         return self.whole.fingerprint
+
+
+@dataclass(frozen=True)
+class HashSplit(Side):
+    """A side of many documents.
+
+    The SHA-256 of its text puts a document on its side, so that the validation set is the same however much is trained
+    on, and no document of it is trained on, not even a copy.
+    """
+
+    what: ClassVar[str] = "document"
 
     @property
     def identity(self) -> str:  # type: ignore[override]
@@ -197,25 +206,13 @@ class HashSplit(Source):
 
 
 @dataclass(frozen=True)
-class BlockSplit(Source):
-    """One side of a source of few documents that comes without a validation set: whole documents or, of long ones,
-    contiguous blocks; see `split_text`, in characters. Each part of a side is a document of its own."""
+class BlockSplit(Side):
+    """A side of few documents: whole ones or, of long ones, contiguous blocks; see `split_text`, in characters. Each
+    part of a side is a document of its own."""
 
-    whole: Source
-    held_out: bool
-    """Whether this is what is validated on."""
-    fraction: float
-    seed: int
+    what: ClassVar[str] = "text"
     window: int
     """Characters of a window, about."""
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return _name_side(self)
-
-    @property
-    def fingerprint(self) -> str:  # type: ignore[override]
-        return self.whole.fingerprint
 
     @property
     def identity(self) -> str:  # type: ignore[override]
@@ -249,10 +246,6 @@ class BlockSplit(Source):
             if piece.last:
                 ends.append(length)
         return split_text(ends, self.fraction, self.seed, self.window)[self.held_out] if ends else []
-
-
-def _name_side(side: HashSplit | BlockSplit) -> str:
-    return f"{side.whole.name}, {'the held-out part' if side.held_out else 'but for the held-out part'}"
 
 
 def open_files(paths: Sequence[Path], column: str, cache: Path) -> FileSource:
