@@ -8,10 +8,10 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test fuzz chaos gpu lint format docs ui clean
+.PHONY: help setup demo demo-vision test fuzz chaos gpu lint format docs ui clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: $(BIN)/.dev ## create .venv with Ablate and what its tests need
 
@@ -51,11 +51,11 @@ $(BIN)/.dev: $(BIN)/.installed
 	@touch $@
 	@echo "Done. Try: $(BIN)/ablate --help"
 
-demo: $(BIN)/.installed ## run both demo sweeps (minutes) and print their reports
+demo: $(BIN)/.installed ## which placement survives a high learning rate? on text, in minutes
 	$(BIN)/ablate sweep sweeps/demo.yaml --workers $(WORKERS)
+
+demo-vision: $(BIN)/.installed ## which placement learns to read, in a shallow and in a deeper ViT? in minutes
 	$(BIN)/ablate sweep sweeps/demo-vision.yaml --workers $(WORKERS)
-	@echo
-	@echo "Both sweeps in MLflow:  $(BIN)/ablate ui"
 
 test: $(BIN)/.dev ## run the tests on two processes
 	$(BIN)/pytest -n 2 --dist worksteal --durations=20
@@ -84,11 +84,13 @@ format: $(BIN)/.dev ## put the code into its format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(BIN)/.installed ## write docs/norms.md from the registry
-	$(BIN)/python -m ablate.cli.norms_page > docs/norms.md
+docs: $(BIN)/.dev ## write the reference pages from the code, and build docs/ into site/
+	$(BIN)/python -m ablate.cli.pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "Open site/index.html; with search: $(BIN)/mkdocs serve"
 
 ui: $(BIN)/.installed ## the MLflow UI on mlruns/, on loopback
 	$(BIN)/ablate ui --port $(PORT)
 
 clean: ## remove .venv and caches; mlruns/ stays
-	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .mypy_cache build *.egg-info
+	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .mypy_cache build site *.egg-info

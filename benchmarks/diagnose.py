@@ -24,6 +24,7 @@ from timing import between, positive
 
 from ablate import Experiment
 from ablate.diagnostics import callback
+from ablate.training.callbacks import Curves
 from ablate.training.train import train
 
 CASES: dict[str, dict[str, Any]] = {
@@ -66,8 +67,10 @@ class Timed(callback.LayerDiagnostics):
 
         return call
 
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        Timed.steps = next(c.training_seconds for c in trainer.callbacks if isinstance(c, Curves))
+
     def publish(self, *arguments: Any) -> None:
-        Timed.steps = self.curves.training_seconds
         begin = time.perf_counter()
         super().publish(*arguments)
         Timed.figures = time.perf_counter() - begin

@@ -1,4 +1,4 @@
-"""Peak memory of training on a GPU against what `ablate plan` says, as a table for docs/scale.md.
+"""Peak memory of training on a GPU against what `ablate plan` says, as a table for docs/explanation/memory.md.
 
     python benchmarks/memory_gpu.py                                # 71M, 250M and 1B, three batches each, minutes
     python benchmarks/memory_gpu.py --models 71m --batches 16 --norms pre mix deepnorm

@@ -158,7 +158,7 @@ def _fit(experiment: Experiment, corpus: Corpus, turns: Turns, device: Device) -
 
     task = _task(experiment, corpus, bool(experiment.trainer.compile))
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Stop):
-        trainer = build_trainer(experiment.trainer, str(experiment.trainer.precision), [InTurns(None)], Path(folder))
+        trainer = build_trainer(experiment, str(experiment.trainer.precision), [InTurns(None)], Path(folder))
         trainer.fit(task, Loaders(experiment, corpus))
 
 

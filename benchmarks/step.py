@@ -51,7 +51,7 @@ from torch import Tensor, nn
 from ablate import Experiment
 from ablate.models.llama import Block, LlamaModel
 from ablate.norms import placements
-from ablate.norms.layers import RMSNormModule
+from ablate.norms.layer_modules import RMSNormModule
 
 SEQ, BATCH = 256, 8
 IMAGES = 16  # in a batch of 224 x 224

@@ -1,7 +1,8 @@
 """What sweeps claim of arms that are equal, what their intervals hold, and what they find of arms that are not.
 
-    python benchmarks/verdict.py --sweeps 2000            # as docs/verdict-simulation.md, in hours
+    python benchmarks/verdict.py --sweeps 2000            # as docs/explanation/verdict-simulation.md, in hours
     python benchmarks/verdict.py --sweeps 200 --samplers grid --comparisons 1
+    python benchmarks/verdict.py --sweeps 2000 --samplers "2 points" --comparisons 2
 
 Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.
 What follows the search is replayed; TPE searches through Optuna. All arms have the same floor and fail equally often,
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -55,13 +56,14 @@ NOISES: dict[str, dict[str, Any]] = {
     **{f"stuck {q}": {"kind": "stuck", "fails": q} for q in (0.1, 0.2, 0.3, 0.4, 0.5)},
     **{f"diverging {q}": {"kind": "diverging", "fails": q} for q in (0.1, 0.3, 0.5)},
 }
-LOOKS = {
+LOOKS: dict[str, dict[str, Any]] = {
     "one look at 5": {"seeds": 5},
     "a look after each of 3 to 12": {"seeds": {"min": 3, "max": 12}, "effect": 1e-6},
     "5, then one more until a claim, to 20": {"seeds": 5},
 }
 SAMPLERS: dict[str, dict[str, Any]] = {
     "grid": {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 2e-3, 4e-3, 8e-3]}},
+    "2 points": {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 8e-3]}},  # and each of them is tested
     "random": {"sampler": {"kind": "random"}, "budget": {"trials": 6}},
     "tpe": {"sampler": {"kind": "tpe", "n_startup_trials": 3}, "budget": {"trials": 6}},
 }
@@ -80,7 +82,9 @@ def build_spec(sampler: str, looks: str, comparisons: int, seed: int) -> Sweep:
         "confirm": LOOKS[looks],
         **SAMPLERS[sampler],
     }
-    if sampler != "grid":
+    if sampler == "2 points":
+        tree["confirm"] = {**LOOKS[looks], "at": "grid"}
+    elif sampler != "grid":
         tree["sampler"] = {**tree["sampler"], "seed": seed}
     return Sweep.from_tree(tree)
 
@@ -103,6 +107,8 @@ def run_sweep(sampler: str, looks: str, comparisons: int, valley: Noisy) -> dict
 def list_points(sampler: str, spec: Sweep, valley: Noisy) -> dict[str, list[dict[str, Any]]]:
     """Return the settings that each arm's search tries."""
     entropy = valley.entropy
+    if spec.at_grid:
+        return {}
     if sampler == "tpe":
         searched = _search(valley.kind, valley.fails, tuple(valley.floors.values()), entropy)
         return {arm: searched[arm] for arm in spec.all_arms}
@@ -130,28 +136,31 @@ def _search(kind: str, fails: float, floors: tuple[float, ...], entropy: int) ->
 def measure(sampler: str, noise: str, looks: str, comparisons: int, sweeps: int, better: float = 0.0) -> dict[str, Any]:
     """Return shares over `sweeps` simulated sweeps. `better`: by how many standard deviations of a paired difference
     the first arm is truly better."""
-    counts: Counter[str] = Counter()
+    counts: defaultdict[str, float] = defaultdict(float)
     gap = better * OWN * math.sqrt(2)
     floors = {f"arm{i}": 2.0 - (gap if i == 1 else 0.0) for i in range(MOST + 1)}
     for entropy in range(sweeps):
         valley = Noisy(floors, own=OWN, entropy=entropy, **NOISES[noise])
         compared = run_sweep(sampler, looks, comparisons, valley)
-        base = compared["arm0"]
-        others = {arm: c for arm, c in compared.items() if arm != "arm0"}
+        spec = build_spec(sampler, looks, comparisons, entropy)
+        names = {arm: spec.cells[arm].arm if spec.at_grid else arm for arm in compared}
+        others = {arm: c for arm, c in compared.items() if names[arm] != "arm0"}
+        base = compared[spec.baselines[next(iter(others))]]
+        first = [c.kind for arm, c in others.items() if names[arm] == "arm1"]
         counts["sweeps"] += 1
         counts["claims"] += any(c.kind in CLAIMS for c in others.values())
-        counts["found"] += compared["arm1"].kind == "better"
+        counts["found"] += first.count("better") / len(first)
         counts["facts"] += any("fails on all seeds" in c.kind for c in others.values())
         counts["seeds"] += len(base.outcomes)
         for arm, c in others.items():
             if c.difference and c.difference.interval:
-                truth = valley.mean(arm, c.params) - valley.mean("arm0", base.params)
+                truth = valley.mean(names[arm], c.params) - valley.mean("arm0", compared[spec.baselines[arm]].params)
                 counts["differences"] += 1
                 counts["differences held"] += c.difference.interval[0] <= truth <= c.difference.interval[1]
             if c.estimate and c.estimate.interval:
                 counts["means"] += 1
                 low, high = c.estimate.interval
-                counts["means held"] += low <= valley.mean(arm, c.params) <= high
+                counts["means held"] += low <= valley.mean(names[arm], c.params) <= high
             if c.failures:
                 counts["shares"] += 1
                 counts["shares held"] += c.failures.low <= valley.fails <= c.failures.high

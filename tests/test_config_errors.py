@@ -62,7 +62,13 @@ def test_what_is_beyond_sense_is_refused_at_once():
             "model": {"hidden": many, "layers": many, "mlp": many, "vocab_size": 4 * many},
             "seed": 2**32,
             "data": {"seq_len": many, "split_seed": 2**32},
-            "trainer": {"max_steps": 2 * many, "batch_size": many, "accumulate": many, "devices": many},
+            "trainer": {
+                "max_steps": 2 * many,
+                "batch_size": many,
+                "accumulate": many,
+                "devices": many,
+                "num_workers": 513,
+            },
             "lora": {"rank": many},
         }
     )
@@ -79,6 +85,7 @@ def test_what_is_beyond_sense_is_refused_at_once():
         "trainer.batch_size": ("must be less than or equal to 10000000", many),
         "trainer.accumulate": ("must be less than or equal to 10000000", many),
         "trainer.devices": ("must be less than or equal to 1000000 or 'auto'", many),
+        "trainer.num_workers": ("must be less than or equal to 512 or 'auto'", 513),
     }
     found = problems({"model": {"kind": "vit", "hidden": many, "layers": many, "mlp_ratio": 1e300}})
     assert set(found) == {"model.hidden", "model.layers", "model.mlp_ratio"}
@@ -107,6 +114,11 @@ def test_the_message_for_a_person(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "path", "message"),
     [
+        ({"norm": "pre,mix"}, "norm.kind", r".*: arms: {pre: {norm: pre}, mix: {norm: mix}} in a file.*"),
+        ({"norm.layer": "dyt, none"}, "norm.layer.kind", r".*: {dyt: {norm.layer: dyt}, none: {norm.layer: none}}.*"),
+        ({"norm": "pre,mxi"}, "norm.kind", "unknown placement 'pre,mxi'. Accepted: pre, .*Did you mean pre?"),
+        ({"optimizer.lr": "1e-3,3e-3"}, "optimizer.lr", r".* a sweep: search: {optimizer.lr: \[1e-3, 3e-3\]}.*"),
+        ({"trainer.max_steps": [10, 20]}, "trainer.max_steps", r"must be a whole number. Several values are a sweep.*"),
         ({"norm": "mxi"}, "norm.kind", "unknown placement 'mxi'. Accepted: pre, .*Did you mean mix?"),
         ({"norm.layer": "rms"}, "norm.layer.kind", "unknown norm layer 'rms'. Accepted: rmsnorm, .*mean rmsnorm?"),
         ({"model": "llama-71"}, "model.kind", "unknown model 'llama-71'. .*llama-71m.* Did you mean llama-71m?"),

@@ -1,8 +1,10 @@
 """How the package lies in its environment: nothing in the current folder hides it."""
 
 import os
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import yaml
@@ -40,3 +42,29 @@ def test_the_processes_of_a_group_do_not_look_into_the_current_folder(tmp_path):
     """What `ablate train trainer.devices=2` and a job of Slurm execute."""
     (tmp_path / "ablate.py").write_text("print('the wrong file')")
     assert "usage: ablate" in run(tmp_path, sys.executable, "-m", "ablate", "--help", **SAFE_PATH).stdout
+
+
+def test_a_wheel_holds_all_that_the_package_reads(tmp_path):
+    """Its sweeps are found by name, and no clone is needed."""
+    root, source = Path(ablate.__file__).parents[1], tmp_path / "source"
+    parts = ["pyproject.toml", "setup.py", "LICENSE", "README.md", "ablate", "sweeps"]
+    source.mkdir()
+    for part in parts:
+        if (root / part).is_dir():
+            shutil.copytree(root / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(root / part, source)
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
+    built = run(tmp_path, *build, str(source))
+    assert built.returncode == 0, built.stdout + built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {*archive.namelist()}
+        archive.extractall(tmp_path / "site")
+    files = [file for file in (root / "ablate").rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    assert {str(file.relative_to(root)) for file in files} <= names
+    assert {f"ablate/sweep_files/{file.name}" for file in (root / "sweeps").glob("*.yaml")} <= names
+    code = "from ablate.cli import main; import ablate; print(ablate.__file__); main(['list', 'sweeps'])"
+    told = run(tmp_path, sys.executable, "-c", code, PYTHONPATH=str(tmp_path / "site"), COLUMNS="300").stdout
+    assert told.startswith(str(tmp_path / "site"))
+    assert str(tmp_path / "site" / "ablate" / "sweep_files" / "demo.yaml") in told

@@ -1,6 +1,6 @@
 """The command line: a module for each verb, with its parser, its call and what it prints.
 
-A verb imports nothing heavy until it is called (`ablate.cli.lazy`).
+A verb imports nothing heavy until it is called (`ablate.config.lazy`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import ablate
 from ablate import tracking
 from ablate.cli import (
     align,
+    completion,
     config,
     diagnose,
     evaluate,
@@ -32,14 +33,14 @@ from ablate.cli import (
     wordsim,
 )
 from ablate.cli import list as list_choices  # the module takes the place of the builtin in this file
-from ablate.cli.output import reserve_stdout
+from ablate.cli.output import replace_unprintable, reserve_stdout
 from ablate.config.errors import AblateError
-from ablate.config.logs import log_to_stderr
+from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
     train, sweep, ladder, status, report, plan, export, diagnose, wordsim, evaluate, align, ui, list_choices, config,
-    schema,
+    schema, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\
@@ -47,7 +48,7 @@ examples:
   ablate train norm=mix norm.alpha=0.25 optimizer.lr=3e-3
   ablate train model=vit-digits norm=post trainer.max_steps=500
   ablate train data=text data.files='books/*.txt' data.tokenizer=tokenizer.json model=llama-9m
-  ablate sweep sweeps/demo.yaml --workers 2
+  ablate sweep demo --workers 2
   ablate report demo
   ablate ladder sweeps/demo-ladder.yaml --workers 2
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
@@ -58,7 +59,8 @@ examples:
   ablate align RUN_ID --method dpo --pairs preferences.json
   ablate ui
 
-exit status: 0 done, 1 some trials failed, 2 a mistake in what was given or a store that is away, 130 stopped by Ctrl-C
+exit status: 0 done, 1 some trials failed, 2 a mistake in what was given, or an unreachable database or server,
+130 stopped by Ctrl-C
 """
 
 
@@ -80,6 +82,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = build_parser()
+    completion.complete(parser)
     options, after_options = parser.parse_known_args(arguments)
     if after_options:  # key=value words that stand behind an option, which argparse does not take
         if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):
@@ -92,6 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 2
     atexit.register(gc.freeze)  # at its end Python looks for garbage among all that was imported, for two seconds
+    replace_unprintable()
     with log_to_stderr():
         return groups.lead(lambda: _call(options))
 
@@ -103,7 +107,8 @@ def _call(options: argparse.Namespace) -> int:
             status: int = options.call(options)
         return status
     except AblateError as error:
-        print(f"ablate {options.verb}: {tracking.redact(str(error))}", file=sys.stderr)
+        message = f"ablate {options.verb}: {tracking.redact(str(error))}"
+        print(wrap_for(sys.stderr, message), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

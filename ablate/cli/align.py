@@ -21,8 +21,8 @@ from ablate.cli.arguments import (
     parse_whole,
     take_plugins,
 )
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
+from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ablate import tracking
-from ablate.cli.lazy import LazyModule
 from ablate.config.errors import ConfigError, Problem
+from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from ablate.cli.arguments import (
     parse_positive,
     take_plugins,
 )
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import format_number
+from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ablate.cli.arguments import Verbs, add_plugins, add_verb, take_plugins
-from ablate.cli.lazy import LazyModule
+from ablate.cli.arguments import Verbs, add_json, add_plugins, add_verb, take_plugins
+from ablate.cli.output import print_json
+from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ablate.export import run as exports
@@ -28,6 +31,9 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
     parser.add_argument("--not-finite", action="store_true", help="write weights that are NaN or infinite, too")
+    text = "also store it as artifacts of its run and register it in MLflow's model registry, as a version of NAME"
+    parser.add_argument("--register", metavar="NAME", help=text)
+    add_json(parser)
     add_plugins(parser)
 
 
@@ -35,5 +41,19 @@ def run(options: argparse.Namespace) -> int:
     """Write the model, and print where it is."""
     take_plugins(options.words)
     source = donors.resolve_run(options.source)
-    print(exports.export(source, options.to, options.output, options.ema, finite=not options.not_finite))
+    exported = exports.export_and_register(
+        source, options.to, options.output, options.ema, not options.not_finite, options.register
+    )
+    if options.json:
+        folder = Path(options.output)
+        content: dict[str, Any] = {
+            "form": options.to,
+            "folder": str(folder),
+            "files": sorted(file.name for file in folder.iterdir()),
+        }
+        if exported.registered:
+            content["registered"] = {**asdict(exported.registered), "uri": exported.registered.uri}
+        print_json(content)
+    else:
+        print(exported.text)
     return 0

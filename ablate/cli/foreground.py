@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
+from ablate.cli.run_progress import RunProgress
+from ablate.config.formatting import format_duration
+from ablate.config.logs import print_wrapped
 from ablate.distributed import groups, ranks, slurm
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place, Result
@@ -20,69 +23,60 @@ if TYPE_CHECKING:
     from ablate.training.checkpoints import Earlier
 
 STOPPING = (
-    "Stopping: the update or the validation under way is finished and a checkpoint written. Ctrl-C again stops at "
-    "once, and the run goes on from its last validation."
+    "Stopping: finishing the current update or validation and writing a checkpoint. Ctrl-C again stops at once; the "
+    "run can then be resumed from its last validation."
 )
 STOPPING_WITHOUT_CHECKPOINT = (
-    "Stopping after the update under way: an alignment keeps nothing of what it has done so far, and begins again when "
-    "it goes on. Ctrl-C again stops at once."
+    "Stopping after the current update. An alignment has no checkpoints: resumed, it starts from the beginning. "
+    "Ctrl-C again stops at once."
 )
 
 
 def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
-    """Train with a progress bar on `console`, or a line per validation where that is no terminal.
+    """Train with a progress bar on `console`, or lines now and then where that is no terminal.
 
     Ctrl-C writes a checkpoint and ends the run as interrupted; a second one, and one before the first update, stops at
     once (a group of processes ends in order).
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     procedure = choose_procedure(experiment)
-    bar = Progress(
-        TextColumn("update"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-        TextColumn("{task.fields[loss]}"), console=console, transient=True, disable=not console.is_terminal,
-    )  # fmt: skip
-    task = bar.add_task("train", total=experiment.trainer.max_steps, loss="")
-    total = experiment.trainer.max_steps
+    shown, total = RunProgress(console, experiment), experiment.trainer.max_steps
     run_ids: list[str] = []
+
+    def say(text: str) -> None:
+        print_wrapped(console, text)
 
     def started(run: str, text: str, before: Earlier) -> None:
         stop.training = True
         slurm.remember(tracking.open_store(), run)
-        console.print(f"run {run}: {text}", markup=False)
+        say(f"run {run}:\n{text}")
         run_ids.append(run)
         if run_id and not before.updates and procedure.resumes:
-            console.print("there is no whole checkpoint of it: it begins again", markup=False)
+            say("the run has no complete checkpoint and starts from the beginning")
         if before.updates:
-            console.print(f"goes on at update {before.updates}/{total}", markup=False)
-            bar.update(task, completed=before.updates)
-
-    def progress(step: int, loss: float) -> None:
-        bar.update(task, completed=step, loss=f"loss {loss:.4f}")
+            say(f"resumed at update {before.updates}/{total}")
+            shown.begin_at(before.updates)
 
     def validated(step: int, metrics: Mapping[str, float]) -> bool:
-        shown = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
-        console.print(f"update {step}/{total}: {shown}", markup=False)
+        values = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
+        say(f"update {step}/{total}: {values}")
         return True
 
     stopping = STOPPING if procedure.resumes else STOPPING_WITHOUT_CHECKPOINT
-    with bar, _StopSignals(stopping, lambda text: console.print(text, markup=False)) as stop:
-        hooks = Hooks(started, progress, validated, lambda: bool(stop.signals))
+    with shown.show(), _StopSignals(stopping, say) as stop:
+        hooks = Hooks(started, shown.advance, validated, lambda: bool(stop.signals))
         try:
             result = train(experiment, Place(run_id=run_id), hooks, procedure)
         except ranks.Lost as error:
             again = f" Go on with: {groups.describe_command()} train --resume {run_ids[0]}" if run_ids else ""
             raise ranks.Lost(f"{error}{again}") from None
-    console.print(
-        f"{result.status}{f': {result.reason}' if result.reason else ''} after {result.seconds:.1f} s", markup=False
-    )
+    say(f"{result.status}{f': {result.reason}' if result.reason else ''} after {format_duration(result.seconds)}")
     if result.status == "interrupted":
-        console.print(f"Go on with: {groups.describe_command()} train --resume {result.run_id}", markup=False)
+        say(f"Go on with: {groups.describe_command()} train --resume {result.run_id}")
         if message := slurm.requeue(stop.signals):
-            console.print(message, markup=False)
+            say(message)
     else:
         where = f'run "{name_run(experiment)}" of the experiment "{Place.experiment}"'
-        console.print(f"In MLflow: {where}. Open it with: ablate ui", markup=False)
+        say(f"In MLflow: {where}. Open it with: ablate ui")
     return result
 
 

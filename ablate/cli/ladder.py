@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import ablate
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json, repeat_command
 from ablate.cli.tables import build_table
+from ablate.config.lazy import LazyModule
 from ablate.config.yaml import parse_overrides
 
 if TYPE_CHECKING:
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
 
     from ablate.scaling import ladder, report, rungs, statements, tables
     from ablate.sweeps import dry_run
+    from ablate.sweeps.spec import library
 else:
     ladder = LazyModule("ablate.scaling.ladder")
     report = LazyModule("ablate.scaling.report")
     rungs = LazyModule("ablate.scaling.rungs")
     statements = LazyModule("ablate.scaling.statements")
     tables = LazyModule("ablate.scaling.tables")
-    dry_run = LazyModule("ablate.sweeps.dry_run")
+    dry_run, library = LazyModule("ablate.sweeps.dry_run"), LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
 ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
@@ -39,7 +40,7 @@ def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     text = "the arms of a sweep at several sizes, and how their difference and their failures change"
     parser = add_verb(verbs, "ladder", text, _EXAMPLE, run)
-    parser.add_argument("file", metavar="FILE.yaml", help="the sweep file")
+    parser.add_argument("file", metavar="FILE.yaml", help="the sweep file, or the name of one that comes with Ablate")
     parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, over every size")
     parser.add_argument("--sizes", type=parse_names, default=[], metavar="A,B,...", help=_SIZES)
     parser.add_argument("--tokens-per-parameter", type=parse_positive, metavar="N", help=_PER_PARAMETER)
@@ -53,6 +54,7 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run or continue the sweep of each size, and print the ladder."""
     overrides = parse_overrides(options.words)
+    options.file = library.find_sweep_file(options.file)
     known = rungs.build_rungs(options.file, options.sizes, overrides, options.tokens_per_parameter)
     if options.extrapolate:
         rungs.count_parameters(options.extrapolate, known)  # a mistake is told before anything is trained
@@ -65,7 +67,7 @@ def run(options: argparse.Namespace) -> int:
         try:
             record = ablate.sweep(rung.spec, workers=options.workers, storage=options.storage, console=console)
         except KeyboardInterrupt:
-            print(f"\nStopped. It goes on with:\n  {repeat_command('ladder')}", file=sys.stderr)
+            print(f"\nStopped. Continue with:\n  {repeat_command('ladder')}", file=sys.stderr)
             return 130
         records.append(record)
     name = f"{Path(options.file).stem.removesuffix('-ladder')}-ladder"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import ablate
 from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, parse_plugins
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
+from ablate.config.lazy import LazyModule
 from ablate.config.yaml import read_yaml
 
 if TYPE_CHECKING:
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from ablate import data, models, norms
     from ablate.config import merging, plugins
     from ablate.sweeps import storage
+    from ablate.sweeps.spec import library
 else:
     data, models, norms = LazyModule("ablate.data"), LazyModule("ablate.models"), LazyModule("ablate.norms")
     merging = LazyModule("ablate.config.merging")
     plugins = LazyModule("ablate.config.plugins")
-    storage = LazyModule("ablate.sweeps.storage")
+    storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
 Row = dict[str, Any]
 
@@ -34,14 +35,15 @@ Row = dict[str, Any]
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     parser = add_verb(verbs, "list", "what there is to choose from", "ablate list placements", run)
-    parser.add_argument("what", choices=list(_ROWS), metavar=f"{{{','.join(_ROWS)}}}")
+    text = "the list (default: what can be listed)"
+    parser.add_argument("what", nargs="?", choices=list(_ROWS), metavar=f"{{{','.join(_ROWS)}}}", help=text)
     parser.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=PLUGINS)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print one of the lists."""
-    rows = list_choices(options.what, parse_plugins(options.words))
+    rows = list_choices(options.what, parse_plugins(options.words)) if options.what else _lists()
     if options.json:
         print_json(rows)
     else:
@@ -71,12 +73,18 @@ def render(rows: list[Row], console: Console) -> None:
     console.print(build_table(list(rows[0]), cells, right=numbers))
 
 
+def _lists() -> list[Row]:
+    """Return what can be listed."""
+    return [{"list": f"ablate list {what}", "what it shows": _first_sentence(rows)} for what, rows in _ROWS.items()]
+
+
 def _first_sentence(item: object) -> str:
     text = " ".join((inspect.getdoc(item) or "").split())
     return re.split(r"(?<!et al)\. ", text)[0].rstrip(".")
 
 
 def _placements() -> list[Row]:
+    """Where norms stand in a layer: norm=KIND."""
     placements = norms.placements
     rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
     for name, fields in placements.presets.items():
@@ -86,6 +94,7 @@ def _placements() -> list[Row]:
 
 
 def _norms() -> list[Row]:
+    """The norm layers themselves: norm.layer=KIND."""
     return [
         {"norm layer": kind, "formula": norms.norm_layers[kind].formula, "source": norms.norm_layers[kind].source}
         for kind in norms.norm_layers
@@ -93,6 +102,7 @@ def _norms() -> list[Row]:
 
 
 def _data() -> list[Row]:
+    """What can be trained on: data=KIND."""
     data_kinds = data.data_kinds
     what = {kind: (kind, _first_sentence(data_kinds[kind])) for kind in data_kinds}
     for name, fields in data_kinds.presets.items():
@@ -105,17 +115,14 @@ def _data() -> list[Row]:
 
 
 def _models() -> list[Row]:
-    """Return the named sizes and the default of each family, with their parameters at the papers' vocabulary and
-    resolution."""
+    """Model families and named sizes: model=NAME. With their parameters at the papers' vocabulary and resolution."""
     import torch
 
     rows = []
     for name in models.models.names:
         experiment = ablate.Experiment.from_mapping({"model": name})
         config = experiment.model
-        digits = config.kind == "vit" and config.hidden < 100
-        shape: tuple[int, ...] = (256,) if config.kind == "llama" else (1, 8, 8) if digits else (3, 224, 224)
-        classes = 32000 if config.kind == "llama" else 10 if digits else 1000
+        shape, classes = _find_inputs(name, config.kind, config.hidden)
         with torch.device("meta"):
             count = config.build(experiment.norm, experiment.init, classes, shape).parameter_count()
         rows.append({
@@ -125,11 +132,21 @@ def _models() -> list[Row]:
     return rows
 
 
+def _find_inputs(name: str, kind: str, hidden: int) -> tuple[tuple[int, ...], int]:
+    """Return the shape of the inputs, and the classes or the vocabulary, that a model's parameters are counted for."""
+    if kind == "llama":
+        return (256,), 32000
+    if name == "vit-glyphs":
+        return (1, 32, 32), 62
+    return ((1, 8, 8), 10) if hidden < 100 else ((3, 224, 224), 1000)
+
+
 def _sweeps() -> list[Row]:
-    """Return the files of `sweeps/` with the first line of their header, and what has been started."""
+    """Sweep files, and sweeps that were started. With the first line of a file's header."""
     known = storage.list_sweeps(storage.storage_url())
     rows, seen = [], set()
-    for file in sorted(Path("sweeps").glob("*.yaml")):
+    own = {file.stem: file for file in sorted(Path("sweeps").glob("*.yaml"))}
+    for file in (library.list_sweep_files() | own).values():
         tree = read_yaml(file)
         name, parts = str(tree.get("name", "")), tree.get("sizes") or tree.get("stages")
         names = [f"{name}-{part}" for part in parts] if isinstance(parts, dict) else [name]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import io
 import json
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,6 +20,8 @@ from ablate.distributed import groups
 if TYPE_CHECKING:
     from rich.console import Console
 
+_PLAIN = "ablate.plain"  # the name of an error handler of codecs
+_ASCII = {"±": "+-", "→": "->", "…": "...", "·": "*"}
 _document: TextIO | None = None  # where `print_json` writes while stdout is reserved
 
 
@@ -28,6 +34,19 @@ def build_console(stderr: bool = False) -> Console:
             raise BrokenPipeError
 
     return Pipe(stderr=stderr, soft_wrap=True, highlight=False, markup=False, emoji=False)  # names stay as they are
+
+
+def replace_unprintable() -> None:
+    """Have stdout and stderr write what they can't encode in ASCII, such as ± as +-, instead of failing."""
+    codecs.register_error(_PLAIN, _replace)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors=_PLAIN)
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return "".join(_ASCII.get(letter, "?") for letter in error.object[error.start : error.end]), error.end
 
 
 @contextlib.contextmanager
@@ -45,6 +64,19 @@ def reserve_stdout() -> Iterator[None]:
 def print_json(content: Any) -> None:
     """Print the one document of --json, as JSON has it: see `to_json`."""
     print(json.dumps(to_json(content), indent=2, allow_nan=False), file=_document or sys.stdout)
+
+
+@contextlib.contextmanager
+def interrupt_on_sigterm() -> Iterator[None]:
+    """Have SIGTERM do what Ctrl-C does within: raise KeyboardInterrupt. Outside the main thread nothing is changed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def repeat_command(verb: str) -> str:

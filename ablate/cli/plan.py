@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_above_zero, parse_positive, parse_share
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_count, format_duration
+from ablate.config.lazy import LazyModule
 from ablate.config.yaml import split_words
 from ablate.estimate.gpus import GIB, GPU, find_gpu
 
@@ -84,15 +84,18 @@ def _print_run(plan: plans.Plan, console: Console) -> None:
             f"{format_count(counts.forward_flops)} forward, {format_count(counts.training_flops)} in training",
         ),
         ("run", f"{format_count(plan.items)} {plan.unit} in batches of {setup.batch_size:,}"),
+        ("validation", plan.validation),
         ("setup", _describe_setup(plan)),
     ]
     for name, text in facts:
         console.print(f"  {name:15} {text}")
     _print_memory(plan, gpu, console)
     rate = format_count(plan.items_per_second)
+    hours = plan.validated_gpu_hours
+    validated = "" if hours is None else f"; with validation at most {_format_hours(hours)}"
     console.print(
         f"\nAt a utilisation of {plan.mfu:.0%} (assumed; --mfu): {rate} {plan.unit} a second, "
-        f"{_format_days(plan.days)}, {_format_hours(plan.gpu_hours)}."
+        f"{_format_days(plan.days)}, {_format_hours(plan.gpu_hours)}{validated}."
     )
     for note in plan.notes:
         console.print(note)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import ablate
 from ablate.cli.arguments import COMMAND_LINE, PLUGINS, Verbs, add_verb, parse_plugins
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import print_json
+from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
     from ablate.config import plugins

@@ -6,10 +6,10 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import Verbs, add_json, add_storage, add_verb
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import format_bytes, format_number, format_setting
+from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ else:
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "trials done, running, pruned, diverged, failed; best so far"
+    text = "the verdict so far; trials done, running, pruned, diverged, failed; the best of each search"
     parser = add_verb(verbs, "status", text, "ablate status demo", run)
     parser.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
     add_storage(parser)
@@ -41,25 +41,31 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(rows: list[dict[str, Any]], console: Console) -> None:
-    """Print the rows as a table, below it why trials failed, or how to start a sweep where there is none."""
+    """Print the verdict on each sweep, the rows as a table, below it why trials failed; or how to start a sweep where
+    there is none."""
     if not rows:
         console.print("No sweep has been started yet. Start one with: ablate sweep FILE.yaml")
         return
+    for title, verdict in {row["sweep"]: row["verdict"] for row in rows}.items():
+        console.print(f"{title}: {verdict}")
     lines = []
     for row in rows:
-        done = sum(row[status] for status in outcomes.FINISHED)
-        counts = ", ".join(f"{row[status]} {status}" for status in outcomes.STATUSES if row[status])
+        done, target = sum(row[status] for status in outcomes.FINISHED), row["target"]
+        if row["at_grid"]:  # where there is no search
+            done, target = row["confirmed"], row["confirm_target"]
+        counts = [", ".join(f"{row[status]} {status}" for status in outcomes.STATUSES if row[status])]
         if row["selection_target"]:
-            counts += f"; {row['selected']}/{row['selection_target']} runs of candidates"
+            counts.append(f"{row['selected']}/{row['selection_target']} runs of candidates")
         if row["confirm_target"]:
-            counts += f"; {row['confirmed']}/{row['confirm_target']} fresh seeds"
-            counts += f", {row['confirmed_failed']} of them diverged or stuck" if row["confirmed_failed"] else ""
+            failed = f", {row['confirmed_failed']} of them diverged or stuck" if row["confirmed_failed"] else ""
+            counts.append(f"{row['confirmed']}/{row['confirm_target']} fresh seeds{failed}")
         if row["checkpoint_bytes"]:
-            counts += f"; checkpoints {format_bytes(row['checkpoint_bytes'])}"
+            counts.append(f"checkpoints {format_bytes(row['checkpoint_bytes'])}")
         best = "" if row["best"] is None else f"{row['metric']} {format_number(row['best'])}"
         at = ", ".join(f"{path.rpartition('.')[2]}={format_setting(value)}" for path, value in row["params"].items())
-        lines.append([row["sweep"], row["arm"], f"{done}/{row['target']}", counts, best, at])
-    console.print(build_table(["sweep", "arm", "finished", "trials", "best so far", "at"], lines, right=["finished"]))
+        lines.append([row["sweep"], row["arm"], f"{done}/{target}", "; ".join(filter(None, counts)), best, at])
+    header = ["sweep", "arm", "finished", "trials", "best of the search (optimistic)", "at"]
+    console.print(build_table(header, lines, right=["finished"]))
     for row in rows:
         for failure in row["failures"]:
             console.print(f"{row['sweep']}, {row['arm']}: failed {failure}", markup=False)

@@ -11,6 +11,7 @@ import ablate
 from ablate.cli.arguments import (
     OVERRIDES,
     Verbs,
+    add_json,
     add_storage,
     add_verb,
     build_error,
@@ -18,17 +19,19 @@ from ablate.cli.arguments import (
     parse_positive_or_auto,
     parse_share,
 )
-from ablate.cli.lazy import LazyModule
-from ablate.cli.output import build_console, repeat_command
+from ablate.cli.output import build_console, interrupt_on_sigterm, print_json, repeat_command
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_words
+from ablate.config.lazy import LazyModule
+from ablate.config.logs import print_wrapped
 from ablate.config.yaml import parse_overrides
 from ablate.distributed import slurm
 
 if TYPE_CHECKING:
     from ablate.reports import terminal
+    from ablate.reports.report import Report
     from ablate.sweeps import dry_run, gpu_sharing, slurm_jobs
-    from ablate.sweeps.spec import files, references
+    from ablate.sweeps.spec import files, library, references
     from ablate.sweeps.spec.sweep import Sweep
 else:
     terminal = LazyModule("ablate.reports.terminal")
@@ -36,15 +39,17 @@ else:
     dry_run = LazyModule("ablate.sweeps.dry_run")
     slurm_jobs = LazyModule("ablate.sweeps.slurm_jobs")
     references = LazyModule("ablate.sweeps.spec.references")
-    files = LazyModule("ablate.sweeps.spec.files")
+    files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
-ablate sweep sweeps/demo.yaml --workers 2
+ablate sweep demo --workers 2
+  ablate sweep my.yaml --dry-run
   ablate sweep sweeps/mixln-table1.yaml --size 71m --scale 0.01
   ablate sweep --all --dry-run
   ablate sweep sweeps/demo.yaml --submit cluster=local --workers 2
   ablate sweep sweeps/demo.yaml --workers-per-gpu auto
   ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
+_FILE = "the sweep file, or the name of one that comes with Ablate"
 _PER_GPU = "trials at a time on each GPU; auto: as many as the memory plan says fit"
 _SCALE = "run this share of the tokens, above 0 and at most 1; the report says so, and studies do not mix (default: 1)"
 _SUBMIT = (
@@ -56,7 +61,7 @@ _SUBMIT = (
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     parser = add_verb(verbs, "sweep", "run or continue a sweep", _EXAMPLE, run)
-    parser.add_argument("file", nargs="?", metavar="FILE.yaml", help="the sweep file")
+    parser.add_argument("file", nargs="?", metavar="FILE.yaml", help=_FILE)
     parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, or budget.trials=20")
     parser.add_argument(
         "--size",
@@ -71,6 +76,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--workers-per-gpu", type=parse_positive_or_auto, metavar="K", help=_PER_GPU)
     parser.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
     add_storage(parser)
+    add_json(parser, "print the reports, or with --dry-run the plans, as JSON")
     parser.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
 
 
@@ -86,6 +92,7 @@ def run(options: argparse.Namespace) -> int:
         )
         raise build_error("--workers-per-gpu", f"goes without {other}")
     overrides, model = parse_overrides(options.words), _scales_model(options)
+    options.file = library.find_sweep_file(options.file)
     specs = files.load_sweeps(options.file, overrides, size=options.size, factor=options.scale, model=model)
     if options.submit:
         words = parse_overrides(options.submit)
@@ -94,13 +101,20 @@ def run(options: argparse.Namespace) -> int:
             raise build_error("--submit", text)
         if not options.dry_run:
             workers = options.workers or 1
-            for spec in specs:
-                print(slurm_jobs.submit(spec, words, workers=workers, storage=options.storage, fresh=options.fresh))
+            where = {"storage": options.storage, "fresh": options.fresh}
+            jobs = [str(slurm_jobs.submit(spec, words, workers=workers, **where)) for spec in specs]
+            if options.json:
+                print_json({"submitted": jobs})
+            else:
+                print("\n".join(jobs))
             return 0
         slurm_jobs.check_parameters(words, options.storage)
     requested = {spec.name for spec in specs}
     staged = files.add_earlier_sweeps(options.file, specs, overrides, factor=options.scale, model=model)
-    return (_plan if options.dry_run else _run)(staged, requested, options)
+    if options.dry_run:
+        return _plan(staged, requested, options)
+    with interrupt_on_sigterm():  # also while a sweep is prepared
+        return _run(staged, requested, options)
 
 
 def _plan_all(options: argparse.Namespace) -> int:
@@ -108,12 +122,16 @@ def _plan_all(options: argparse.Namespace) -> int:
     if not options.dry_run or options.submit or options.size:
         raise build_error("--all", "goes with --dry-run, and without --submit and --size")
     words = [options.file, *options.words] if options.file else options.words
-    model, broken = _scales_model(options), 0
+    model, broken, plans = _scales_model(options), 0, []
     for file, texts, error in dry_run.plan_files("sweeps", parse_overrides(words), factor=options.scale, model=model):
-        print("\n\n".join([f"{file}", *texts]) + "\n")
+        plans.append({"file": str(file), "plans": texts, "problem": str(error) if error else None})
+        if not options.json:
+            print("\n\n".join([f"{file}", *texts]) + "\n")
         if error:
             broken += 1
             print(f"ablate sweep: {error}\n", file=sys.stderr)
+    if options.json:
+        print_json({"files": plans})
     return 2 if broken else 0
 
 
@@ -127,6 +145,7 @@ def _scales_model(options: argparse.Namespace) -> bool:
 def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
     """Print what each sweep would do; of one without its data an outline, and return 2, since it cannot start."""
     missing: list[str] = []
+    plans = []
     for spec in specs:
         try:
             fresh = options.fresh and spec.name in requested
@@ -134,7 +153,11 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
         except DataError as error:
             text = dry_run.outline(spec)
             missing += [str(error)] if str(error) not in missing else []
-        print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
+        plans.append({"sweep": spec.name, "plan": text})
+        if not options.json:
+            print(f"{text}\n" if spec is not specs[-1] else text, flush=True)
+    if options.json:
+        print_json({"sweeps": plans})
     for message in missing:
         print(f"ablate sweep: {message}", file=sys.stderr)
     return 2 if missing else 0
@@ -144,21 +167,30 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
     """Run or continue one sweep after another until Ctrl-C, and return the worst exit status. Those that were not
     `requested` are what the others start from."""
     worst = 0
+    reports: list[Report] = []
     for spec in specs:
         if spec.name not in requested:
             after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
-            print(f"{spec.name} goes first: {join_words(after)} start{'' if after[1:] else 's'} from its trials.")
+            print(f"{spec.name} runs first: {join_words(after)} start{'' if after[1:] else 's'} from its trials.")
             if words := [word for word in options.words if files.is_shared(word.partition("=")[0])]:
                 print(f"  {' '.join(words)} holds for it too.")
-        worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested))
+        worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested, reports))
         if worst == 130:
             break
+    if options.json:
+        print_json({"sweeps": [content.to_dict() for content in reports]})
     return worst
 
 
-def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool) -> int:
-    """Run or continue one sweep, print its report, and return the exit status."""
-    console, command, workers = build_console(), repeat_command(options.verb), _count_workers(spec, options)
+def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: list[Report]) -> int:
+    """Run or continue one sweep, print its report and add it to `reports`, and return the exit status."""
+    console, command = build_console(stderr=options.json), repeat_command(options.verb)
+    workers, base = _count_workers(spec, options), spec.base(next(iter(spec.all_arms)))
+    print_wrapped(  # before anything that takes seconds: imports, data, the storage
+        console,
+        f"sweep {spec.name}: {_describe_arms(spec)}, runs of {base.trainer.max_steps:,} updates = "
+        f"{base.items:,} {base.unit}, {workers} at a time",
+    )
     try:
         record = ablate.sweep(spec, workers=workers, storage=options.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
@@ -168,11 +200,18 @@ def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool) -> int:
         if message := slurm.requeue(stop.args):
             print(message, file=sys.stderr)
         return 130
-    terminal.render(ablate.report(record.title, storage=options.storage), console)
+    reports.append(ablate.report(record.title, storage=options.storage))
+    terminal.render(reports[-1], console)
     failed = record.count_failed()
     if failed:
         print(f"{count_noun(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _describe_arms(spec: Sweep) -> str:
+    arms = count_noun(len(spec.own_arms), "arm")
+    points = {cell.shared for cell in spec.cells.values()}
+    return f"{arms} at {count_noun(len(points), 'point')}" if points else arms
 
 
 def _count_workers(spec: Sweep, options: argparse.Namespace) -> int:

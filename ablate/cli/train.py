@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 from typing import TYPE_CHECKING
 
 import ablate
 from ablate import tracking
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, build_error
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
+from ablate.config.lazy import LazyModule
+from ablate.config.logs import print_wrapped
 from ablate.config.yaml import split_words
 from ablate.distributed import launching, slurm
 
@@ -46,10 +48,23 @@ def run(options: argparse.Namespace) -> int:
         experiment = runs.load_experiment(run_id, overrides if file is None else {"FILE.yaml": file})
     else:
         experiment = ablate.Experiment.load(file, overrides)
+    console = build_console(stderr=options.json)
+    if os.environ.get(launching.LAUNCHED) is None:  # else the process that started this one has said it
+        print_wrapped(console, _describe(experiment, run_id))
     if devices := trainer.count_launches(experiment.trainer):
         return launching.launch(devices)
     experiment = donors.resolve_donors(experiment)
-    result = foreground.train_in_foreground(experiment, build_console(stderr=options.json), run_id)
+    result = foreground.train_in_foreground(experiment, console, run_id)
     if options.json:
         print_json(result.to_dict())
     return 130 if result.status == "interrupted" else 0
+
+
+def _describe(experiment: ablate.Experiment, run_id: str | None) -> str:
+    """Return the first line, which is printed before anything that takes seconds: imports and data."""
+    what = f"run {run_id}, resumed" if run_id else f"{experiment.model.kind}, norm {experiment.norm.kind}"
+    return (
+        f"training {what}, on {experiment.data.kind}: {experiment.trainer.max_steps:,} updates of "
+        f"{experiment.items_per_update:,} {experiment.unit}, learning rate {experiment.optimizer.lr:g}, "
+        f"seed {experiment.seed}"
+    )

@@ -1,4 +1,4 @@
-"""`ablate ui`: the MLflow UI on this project's store."""
+"""`ablate ui`: the MLflow UI on this project's store, or Optuna's dashboard on its studies (`dashboard`)."""
 
 from __future__ import annotations
 
@@ -11,34 +11,37 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ablate import tracking
-from ablate.cli.arguments import Verbs, add_verb
-from ablate.cli.lazy import LazyModule
-from ablate.config.errors import AblateError, StoreError
+from ablate.cli.arguments import Verbs, add_storage, add_verb, build_error
+from ablate.cli.mlflow_view import build_view
+from ablate.cli.output import interrupt_on_sigterm
+from ablate.config.errors import StoreError
+from ablate.config.lazy import LazyModule
 from ablate.distributed.launching import SAFE_PATH
 
 if TYPE_CHECKING:
     from mlflow.entities import Experiment
     from mlflow.tracking import MlflowClient
 
-    from ablate.reports import labels
-    from ablate.sweeps import storage
+    from ablate.cli import dashboard
 else:
-    labels = LazyModule("ablate.reports.labels")
-    storage = LazyModule("ablate.sweeps.storage")
+    dashboard = LazyModule("ablate.cli.dashboard")
 
 _VIEW = "ablate"  # names the view of the runs that the links open
+_TRAINING = "workflowType=machine_learning"  # else the UI opens on language-model applications
 
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "open the MLflow UI on this project's store, on loopback"
-    parser = add_verb(verbs, "ui", text, "ablate ui --port 5000", run)
+    text = "open MLflow, or Optuna's dashboard, on this project's store, on loopback"
+    parser = add_verb(verbs, "ui", text, "ablate ui --port 5000\n  ablate ui --studies", run)
+    parser.add_argument("--studies", action="store_true", help="Optuna's dashboard on the studies, in place of MLflow")
     parser.add_argument("--port", type=parse_port, default=5000, metavar="N", help="port (default: 5000)")
     text = "address to bind to (default: 127.0.0.1, this machine only)"
     parser.add_argument("--host", default="127.0.0.1", help=text)
+    add_storage(parser)
 
 
 def parse_port(text: str) -> int:
@@ -50,6 +53,10 @@ def parse_port(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Serve the UI until Ctrl-C."""
+    if options.studies:
+        return dashboard.serve_studies(options.host, options.port, options.storage)
+    if options.storage:
+        raise build_error("--storage", "is that of the studies: give --studies too; MLflow's is MLFLOW_TRACKING_URI")
     return serve(options.host, options.port)
 
 
@@ -79,19 +86,18 @@ def serve(host: str, port: int) -> int:
     process = subprocess.Popen(
         command, env=surroundings, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as Ctrl-C does
     try:
-        _wait_until_ready(process, host, port)
-        _print_links(f"http://{host}:{port}", links)
-        print("Ctrl-C stops the server.", flush=True)
-        assert process.stderr is not None
-        for _ in process.stderr:  # keeps the pipe from filling
-            pass
-        return process.wait()
+        with interrupt_on_sigterm():
+            _wait_until_ready(process, host, port)
+            _print_links(f"http://{host}:{port}", links)
+            print("Ctrl-C stops the server.", flush=True)
+            assert process.stderr is not None
+            for _ in process.stderr:  # keeps the pipe from filling
+                pass
+            return process.wait()
     except KeyboardInterrupt:
         return 0
     finally:
-        signal.signal(signal.SIGTERM, before)
         _stop(process)
 
 
@@ -118,7 +124,7 @@ def _wait_until_ready(process: subprocess.Popen[str], host: str, port: int) -> N
 
 
 def _print_links(address: str, links: dict[str, str]) -> None:
-    print(f"MLflow: {address}")
+    print(f"MLflow: {address}/#/experiments?{_TRAINING}")
     for name, path in links.items():
         print(f"  {name}: {address}/{path}")
 
@@ -129,7 +135,7 @@ def _print_links(address: str, links: dict[str, str]) -> None:
 def _find_links(client: MlflowClient) -> dict[str, str]:
     """Return experiment -> the path of its table of runs, the newest first."""
     experiments = [e for e in client.search_experiments(order_by=["creation_time DESC"]) if e.name != "Default"]
-    return {e.name: f"#/experiments/{e.experiment_id}/runs{_store_view(client, e)}" for e in experiments}
+    return {e.name: f"#/experiments/{e.experiment_id}/runs?{_TRAINING}{_store_view(client, e)}" for e in experiments}
 
 
 def _store_view(client: MlflowClient, experiment: Experiment) -> str:
@@ -146,18 +152,4 @@ def _store_view(client: MlflowClient, experiment: Experiment) -> str:
             client.set_experiment_tag(experiment.experiment_id, tag, value)
     except MlflowException:
         return ""
-    return f"?viewStateShareKey={_VIEW}"
-
-
-def build_view(title: str) -> dict[str, Any]:
-    """Return the order and the columns of the runs of an experiment, in the words of MLflow's UI."""
-    try:
-        spec = storage.read_sweep(title).spec
-    except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage has not, or not whole
-        order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
-        metrics, params = ["val/loss"], ["norm.kind", "model.kind", "optimizer.lr"]
-    else:
-        metrics, params = [spec.objective.metric], labels.list_searched(spec)
-        order = {"orderByKey": f"metrics.`{metrics[0]}`", "orderByAsc": spec.objective.direction == "minimize"}
-    columns = [f"metrics.`{name}`" for name in metrics] + [f"params.`{name}`" for name in params]
-    return {**order, "selectedColumns": [*columns, "tags.`ablate.status`"]}
+    return f"&viewStateShareKey={_VIEW}"

@@ -1,4 +1,4 @@
-"""`ablate wordsim`: how alike words are to embedding and head, against what people say."""
+"""`ablate wordsim`: word similarity in embedding and head, against human similarity ratings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ablate.cli.arguments import Verbs, add_json, add_plugins, add_verb, parse_positive, take_plugins
-from ablate.cli.lazy import LazyModule
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import format_number
+from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +28,7 @@ _NEIGHBOURS = "nearest tokens of each token that are compared with the first mod
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "word similarity of embedding and head, against what people say"
+    text = "word similarity in embedding and head, against human similarity ratings"
     parser = add_verb(verbs, "wordsim", text, _EXAMPLE, run)
     parser.add_argument("sources", nargs="+", metavar="CHECKPOINT_OR_RUN", help="as for export; several are compared")
     parser.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -53,6 +53,14 @@ def _as_tuple(value: Any) -> Any:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple, json_schema_input_type=str | tuple[str, ...])]
 """The type of a field that takes one name or several."""
+
+
+class Former(NamedTuple):
+    """The default of a field before it was changed."""
+
+    value: Any
+    until: int
+    """The last version of the defaults (`experiment.tree.DEFAULTS`) with it."""
 
 
 class Kind(Config):

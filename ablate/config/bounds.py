@@ -28,5 +28,7 @@ MOST_ITEMS = 10**16
 """Tokens, images or pairs: a hundred times the largest corpora."""
 MOST_PROCESSES = 10**6
 """Processes and machines: ten times the largest clusters."""
+MOST_LOADERS = 512
+"""Processes that read data for one that trains: more than a machine has cores for."""
 MOST_TRIALS = 1_000_000
 """Trials or cells of a grid of one arm: at a second each, twelve days."""

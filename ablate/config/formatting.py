@@ -7,13 +7,49 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard
 
 
-def format_number(value: Any, digits: int = 4) -> str:
+def format_number(value: Any, digits: int = 3) -> str:
     """Return a result as text: fixed decimals where that is readable, so that a column of them compares at a glance."""
     if value is None:
         return "-"
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
+    if 1e3 <= abs(value) < 1e6:
+        return f"{value:.0f}"
     return f"{value:.{digits}f}" if value == 0 or 1e-2 <= abs(value) < 1e3 else f"{value:.{digits + 1}g}"
+
+
+UNBOUNDED = (-math.inf, math.inf)
+
+
+def format_uncertain(
+    mean: float, half_width: float | None, *, sign: bool = False, bounds: tuple[float, float] = UNBOUNDED
+) -> str:
+    """Return '2.153 ± 0.012': the half width of an interval in two significant digits, the mean to the same place.
+
+    Where the interval reaches beyond `bounds`, what the number can be, its two ends within them: '0.41 [0, 1.3]'. Where
+    there is no interval, the mean in three digits.
+    """
+    plus = "+" if sign else ""
+    if half_width is None:
+        return f"{mean:{plus}.3f}" if mean == 0 or 1e-2 <= abs(mean) < 1e3 else f"{mean:{plus}.3g}"
+    if half_width and not 1e-6 <= half_width < 1e6:
+        return f"{mean:{plus}.6g} ± {half_width:.2g}"
+    decimals = count_decimals(half_width)
+    text, low, high = f"{mean:{plus}.{decimals}f}", mean - half_width, mean + half_width
+    if low >= bounds[0] and high <= bounds[1]:
+        return f"{text} ± {half_width:.{decimals}f}"
+    ends = (f"{end:{plus}.{decimals}f}" if end not in bounds else f"{end:g}" for end in clip(low, high, bounds))
+    return f"{text} [{', '.join(ends)}]"
+
+
+def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
+    """Return an interval without what lies outside `bounds`: what cannot be needs no coverage."""
+    return max(low, bounds[0]), min(high, bounds[1])
+
+
+def count_decimals(half_width: float) -> int:
+    """Return the decimals that show two significant digits of `half_width`."""
+    return max(0, 1 - math.floor(math.log10(float(f"{half_width:.1e}")))) if half_width > 0 else 3
 
 
 def format_setting(value: Any) -> str:
@@ -24,6 +60,13 @@ def format_setting(value: Any) -> str:
 def format_settings(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
     """Return `params` on one line, each under its short name."""
     return " ".join(f"{names.get(path, path)}={format_setting(value)}" for path, value in params.items())
+
+
+def shorten_paths(paths: Iterable[str]) -> dict[str, str]:
+    """Return path -> its last segment, or the whole path where another one ends the same."""
+    known = list(dict.fromkeys(paths))
+    tails = [path.rpartition(".")[2] for path in known]
+    return {path: tail if tails.count(tail) == 1 else path for path, tail in zip(known, tails, strict=True)}
 
 
 def format_count(amount: float) -> str:

@@ -4,9 +4,57 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+NARROWEST = 20
+"""Columns below which nothing is wrapped."""
+
+
+def wrap_lines(text: str, width: int) -> str:
+    """Return `text` with its lines broken between words at `width` columns; what is broken off is indented by two more
+    than its line. A longer word, such as a path, stays whole."""
+    if width < NARROWEST:
+        return text
+    return "\n".join(_wrap_line(line, width) for line in text.split("\n"))
+
+
+def _wrap_line(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def wrap_for(stream: TextIO, text: str) -> str:
+    """Return `text` with its lines broken for the terminal that `stream` is; unchanged for a file or a pipe."""
+    try:
+        if not stream.isatty():
+            return text
+        columns = int(os.environ.get("COLUMNS") or 0) or os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # no descriptor of its own, or closed
+        columns = shutil.get_terminal_size().columns
+    return wrap_lines(text, columns)
+
+
+def print_wrapped(console: Console, text: str) -> None:
+    """Print lines of text: broken between words on a terminal, whole in a file or a pipe."""
+    shown = wrap_lines(text, console.width) if console.is_terminal else text
+    console.print(shown, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
@@ -18,6 +66,9 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
     @property
     def stream(self) -> TextIO:  # type: ignore[override]
         return sys.stderr
+
+    def format(self, record: logging.LogRecord) -> str:
+        return wrap_for(self.stream, super().format(record))
 
 
 @contextlib.contextmanager

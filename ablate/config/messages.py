@@ -35,6 +35,10 @@ _WORDS = {
 """What a person reads, by pydantic's type of error, where pydantic's own text is not plain enough."""
 
 
+_SINGLE = {f"{name}_{what}" for name in ("int", "float", "bool") for what in ("type", "parsing")} | {"literal_error"}
+"""Pydantic's types of error where one value is wanted."""
+
+
 _NAME = "must consist of letters from A to Z, digits, dots, hyphens and underscores, beginning with a letter or digit"
 
 
@@ -83,12 +87,32 @@ def _build_problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
     if kind == "extra_forbidden":
         return Problem(path, f"unknown key.{_suggest_key(cls, tree, path)}", value)
     if kind == "unknown_kind":
+        if arms := _suggest_arms(cls, tree, path, value):
+            message = f"{message.partition(' Did you mean')[0]} {arms}"
         return Problem(f"{path}.kind" if isinstance(value, Mapping) else path, message)
+    if kind in _SINGLE and len(values := _split_values(value)) > 1:
+        message += f". Several values are a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for ablate sweep"
     if value is None and kind in _WORDS:
         message += ", not null"
     if isinstance(value, (Mapping, Config)):
         value = None
     return Problem(path, message, list(value) if isinstance(value, tuple) else value)
+
+
+def _split_values(value: Any) -> list[str]:
+    """Return the values that stand in `value` with commas between, or are its items."""
+    values = value if isinstance(value, (list, tuple)) else value.split(",") if isinstance(value, str) else []
+    return [str(part).strip() for part in values]
+
+
+def _suggest_arms(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
+    """Return how several kinds at once are compared, where `value` names them with commas between."""
+    registry = find_registry(cls, tree, path.split("."))
+    kinds = _split_values(value.get("kind") if isinstance(value, Mapping) else value)
+    if registry is None or len(kinds) < 2 or not {*kinds} <= {*registry.names}:
+        return ""
+    arms = ", ".join(f"{kind}: {{{path}: {kind}}}" for kind in kinds)
+    return f"Several at once are a sweep: arms: {{{arms}}} in a file for ablate sweep."
 
 
 def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:

@@ -12,11 +12,17 @@ from ablate.data.text.presets import PRESETS
 from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder
 
 # isort: split
+from ablate.data.images.glyphs import Glyphs
+
+# isort: split
 from ablate.data.conversations.instructions import Instructions
 from ablate.data.conversations.preferences import PairCorpus, Pairs, Preferences
 
 # isort: split
 from ablate.data.text.config import Text, Topics
+
+# isort: split
+from ablate.data.text.packages import Packages
 
 # isort: split
 from ablate.data.order import PermutedBatches, SequentialBatches, build_loader, draw_permutation
@@ -31,10 +37,12 @@ __all__ = [
     "Corpus",
     "DataConfig",
     "Digits",
+    "Glyphs",
     "ImageDataset",
     "ImageFiles",
     "ImageFolder",
     "Instructions",
+    "Packages",
     "PairCorpus",
     "Pairs",
     "PermutedBatches",

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from ablate.config.base import Kind
+from ablate.config.base import Former, Kind
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
 from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, build_loader
 from ablate.data.trivial_loss import MOST, choose_blocks, compute_trivial_loss, count_targets
 
-Batch = tuple[Tensor, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.utils.data import DataLoader
+    from typing_extensions import Self
+
+Batch: TypeAlias = "tuple[Tensor, Tensor]"
 
 IGNORED = -100
 """The target of padding, which is neither trained on nor counted: what `cross_entropy` ignores."""
@@ -52,7 +57,7 @@ class TrainSet(Protocol):
         most about `most` values."""
 
 
-class BatchDataset(Dataset[Batch], ABC):
+class BatchDataset(ABC):
     """A map-style dataset that gives whole batches of (inputs, targets)."""
 
     with_epoch: bool = False
@@ -65,6 +70,14 @@ class BatchDataset(Dataset[Batch], ABC):
     def count_workers(self, cores: int) -> int:
         """See `TrainSet`: none where items are at hand."""
         return 0
+
+    def select(self, numbers: NDArray[np.int64]) -> BatchDataset:
+        """Return the dataset of the items at `numbers`, in that order."""
+        return Part(self, numbers)
+
+    def measure_bytes_per_token(self) -> float | None:
+        """Return the mean UTF-8 bytes of a target; None of what is no text, or where that is not known."""
+        return None
 
     @abstractmethod
     def __len__(self) -> int: ...
@@ -109,6 +122,23 @@ class BatchDataset(Dataset[Batch], ABC):
                 yield self.__getitems__(block)[1]
 
 
+class Part(BatchDataset):
+    """Items of another dataset: those at `numbers` [n]."""
+
+    def __init__(self, whole: BatchDataset, numbers: NDArray[np.int64]) -> None:
+        self.whole, self.numbers = whole, numbers
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        return self.whole.__getitems__(self.numbers[np.asarray(indices, np.int64)].tolist())
+
+    def count_workers(self, cores: int) -> int:
+        """See `TrainSet`."""
+        return self.whole.count_workers(cores)
+
+
 @dataclass(frozen=True)
 class ValSet:
     """A further validation set."""
@@ -116,6 +146,15 @@ class ValSet:
     data: BatchDataset
     bytes_per_token: float | None = None
     """Mean UTF-8 bytes of one target; None for images."""
+
+    def spread(self, count: int) -> ValSet:
+        """Return `count` items of it, evenly spread over all; itself where it has no more."""
+        size = len(self.data)
+        if count >= size:
+            return self
+        part = self.data.select(np.arange(count) * size // count)
+        measured = None if self.bytes_per_token in (None, 1.0) else part.measure_bytes_per_token()
+        return ValSet(part, measured or self.bytes_per_token)
 
 
 @dataclass(frozen=True)
@@ -141,6 +180,18 @@ class Corpus:
     """Further validation sets by name, each reported on its own."""
     padded: bool = False
     """Whether items differ in length: some targets are then `IGNORED`."""
+
+    def limit_validation(self, count: int | None) -> Self:
+        """Return the corpus with `count` items of each validation set, evenly spread over it; None: with all."""
+        if count is None:
+            return self
+        val = ValSet(self.val, self.bytes_per_token).spread(count)
+        further = {name: part.spread(count) for name, part in self.val_sets.items()}
+        return replace(self, val=val.data, bytes_per_token=val.bytes_per_token, val_sets=further)
+
+    def count_validation_items(self) -> list[int]:
+        """Return the sizes of the validation set and of the further ones."""
+        return [len(self.val), *(len(part.data) for part in self.val_sets.values())]
 
     @property
     def items_per_sample(self) -> int:
@@ -174,7 +225,7 @@ class DataConfig(Kind):
     task: ClassVar[str]
     """"language_modeling" or "image_classification"."""
 
-    former: ClassVar[Mapping[str, Any]] = {}
+    former: ClassVar[Mapping[str, Former]] = {}
     """Field -> its value in stored configurations that are too old to have it."""
 
     split_seed: int = Field(0, ge=0, le=MOST_SEED)
@@ -197,6 +248,16 @@ class DataConfig(Kind):
         """The shape of one input, as far as the settings say it: that of `seq_len`; () where they do not."""
         length: int | None = getattr(self, "seq_len", None)
         return () if length is None else (length,)
+
+    @property
+    def wanted_val_samples(self) -> int | None:
+        """Sequences or images that the settings ask to validate on; None where they leave that open."""
+        return None
+
+    @property
+    def most_val_samples(self) -> int | None:
+        """Sequences or images of the validation set at most; None where the settings do not tell."""
+        return self.wanted_val_samples
 
     @property
     def val_names(self) -> tuple[str, ...]:

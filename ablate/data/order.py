@@ -5,13 +5,19 @@ A batch here is a list of indices. `build_loader` turns the indices into tensors
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, Dataset, Sampler
+
+from ablate.config.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch.utils.data import DataLoader
+else:
+    torch = LazyModule("torch")
 
 T = TypeVar("T")
 
@@ -43,7 +49,7 @@ def share_batch(batch_size: int, rank: int, world_size: int) -> int:
     return batch_size // world_size
 
 
-class PermutedBatches(Sampler[list[int]]):
+class PermutedBatches:
     """Batches for training, without end: epochs follow one another, each in a permutation of its own.
 
     Batch k is the positions [k * batch_size, (k + 1) * batch_size) of the concatenated epochs. A batch may straddle
@@ -94,7 +100,7 @@ class PermutedBatches(Sampler[list[int]]):
             first += self.batch_size
 
 
-class SequentialBatches(Sampler[list[int]]):
+class SequentialBatches:
     """Batches for validation: every item once over all ranks, each rank a contiguous part of the dataset.
 
     All ranks give the same number of batches, since a model that is sharded over the ranks waits for each of them.
@@ -129,13 +135,13 @@ def _pass_through(batch: T) -> T:
     return batch
 
 
-def build_loader(dataset: Dataset[Any], batches: Sampler[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
+def build_loader(dataset: Any, batches: Iterable[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
     """Return a loader that gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0:
     by this one).
 
     Without `batches` it gives what `dataset` iterates over: whole batches.
     """
-    return DataLoader(
+    return torch.utils.data.DataLoader(
         dataset,
         **({"batch_size": None} if batches is None else {"batch_sampler": batches}),
         collate_fn=_pass_through,

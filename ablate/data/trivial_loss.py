@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
+
+from ablate.config.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 MOST = 1 << 22
 """Values of a dataset that are read to count its targets: a fraction of a second from the disk's cache."""

@@ -21,7 +21,7 @@ from ablate.diagnostics.measures.subject import build_loader
 from ablate.plots.panels import save_png
 from ablate.tasks.base import Task
 from ablate.tracking.tracker import Tracker
-from ablate.training.callbacks import Curves, RunCallback, count_seen_items
+from ablate.training.callbacks import RunCallback, count_seen_items
 from ablate.training.undisturbed import undisturbed
 
 
@@ -30,12 +30,12 @@ class LayerDiagnostics(RunCallback):
     gradient is that of the update which comes next.
 
     Training does not see it: the model is in evaluation mode meanwhile, no gradient is written, and random numbers are
-    put back. Each number of a layer is logged as `layers/COLUMN/NN`. What has been measured is in the checkpoints, so
-    that the figures at the end are those of an undisturbed run.
+    put back. The numbers are artifacts of the run, `layers/training.json`, and no metrics: hundreds of those, one for
+    each layer, would bury the loss. What has been measured is in the checkpoints, so that the figures at the end are
+    those of an undisturbed run.
     """
 
-    def __init__(self, task: Task, corpus: Corpus, curves: Curves) -> None:
-        self.curves = curves
+    def __init__(self, task: Task, corpus: Corpus) -> None:
         self.config = task.experiment.trainer.diagnose
         model, self.unit = task.model, task.unit
         self.subject = Subject(
@@ -103,11 +103,8 @@ class LayerDiagnostics(RunCallback):
     def _keep(self, trainer: Trainer, module: LightningModule, measurement: Measurement) -> None:
         result = measurement.result()
         self.last[measurement.name] = result
-        values: dict[str, float] = {}
         for column, numbers in measurement.per_layer(result).items():
             self.history.setdefault(column, {})[count_seen_items(trainer, module)] = numbers
-            values |= {f"layers/{column}/{layer:02d}": number for layer, number in enumerate(numbers, 1)}
-        self.curves.record(trainer, module, values)
 
     def publish(self, folder: Path, tracker: Tracker) -> None:
         """Write the numbers as JSON and CSV, and a figure of them, into `folder` and the run."""

@@ -16,7 +16,7 @@ class DiagnoseExtension(Extension):
     def build_callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
         from ablate.diagnostics.callback import LayerDiagnostics  # imports Lightning
 
-        return [LayerDiagnostics(task, corpus, curves)] if task.experiment.model.layers else []
+        return [LayerDiagnostics(task, corpus)] if task.experiment.model.layers else []
 
 
 EXTENSION = DiagnoseExtension()

@@ -59,6 +59,10 @@ class Plan:
     """Where it does not fit: what does, the cheapest first."""
     items: int
     """Tokens or images of the run."""
+    validation: str
+    """How often the run is validated, on how much."""
+    validation_share: float | None
+    """The part of the run's compute that validation takes, at most; None where it is not known."""
     notes: tuple[str, ...]
     """What had to be assumed."""
 
@@ -76,12 +80,17 @@ class Plan:
 
     @property
     def gpu_hours(self) -> float:
-        """Hours of all devices together for one run."""
+        """Hours of all devices together for the training of one run."""
         return self.items / self.items_per_second / 3600 * self.setup.devices
 
     @property
+    def validated_gpu_hours(self) -> float | None:
+        """Those with validation, at most; None where its share is not known."""
+        return None if self.validation_share is None else self.gpu_hours / (1 - self.validation_share)
+
+    @property
     def days(self) -> float:
-        """Days of one run."""
+        """Days of the training of one run."""
         return self.items / self.items_per_second / 86400
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,8 +113,11 @@ class Plan:
             "mfu": self.mfu,
             f"{self.unit}_per_second": self.items_per_second,
             self.unit: self.items,
+            "validation": self.validation,
+            "validation_share": self.validation_share,
             "days": self.days,
             "gpu_hours": self.gpu_hours,
+            "gpu_hours_with_validation": self.validated_gpu_hours,
             "notes": list(self.notes),
         }  # fmt: skip
 
@@ -121,6 +133,9 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     meter = Meter(experiment, inputs.classes, inputs.shape)
     memory = meter.memory(setup)
     fitting = () if memory.fits(assumed.gpu.memory) else find_fitting(setup, meter, assumed.gpu.memory)
+    validation = experiment.validation
+    sizes: list[int | None] = [experiment.data.most_val_samples] * (1 + len(experiment.data.val_names))
+    sizes = [*inputs.corpus.count_validation_items()] if inputs.corpus else sizes
     complete = Plan(
         model=f"{experiment.model.kind}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
         counts=meter.counts,
@@ -131,6 +146,8 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
         memory=memory,
         fitting=fitting,
         items=experiment.items,
+        validation=validation.describe(sizes),
+        validation_share=validation.bound_share(sizes),
         notes=(inputs.note,) if inputs.note else (),
     )
     loading = inputs.corpus and describe_loading(experiment, inputs.corpus, complete.items_per_second / setup.devices)

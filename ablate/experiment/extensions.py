@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from operator import attrgetter
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import ConfigError, Problem
 from ablate.data import Corpus
 from ablate.experiment.tree import Experiment
-from ablate.models import Model
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ablate.models import Model
 
 EXTENSIONS = {
     "warm_start": "ablate.post_training.warm_start",

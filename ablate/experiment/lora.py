@@ -9,7 +9,7 @@ from pydantic import Field
 from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_WIDTH
 from ablate.config.errors import Problem
-from ablate.models.base import ALL
+from ablate.models.config import ALL
 
 
 class Lora(Config):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from ablate.config.base import Config
-from ablate.config.bounds import MOST_BATCH, MOST_PROCESSES, MOST_STEPS
+from ablate.config.base import Config, Former
+from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LOADERS, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem
 from ablate.experiment.diagnose import DiagnoseConfig
 
@@ -18,6 +19,8 @@ MOST_WORKERS = 16
 class TrainerConfig(Config):
     """How long, in what batches and in what precision to train. Names are Lightning's where it has one."""
 
+    former: ClassVar[Mapping[str, Former]] = {"val_samples": Former("all", until=2)}
+
     max_steps: int = Field(300, gt=0, le=MOST_STEPS)
     """Optimizer updates."""
     batch_size: int = Field(16, gt=0, le=MOST_BATCH)
@@ -27,7 +30,12 @@ class TrainerConfig(Config):
     gradient_clip_val: float | None = Field(None, gt=0)
     """Largest norm of the whole gradient. None: no clipping, the papers' setting."""
     val_check_interval: int | None = Field(None, gt=0, le=MOST_STEPS)
-    """Updates between two validations; there is always one after the last update. None: six in a run."""
+    """Updates between two validations; there is always one after the last update. None: up to six in a run, as many as
+    `val_samples` leaves room for."""
+    val_samples: Annotated[int, Field(gt=0, le=MOST_ITEMS)] | Literal["auto", "all"] = "auto"
+    """Sequences or images of each validation, evenly spread over the validation set; over each where there are several.
+    all: the whole set. auto: as many as cost a tenth of training, by forward passes, and at least 16,384 tokens or 256
+    images; in a sweep as many as its smallest run takes, the same for all arms. Where data.val_tokens is set: these."""
     log_every_n_steps: int = Field(10, gt=0, le=MOST_STEPS)
     """Updates between two points of the training curves, and two looks for divergence."""
     diverge_factor: float = Field(3.0, gt=1)
@@ -64,7 +72,7 @@ class TrainerConfig(Config):
     copy_to: str | None = Field(None, pattern="://")
     """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
     run's id; of a sweep that of the trial that stands for each arm. None: it stays in the store alone."""
-    num_workers: Annotated[int, Field(ge=0, le=MOST_PROCESSES)] | Literal["auto"] = "auto"
+    num_workers: Annotated[int, Field(ge=0, le=MOST_LOADERS)] | Literal["auto"] = "auto"
     """Processes that load the data, of each rank. 0: the training process itself. auto: on a CPU, which computes
     already, none; for a GPU by the kind of data: of images that are decoded one for each core but one and at most 16,
     of text that is tokenised as it is read one, of what is at hand none."""
@@ -92,11 +100,6 @@ class TrainerConfig(Config):
             )
         measured = self.diagnose.validate(fsdp=self.strategy == "fsdp")
         return problems + [problem.within("diagnose") for problem in measured]
-
-    @property
-    def validation_interval(self) -> int:
-        """Updates between two validations, at most `max_steps`."""
-        return min(self.val_check_interval or max(1, -(-self.max_steps // 6)), self.max_steps)
 
 
 HOW = tuple(

@@ -21,11 +21,16 @@ from ablate.experiment.align import AlignConfig
 from ablate.experiment.evaluation import EvaluationConfig
 from ablate.experiment.lora import Lora
 from ablate.experiment.trainer import TrainerConfig
+from ablate.experiment.validation import Validation, plan_validation
 from ablate.experiment.warm_start import WarmStart
 from ablate.models import ModelConfig, models
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers
 from ablate.optim.schedules import ScheduleConfig, schedules
+
+DEFAULTS = 3
+"""The version of the defaults, raised when that of a field changes what a run computes (`Former`); stored runs and
+sweeps keep what they were begun with."""
 
 
 class Experiment(Config):
@@ -131,6 +136,11 @@ class Experiment(Config):
         """Tokens or images of the whole run; of an alignment pairs or answers."""
         return self.trainer.max_steps * self.items_per_update
 
+    @property
+    def validation(self) -> Validation:
+        """How often it is validated, and on how much."""
+        return plan_validation(self.trainer, self.data, limited=self.procedure == "training")
+
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
         """Return the experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all
@@ -156,12 +166,20 @@ class Experiment(Config):
         return dict(iterate_leaves(self.to_tree()))
 
 
-def restore_former(tree: Mapping[str, Any]) -> Tree:
-    """Return a stored configuration, resolved or the base of a sweep, with what its data did by default when it was
-    written (`DataConfig.former`), where it is too old to say so."""
-    data = _fill_in(tree).get("data", Experiment.model_fields["data"].default)
-    kind, own = data_kinds.kind_of(data), data if isinstance(data, Mapping) else {}
-    former = {f"data.{name}": value for name, value in (kind.former if kind else {}).items() if name not in own}
+def restore_former(tree: Mapping[str, Any], defaults: int = 1) -> Tree:
+    """Return a stored configuration, resolved or the base of a sweep, with what was the default when it was written
+    (`Former`), where it is too old to say so; `defaults` is the version of the defaults that it was written with, or
+    an earlier one."""
+    filled = _fill_in(tree)
+    data, trainer = filled.get("data", Experiment.model_fields["data"].default), filled.get("trainer") or {}
+    kind = data_kinds.kind_of(data)
+    parts = {"data": (kind.former if kind else {}, data), "trainer": (TrainerConfig.former, trainer)}
+    former = {
+        f"{part}.{name}": field.value
+        for part, (fields, own) in parts.items()
+        for name, field in fields.items()
+        if defaults <= field.until and not (isinstance(own, Mapping) and name in own)
+    }
     return merge(Experiment, merge(Experiment, {}, tree), former)
 
 

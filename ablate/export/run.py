@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.export.forms import FORMS
+from ablate.export.registration import Registered, check_registration, register, require_run
 from ablate.training.trained import open_trained
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What was written."""
+
+    text: str
+    """A line on it."""
+    registered: Registered | None
+    """The version in MLflow's model registry; None where none was asked for."""
 
 
 def export(model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True) -> str:
@@ -17,12 +29,23 @@ def export(model: str, to: str, output: str | Path, ema: bool = False, finite: b
 
     Raises AblateError for an unknown form, a missing or damaged checkpoint, and an `output` that exists.
     """
+    return export_and_register(model, to, output, ema, finite).text
+
+
+def export_and_register(
+    model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True, name: str | None = None
+) -> Exported:
+    """Write the model as `export` does and, with `name`, register it in MLflow's model registry. Raises AblateError,
+    also for a name that MLflow does not take and a model that is of no run; nothing is written then."""
     if to not in FORMS:
         raise AblateError(f"unknown form {to!r}. Accepted: {', '.join(FORMS)}.{did_you_mean(to, FORMS)}")
     folder = Path(output).expanduser()
     if os.path.exists(folder):
         raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
+    if name is not None:
+        check_registration(name, to)
     source = open_trained(model, ema, finite)
+    run_id = require_run(model, source.run_id) if name is not None else None
     part = folder.with_name(folder.name + ".part")
     try:
         shutil.rmtree(part, ignore_errors=True)
@@ -36,4 +59,9 @@ def export(model: str, to: str, output: str | Path, ema: bool = False, finite: b
     count = sum(p.numel() for p in source.model().parameters())
     of = "averaged parameters" if ema else "parameters"
     after = f" after {source.step:,} updates" if source.step else ""  # of an aligned model they are not known
-    return f"{folder}: {count:,} {of}{after}, {words}"
+    text = f"{folder}: {count:,} {of}{after}, {words}"
+    if name is None or run_id is None:
+        return Exported(text, None)
+    registered = register(folder, to, run_id, name)
+    text += f"\n{registered.uri}: registered in MLflow, version {registered.version} of {name}, from run {run_id}"
+    return Exported(text, registered)

@@ -1,6 +1,20 @@
-"""The model families: LLaMA and ViT, with one norm registry."""
+"""The model families: LLaMA and ViT, with one norm registry. What needs torch is imported when it is asked for."""
 
-from ablate.models import llama, sizes, vit
-from ablate.models.base import Model, ModelConfig, TensorPlan, models
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Model", "ModelConfig", "TensorPlan", "llama", "models", "sizes", "vit"]
+from ablate.models import llama_config, sizes, vit_config  # noqa: F401 - registers the families, then their sizes
+from ablate.models.config import ModelConfig, TensorPlan, models
+
+if TYPE_CHECKING:
+    from ablate.models.base import Model
+
+__all__ = ["Model", "ModelConfig", "TensorPlan", "models"]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the name `Model`, which is imported on first use."""
+    if name == "Model":
+        from ablate.models.base import Model
+
+        return Model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -6,7 +6,7 @@ of the MLP. 3.5 times the hidden one gives the layers alone 570.2M parameters, a
 comes to: its 16.1 % less memory and 11.52 % less compute at 570M follow to the last digit. At 1B the same factor gives
 the layers 1.04B, and 27.6 % less compute where the paper has 28.33 %."""
 
-from ablate.models.base import models
+from ablate.models.config import models
 
 _LLAMA = {  # name: hidden, MLP, heads, layers
     "9m": (128, 352, 4, 4),
@@ -27,5 +27,6 @@ for _name, (_hidden, _mlp, _heads, _layers) in _LLAMA.items():
     models.preset(f"llama-{_name}", "llama", hidden=_hidden, mlp=_mlp, heads=_heads, layers=_layers)
 
 models.preset("vit-digits", "vit", hidden=48, layers=6, heads=4, patch_size=2)
+models.preset("vit-glyphs", "vit", hidden=48, layers=6, heads=4, patch_size=8)  # for images of 32 x 32
 models.preset("vit-tiny", "vit", hidden=192, layers=12, heads=3, patch_size=16)  # vit_tiny_patch16_224
 models.preset("vit-small", "vit", hidden=384, layers=12, heads=6, patch_size=16)  # vit_small_patch16_224

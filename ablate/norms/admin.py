@@ -4,73 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor, nn
-
-from ablate.distributed import ranks
+from ablate.config.lazy import LazyModule
 from ablate.norms.placement import Placement, Site, placements
-from ablate.norms.residuals import Sublayer
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
-class AdminResidual(nn.Module):
-    """`N(omega * x + f(x))` with a learnable vector `omega`, [dim], that starts at a given value; where that is None,
-    `profile` measures it."""
-
-    def __init__(self, site: Site, omega: float | None) -> None:
-        super().__init__()
-        self.norm, self.drop, self.measured = site.norm(), site.drop(), omega is None
-        self.omega = nn.Parameter(torch.full((site.dim,), 1.0 if omega is None else omega))
-
-    def forward(self, x: Tensor, f: Sublayer, *args: Any) -> Tensor:
-        return self.norm(self.omega * x + self.drop(f(x, *args)))
-
-
-@torch.no_grad()
-def profile(model: nn.Module, inputs: Tensor) -> None:
-    """Set the omegas that are to be measured in `model` from one pass, in which it neither learns nor drops anything.
-
-    The omega of the i-th is the square root of the variance of what has been added up before it: of the input of the
-    first, and of every earlier sublayer's output. The first one's is 1.
-    """
-    residuals = [module for module in model.modules() if isinstance(module, AdminResidual)]
-    variance: Tensor | None = None
-    stream = inputs
-    omegas: dict[AdminResidual, float] = {}
-
-    def before(residual: nn.Module, args: tuple[Any, ...]) -> None:
-        nonlocal stream
-        assert isinstance(residual, AdminResidual)
-        stream = args[0]
-        if residual.measured:
-            omegas[residual] = 1.0 if variance is None else variance.sqrt().item()
-            residual.omega.fill_(omegas[residual])
-
-    def inside(residual: AdminResidual, total: Tensor) -> None:
-        nonlocal variance
-        branch = (total - residual.omega * stream).double()
-        earlier = ranks.variance(stream) if variance is None else variance
-        variance = earlier + ranks.variance(branch)
-
-    handles = [residual.register_forward_pre_hook(before) for residual in residuals]
-    for residual in residuals:
-        handles.append(residual.norm.register_forward_pre_hook(lambda _, args, r=residual: inside(r, args[0])))
-    training, buffers = model.training, [(buffer, buffer.clone()) for buffer in model.buffers()]
-    model.train()  # with the statistics that training will see
-    for module in model.modules():
-        if "drop" in type(module).__name__.lower():
-            module.eval()
-    try:
-        model(inputs)
-        for residual, omega in omegas.items():  # once more: where weights are sharded, those above were a passing copy
-            residual.omega.fill_(omega)
-    finally:
-        model.train(training)
-        for buffer, before_it in buffers:  # the running averages of BatchNorm
-            buffer.copy_(before_it)
-        for handle in handles:
-            handle.remove()
+    from ablate.norms import admin_residual
+else:
+    admin_residual = LazyModule("ablate.norms.admin_residual")
 
 
 @placements.register
@@ -98,7 +42,7 @@ class Admin(Placement):
     def residual(self, site: Site) -> nn.Module:
         sublayers = 2 * site.depth
         closed = math.sqrt((sublayers + 1) / math.log(sublayers + 1) - 1)
-        return AdminResidual(site, closed if self.start == "closed_form" else None)
+        return admin_residual.AdminResidual(site, closed if self.start == "closed_form" else None)
 
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
-        profile(model, first_inputs())
+        admin_residual.profile(model, first_inputs())

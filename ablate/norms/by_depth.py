@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, field_serializer, field_validator, model_validator
-from torch import Tensor, nn
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_LAYERS
 from ablate.config.errors import Problem
 from ablate.norms.placement import Placement, Site, Stack, placements
 from ablate.norms.placements import Post, Pre
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 _SHARED = ("layer", "final_norm")
 _DEEP = 1 << 20  # layers, in the place of none: every share of them that is not 0 has the first

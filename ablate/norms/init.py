@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
+from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
 from ablate.norms.placement import Placement, Stack
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 OUTPUTS = ("o", "down")  # the projections that write to the residual stream
 
@@ -115,6 +121,6 @@ def initialize(projections: Iterable[Projection], init: Initialization, placemen
         placed = None if projection.layer is None else placement.at(projection.layer, stack.depth)
         gains = placed.gains(stack.depth) if placed else {}
         if projection.role in gains:
-            nn.init.xavier_normal_(projection.weight, gain=gains[projection.role])
+            torch.nn.init.xavier_normal_(projection.weight, gain=gains[projection.role])
         else:
-            nn.init.normal_(projection.weight, std=init.std_of(projection, stack))
+            torch.nn.init.normal_(projection.weight, std=init.std_of(projection, stack))

@@ -1,22 +1,24 @@
-"""Norm layers: the operation itself. Each is a config with a `build(dim)` that gives the module.
-
-Statistics are computed in float32 (float64 for float64 input), whatever the precision of the hidden state.
-"""
+"""Norm layers: the operation itself. Each is a config with a `build(dim)` that gives the module, of `layer_modules`."""
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-import torch
-import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor, nn
 
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_WIDTH
 from ablate.config.errors import Problem
+from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ablate.norms import layer_modules
+else:
+    layer_modules = LazyModule("ablate.norms.layer_modules")
 
 
 class NormLayer(Kind):
@@ -46,110 +48,6 @@ class NormLayer(Kind):
 norm_layers: Registry[NormLayer] = Registry("norm layer", NormLayer)
 
 
-def _widen(x: Tensor) -> Tensor:
-    """`x` in float32 unless it is wider already."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-class RMSNormModule(nn.Module):
-    """`x / sqrt(mean(x^2) + eps) * weight` over the last dimension."""
-
-    def __init__(self, dim: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = _widen(x)
-        return F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps).to(x.dtype)
-
-
-class LayerNormModule(nn.Module):
-    """`(x - mean) / sqrt(var + eps) * weight + bias` over the last dimension; `bias` may be None."""
-
-    def __init__(self, dim: int, eps: float, bias: bool) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = _widen(x)
-        bias = None if self.bias is None else self.bias.to(wide.dtype)
-        return F.layer_norm(wide, self.weight.shape, self.weight.to(wide.dtype), bias, self.eps).to(x.dtype)
-
-
-class PartialRMSNormModule(nn.Module):
-    """`x / sqrt(mean(x[:k]^2) + eps) * weight` over the last dimension, with the mean over the first `k` features."""
-
-    def __init__(self, dim: int, k: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.k, self.eps = k, eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = _widen(x)
-        scale = torch.rsqrt(wide[..., : self.k].square().mean(-1, keepdim=True) + self.eps)
-        return (wide * scale * self.weight.to(wide.dtype)).to(x.dtype)
-
-
-class GroupNormModule(nn.Module):
-    """`(x - mean) / sqrt(var + eps) * weight + bias` with mean and variance over each of `groups` groups of a token's
-    features. `nn.GroupNorm` would pool them over the tokens as well, and so see the future."""
-
-    def __init__(self, dim: int, groups: int, eps: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim))
-        self.groups, self.eps = groups, eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        grouped = _widen(x).unflatten(-1, (self.groups, -1))
-        normed = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
-        return torch.addcmul(self.bias.to(normed.dtype), normed, self.weight.to(normed.dtype)).to(x.dtype)
-
-
-class BatchNormModule(nn.Module):
-    """`(x - mean) / sqrt(var + eps) * weight + bias` with mean and variance of each feature over batch and tokens while
-    training, and with their running averages afterwards."""
-
-    running_mean: Tensor
-    running_var: Tensor
-
-    def __init__(self, dim: int, eps: float, momentum: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim))
-        self.register_buffer("running_mean", torch.zeros(dim))
-        self.register_buffer("running_var", torch.ones(dim))
-        self.eps, self.momentum = eps, momentum
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = _widen(x).flatten(0, -2)
-        mean, var = self.running_mean.to(wide.dtype), self.running_var.to(wide.dtype)
-        weight, bias = self.weight.to(wide.dtype), self.bias.to(wide.dtype)
-        normed = F.batch_norm(wide, mean, var, weight, bias, self.training, self.momentum, self.eps)
-        if mean.dtype != self.running_mean.dtype:  # then the averages were updated in a copy
-            self.running_mean.copy_(mean)
-            self.running_var.copy_(var)
-        return normed.view(x.shape).to(x.dtype)
-
-
-class DynamicTanhModule(nn.Module):
-    """`weight * tanh(alpha * x) + bias` with a learnable scalar `alpha`, [1]."""
-
-    def __init__(self, dim: int, alpha: float) -> None:
-        super().__init__()
-        self.alpha = nn.Parameter(torch.full((1,), alpha))
-        self.weight = nn.Parameter(torch.ones(dim))
-        self.bias = nn.Parameter(torch.zeros(dim))
-
-    def forward(self, x: Tensor) -> Tensor:
-        wide = _widen(x)
-        alpha, weight, bias = (p.to(wide.dtype) for p in (self.alpha, self.weight, self.bias))
-        return torch.addcmul(bias, weight, torch.tanh(alpha * wide)).to(x.dtype)
-
-
 @norm_layers.register
 class RMSNorm(NormLayer):
     """Root mean square normalisation: re-scaled, not re-centred."""
@@ -161,7 +59,7 @@ class RMSNorm(NormLayer):
     source = "Zhang and Sennrich 2019, arXiv 1910.07467, equation 4"
 
     def build(self, dim: int) -> nn.Module:
-        return RMSNormModule(dim, self.eps)
+        return layer_modules.RMSNormModule(dim, self.eps)
 
 
 @norm_layers.register
@@ -177,7 +75,7 @@ class LayerNorm(NormLayer):
     source = "Ba et al. 2016, arXiv 1607.06450"
 
     def build(self, dim: int) -> nn.Module:
-        return LayerNormModule(dim, self.eps, self.bias)
+        return layer_modules.LayerNormModule(dim, self.eps, self.bias)
 
 
 @norm_layers.register
@@ -195,7 +93,9 @@ class PartialRMSNorm(NormLayer):
 
     def build(self, dim: int) -> nn.Module:
         k = max(1, math.ceil(self.p * dim - 1e-9))
-        return RMSNormModule(dim, self.eps) if k == dim else PartialRMSNormModule(dim, k, self.eps)
+        if k == dim:
+            return layer_modules.RMSNormModule(dim, self.eps)
+        return layer_modules.PartialRMSNormModule(dim, k, self.eps)
 
 
 @norm_layers.register
@@ -212,7 +112,7 @@ class GroupNorm(NormLayer):
     caveats = "A GroupNorm that pools over the sequence, as torch's on [batch, features, sequence], leaks the future."
 
     def build(self, dim: int) -> nn.Module:
-        return GroupNormModule(dim, self.groups, self.eps)
+        return layer_modules.GroupNormModule(dim, self.groups, self.eps)
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
         text = f"must divide the {dim} features that are normed"
@@ -236,7 +136,7 @@ class BatchNorm(NormLayer):
     )
 
     def build(self, dim: int) -> nn.Module:
-        return BatchNormModule(dim, self.eps, self.momentum)
+        return layer_modules.BatchNormModule(dim, self.eps, self.momentum)
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
         text = "statistics over batch and tokens see the future; a causal model cannot have it"
@@ -261,7 +161,7 @@ class DynamicTanh(NormLayer):
     scales_embedding = True
 
     def build(self, dim: int) -> nn.Module:
-        return DynamicTanhModule(dim, self.alpha)
+        return layer_modules.DynamicTanhModule(dim, self.alpha)
 
 
 @norm_layers.register
@@ -274,4 +174,4 @@ class NoNorm(NormLayer):
     caveats = "May explode: a run that diverges is a result."
 
     def build(self, dim: int) -> nn.Module:
-        return nn.Identity()
+        return layer_modules.nn.Identity()

@@ -14,14 +14,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
+from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
 from ablate.norms.layers import NormLayer, RMSNorm, norm_layers
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+else:
+    torch = LazyModule("torch")
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,7 @@ class Site:
     """Width of the hidden state."""
     norm: Callable[[], nn.Module]
     """Builds one norm layer on the hidden state."""
-    drop: Callable[[], nn.Module] = nn.Identity
+    drop: Callable[[], nn.Module] = lambda: torch.nn.Identity()
     """Builds the stochastic depth of a branch that is added to the stream."""
 
 

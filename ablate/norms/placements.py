@@ -4,22 +4,17 @@ words."""
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from torch import nn
-
+from ablate.config.lazy import LazyModule
 from ablate.norms.placement import Placement, Site, placements
-from ablate.norms.residuals import (
-    BottomResidual,
-    InputPostResidual,
-    OutputNormResidual,
-    PlainResidual,
-    PostResidual,
-    PreResidual,
-    SandwichResidual,
-    ScaledResidual,
-    TopResidual,
-)
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ablate.norms import residuals
+else:
+    residuals = LazyModule("ablate.norms.residuals")
 
 
 @placements.register
@@ -33,7 +28,7 @@ class Pre(Placement):
     caveats = "The variance of the stream grows with depth, so deep layers change it little."
 
     def residual(self, site: Site) -> nn.Module:
-        return PreResidual(site)
+        return residuals.PreResidual(site)
 
 
 placements.preset("group", "pre", layer={"kind": "groupnorm"})
@@ -50,7 +45,7 @@ class Post(Placement):
     caveats = "Hard to train deep without a long warm-up. With the final norm on, two norms stand in a row at the top."
 
     def residual(self, site: Site) -> nn.Module:
-        return PostResidual(site)
+        return residuals.PostResidual(site)
 
 
 @placements.register
@@ -71,7 +66,7 @@ class DeepNorm(Placement):
     )
 
     def residual(self, site: Site) -> nn.Module:
-        return PostResidual(site, alpha=(2 * site.depth) ** 0.25)
+        return residuals.PostResidual(site, alpha=(2 * site.depth) ** 0.25)
 
     def gains(self, depth: int) -> dict[str, float]:
         return _xavier((8 * depth) ** -0.25)
@@ -89,7 +84,7 @@ class MiniMax(Placement):
     caveats = "With the final norm it is DeepNorm's forward on a normed embedding; without it the last norm is missing."
 
     def residual(self, site: Site) -> nn.Module:
-        return InputPostResidual(site, alpha=(2 * site.depth) ** 0.25)
+        return residuals.InputPostResidual(site, alpha=(2 * site.depth) ** 0.25)
 
 
 @placements.register
@@ -104,7 +99,7 @@ class LayerNormScaling(Placement):
     caveats = "Its authors advise against combining it with a scaled initialisation."
 
     def residual(self, site: Site) -> nn.Module:
-        return PreResidual(site, scale=(site.index + 1) ** -0.5)
+        return residuals.PreResidual(site, scale=(site.index + 1) ** -0.5)
 
 
 @placements.register
@@ -117,7 +112,7 @@ class Sandwich(Placement):
     diagram = "x ─┬─ N1 ─ f ─ N2 ─ + ─►\n   └────────────────┘"
 
     def residual(self, site: Site) -> nn.Module:
-        return SandwichResidual(site)
+        return residuals.SandwichResidual(site)
 
 
 @placements.register
@@ -146,7 +141,7 @@ class OLMo2(Placement):
     caveats = "OLMo 2 also norms queries and keys, which is not a part of this placement."
 
     def residual(self, site: Site) -> nn.Module:
-        return OutputNormResidual(site)
+        return residuals.OutputNormResidual(site)
 
 
 @placements.register
@@ -163,7 +158,7 @@ class LayerScale(Placement):
 
     def residual(self, site: Site) -> nn.Module:
         by_depth = 0.1 if site.depth <= 18 else 1e-5 if site.depth <= 24 else 1e-6
-        return ScaledResidual(site, site.dim, by_depth if self.initial is None else self.initial)
+        return residuals.ScaledResidual(site, site.dim, by_depth if self.initial is None else self.initial)
 
 
 @placements.register
@@ -183,7 +178,7 @@ class ResidualScalar(Placement):
     )
 
     def residual(self, site: Site) -> nn.Module:
-        return ScaledResidual(site, 1, self.initial)
+        return residuals.ScaledResidual(site, 1, self.initial)
 
 
 @placements.register
@@ -219,11 +214,11 @@ class B2T(Placement):
     )
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        return BottomResidual(site), TopResidual(site)
+        return residuals.BottomResidual(site), residuals.TopResidual(site)
 
     def wire_attn(self, site: Site) -> nn.Module:
         """Return Post-LN: the last addition is then the attention's own, to which its input comes anyway."""
-        return PostResidual(site)
+        return residuals.PostResidual(site)
 
 
 @placements.register
@@ -239,7 +234,7 @@ class Hybrid(Placement):
     qkv_norm = True
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        return PlainResidual(site), InputPostResidual(site)
+        return residuals.PlainResidual(site), residuals.InputPostResidual(site)
 
 
 def _xavier(gain: float) -> dict[str, float]:

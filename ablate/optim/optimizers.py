@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-import torch
 from pydantic import Field
-from torch import nn
-from torch.optim import Optimizer
 
 from ablate.config.base import Kind
+from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
 from ablate.distributed import ranks
-from ablate.models import Model
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+    from torch.optim import Optimizer
+
+    from ablate.models import base as models
+else:
+    torch = LazyModule("torch")
+    models = LazyModule("ablate.models.base")
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")  # where torch 2.6 and later have fused Adam and AdamW
@@ -45,7 +52,7 @@ class OptimizerConfig(Kind):
     def groups(self, model: nn.Module) -> list[dict[str, object]]:
         """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not.
         Each is one group, unless the ranks have shards of some of its parameters in other ways than of others."""
-        exempt = model.no_weight_decay() if isinstance(model, Model) else set()
+        exempt = model.no_weight_decay() if isinstance(model, models.Model) else set()
         decaying: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():

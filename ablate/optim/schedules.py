@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
-from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from ablate.config.base import Kind
 from ablate.config.bounds import MOST_STEPS
+from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
+
+if TYPE_CHECKING:
+    import torch
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LambdaLR
+else:
+    torch = LazyModule("torch")
 
 
 class ScheduleConfig(Kind):
@@ -44,7 +50,7 @@ class ScheduleConfig(Kind):
 
     def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
         """Return the scheduler, to be stepped after every update."""
-        return LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
 
 
 schedules: Registry[ScheduleConfig] = Registry("schedule", ScheduleConfig, default="cosine")

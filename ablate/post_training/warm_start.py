@@ -23,7 +23,8 @@ from ablate.estimate.skeleton import build_blank, build_skeleton
 from ablate.experiment.extensions import Extension
 from ablate.experiment.tree import Experiment
 from ablate.experiment.warm_start import WarmStart
-from ablate.models.base import ALL, Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
+from ablate.models.base import Model, freeze, list_filled_parts, list_tensors, list_tensors_in, match_parts
+from ablate.models.config import ALL
 from ablate.parallel.deferred import Recipes
 from ablate.training.trained import TrainedModel, open_trained
 

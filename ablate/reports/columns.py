@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ablate.config.formatting import format_setting
-from ablate.reports.labels import list_searched, shorten_paths
+from ablate.config.formatting import format_setting, format_uncertain, shorten_paths
+from ablate.reports.labels import list_searched
 from ablate.reports.table import NOTHING, SETTINGS, Column, Table
 from ablate.sweeps.records import SweepRecord
 
@@ -33,4 +33,4 @@ def setting_columns(record: SweepRecord, params: Iterable[Mapping[str, Any]]) ->
 
 def format_signed(value: float | None) -> str:
     """Return a number with its sign."""
-    return NOTHING if value is None else f"{value:+.4f}"
+    return NOTHING if value is None else format_uncertain(value, None, sign=True)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, join_words
-from ablate.reports.labels import name_unit
 from ablate.sweeps.comparison import list_earlier_pairs
 from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.verdict_summary import find_bounds, name_unit
 from ablate.verdict.outcomes import state_rule
 from ablate.verdict.records import Compared
 from ablate.verdict.statements import format_estimate, state_verdict
@@ -24,32 +25,17 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
     if not any(record.confirmed.values()):  # and none is to come
         return f"{join_words(compared)} could not be trained within the budget: no trial of any search completed."
     maximize = spec.objective.direction == "maximize"
-    text = state_verdict(compared, spec.compared_with, unit=name_unit(spec), maximize=maximize)
+    bounds = find_bounds(spec.objective.metric)
+    where = "at each point of the grid" if spec.at_grid else "each at its chosen settings"
+    text = state_verdict(compared, spec.baselines, unit=name_unit(spec), maximize=maximize, bounds=bounds, where=where)
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
         text = f"{text} {state_shared_starts(record)}".rstrip()
     return text
 
 
-def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
-    """Return the verdict of an arm in a word or two."""
-    c = compared[arm]
-    if c.kind == "baseline":
-        if any(other.kind == "baseline fails on all seeds" for other in compared.values()):
-            return "baseline, fails on all seeds"
-        if any(other.kind == "baseline could not be trained" for other in compared.values()):
-            return "baseline, could not be trained"
-        return "baseline" if any(record.confirmed.values()) else "baseline, could not be trained"
-    if c.kind == "equivalent":
-        return f"equivalent within {c.effect:.2g}"
-    if c.kind == "undecided" and c.versus is not None and c.versus.side:
-        return "undecided, not yet crossed" if c.needs_crossed else "undecided, as settings differ"
-    if c.kind in ("better", "worse") and c.versus is not None and c.versus.lies_within(c.effect):
-        return f"{c.kind}, by less than matters"
-    if c.kind == "mixed" and c.versus is not None:
-        sign = 1 if record.spec.objective.direction == "maximize" else -1
-        better = c.versus.side == sign
-        return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
-    return c.kind
+def name_baseline(record: SweepRecord) -> str:
+    """Return what the arms are compared with: 'pre', or 'pre at the same point' of a grid."""
+    return f"{record.spec.compared_with}{' at the same point' if record.spec.at_grid else ''}"
 
 
 def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
@@ -70,18 +56,35 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
     yield (
         f"{spec.objective.metric}: mean over the n seeds on which the arm trained, so conditional on that{interval}."
     )
-    if len(compared) > 1:
+    bounds = find_bounds(spec.objective.metric)
+    if any(
+        c.estimate and c.estimate.interval and not _lies_inside(c.estimate.interval, bounds) for c in compared.values()
+    ):
+        yield (
+            f"In brackets: an interval cut where {spec.objective.metric} can't go, {_name_bounds(bounds)}. It covers "
+            "the true mean as often as the whole one."
+        )
+    if any(c.kind != "baseline" for c in compared.values()):
         sharing = "one comparison" if any_arm.family == 1 else f"{any_arm.family} comparisons together"
         bounded = any(c.difference and c.difference.half_width is not None for c in compared.values())
-        interval = f", +- an interval that errs in 5 % for {sharing} and all looks" if bounded else "; no interval yet"
+        interval = f", ± an interval that errs in 5 % for {sharing} and all looks" if bounded else "; no interval yet"
         yield (
-            f"less {spec.compared_with}: mean of the paired differences over the n seeds on which both trained"
-            f"{interval}."
+            f"difference to {name_baseline(record)}: mean of the paired differences over the n seeds on which both "
+            f"trained{interval}."
         )
         if spec.confirm.effect is None:
             yield "No confirm.effect is given, so no arms are called equivalent."
     yield from _note_waiting(compared)
     yield from _note_old_rules(record, compared)
+
+
+def _lies_inside(interval: tuple[float, float], bounds: tuple[float, float]) -> bool:
+    return bounds[0] <= interval[0] and interval[1] <= bounds[1]
+
+
+def _name_bounds(bounds: tuple[float, float]) -> str:
+    low, high = bounds
+    return f"below {low:g}" + (f" or above {high:g}" if math.isfinite(high) else "")
 
 
 def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:
@@ -94,6 +97,8 @@ def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:
 def _note_old_rules(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
     """Yield where settings were not chosen on selection seeds, and why: the search found one alone, one is what was
     asked for, or the sweep was tested before there were selections."""
+    if record.spec.at_grid:
+        return
     unselected = [arm for arm, c in compared.items() if c.outcomes and not record.candidates.get(arm)]
     old = [arm for arm in unselected if record.spec.confirm.candidates > 1 and _count_settings(record, arm) > 1]
     if old:
@@ -134,7 +139,8 @@ def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared])
     """Yield a sentence for each arm of which the search promised more than fresh seeds show: its value in the search
     is better than the whole interval of its mean, or no fresh seed trained."""
     sign = 1 if record.spec.objective.direction == "maximize" else -1
-    for arm, c in compared.items():
+    bounds = find_bounds(record.spec.objective.metric)
+    for arm, c in () if record.spec.at_grid else compared.items():
         settled = record.settled(arm)
         if settled is None or settled.value is None or c.failures is None:
             continue
@@ -146,4 +152,5 @@ def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared])
         ends = c.estimate.interval if c.estimate else None
         if c.estimate and ends and sign * settled.value > max(sign * end for end in ends):
             failed = f", and {c.failures.failed} of {seeds} failed" if c.failures.failed else ""
-            yield f"{head}its mean on fresh seeds is {format_estimate(c.estimate)} (n = {c.estimate.n}){failed}."
+            mean = f"{format_estimate(c.estimate, bounds=bounds)} (n = {c.estimate.n})"
+            yield f"{head}its mean on fresh seeds is {mean}{failed}."

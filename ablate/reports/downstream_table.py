@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablate.config.formatting import count_noun, format_number
+from ablate.config.formatting import count_noun, format_number, format_uncertain
 from ablate.reports.downstream import Downstream
 from ablate.reports.table import NOTHING, Column, Section, Table
 from ablate.verdict.questions import SeedDifference
@@ -23,7 +23,7 @@ def tabulate(downstream: Downstream, baseline: str) -> list[Section]:
         *(Column(arm, [format_number(row.means.get(arm)) for row in rows]) for arm in downstream.runs),
         *(
             Column(
-                f"{arm} less {baseline}",
+                f"{arm}, difference to {baseline}",
                 [_format(row.differences.get(arm), arm in own) for row, own in zip(rows, shown, strict=True)],
             )
             for arm in others
@@ -37,9 +37,9 @@ def _format(difference: SeedDifference | None, shown: bool) -> str:
     if difference is None:
         return NOTHING
     if difference.interval is None:
-        return f"{difference.mean:+.4f}"
+        return format_uncertain(difference.mean, None, sign=True)
     low, high = difference.interval
-    return f"{difference.mean:+.4f} [{low:+.4f}, {high:+.4f}]{' *' if shown else ''}"
+    return f"{difference.mean:+.3f} [{low:+.3f}, {high:+.3f}]{' *' if shown else ''}"
 
 
 def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list[str]:
@@ -58,13 +58,13 @@ def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list
     for arm, d in compared.items():
         if d.n_seeds < LEAST:
             sentences.append(
-                f"{arm} less {baseline}: {count_noun(d.n_seeds, 'seed')} scored of both, so these are figures; a claim "
-                f"takes {LEAST} seeds, as questions say nothing of other seeds."
+                f"{arm} and {baseline}: {count_noun(d.n_seeds, 'seed')} scored of both; a verdict takes {LEAST} seeds, "
+                "as questions say nothing of other seeds."
             )
         elif left := downstream.left_out.get(arm):
             sentences.append(
-                f"{arm} less {baseline} leaves out {count_noun(left, 'seed')} of {d.n_seeds + left}, on which one of "
-                "the two failed or was not scored."
+                f"The difference of {arm} to {baseline} leaves out {count_noun(left, 'seed')} of {d.n_seeds + left}, "
+                "on which one of the two failed or was not scored."
             )
     tied = {
         f"{arm} on {row.task}": None

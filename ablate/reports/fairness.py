@@ -40,7 +40,7 @@ class Confounds:
 
 def find_confounds(record: SweepRecord) -> Confounds | None:
     """Return the confounds of a sweep; None where there is one arm and nothing to compare."""
-    if len(record.spec.all_arms) < 2:
+    if len(record.spec.own_arms) < 2:
         return None
     try:
         return Confounds(list(audit.find_factor(record.spec)), audit.find_confounds(record.spec))
@@ -81,8 +81,7 @@ def describe_surroundings(record: SweepRecord) -> Iterator[str]:
         )
     if runs and not find_surroundings(record):
         yield (
-            f"Of {count_noun(len(runs), 'run')} the surroundings are on record: all have the same data, hardware, "
-            "precision, code and package versions."
+            f"All {count_noun(len(runs), 'run')} used the same data, hardware, precision, code and package versions."
         )
 
 

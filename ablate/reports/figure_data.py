@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import is_number
+from ablate.config.formatting import is_number, shorten_paths
 from ablate.config.merging import iterate_leaves
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import LEARNING_RATE, list_searched, shorten_paths
+from ablate.reports.labels import LEARNING_RATE, list_searched
 from ablate.reports.usage import UsageUnit
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.search.space import Range
@@ -59,6 +59,8 @@ class Panel:
     """Arm -> the convex hull under (over, if more is better) its completed trials in view, where more was searched."""
     references: dict[str, float] = field(default_factory=dict)
     """Arm without this parameter -> its best objective."""
+    fixed: dict[str, float] = field(default_factory=dict)
+    """Arm that does not search this parameter -> its value, where it has one."""
     shaded: bool = False
     """Whether the learning rate is what colours the points: one arm, which searched it too."""
 
@@ -79,7 +81,8 @@ class Course:
 
 
 def collect_panels(record: SweepRecord) -> list[Panel]:
-    """Return a panel for each numeric parameter that was searched or that tells arms apart; none without values."""
+    """Return a panel for each numeric parameter that was searched or that tells arms apart; none without values, or at
+    one number alone."""
     fixed = {arm: _list_fixed(record, arm) for arm in record.trials}
     settings = [path for arm in record.spec.all_arms.values() for path, _ in iterate_leaves(arm.settings)]
     paths = list(dict.fromkeys([*list_searched(record.spec), *settings]))
@@ -92,15 +95,14 @@ def _build_panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dic
     """Return the panel of `path`; `fixed` are the numbers that each arm keeps constant. None where nothing is seen."""
     log, sign = _is_log(record, path), objective_sign(record)
     points = _collect_points(record, path, fixed, log)
-    values = [p.y for p in points if p.y is not None]
-    searched = any(path in record.spec.space(arm) for arm in record.trials)
-    if not values or not (searched or len({p.x for p in points}) > 1):
+    heights = [p.y for p in points if p.y is not None]
+    if not heights or len({p.x for p in points}) < 2:
         return None
     arms = list(dict.fromkeys(p.arm for p in points))
     completed = {arm: [(p.x, p.y) for p in _list_completed(points, arm) if p.y is not None] for arm in arms}
     others = {arm: best.value for arm in record.trials if arm not in arms and (best := record.best(arm))}
     references = {arm: value for arm, value in others.items() if value is not None}
-    view = choose_view([y for line in completed.values() for _, y in line] + list(references.values()) or values, sign)
+    view = choose_view([y for line in completed.values() for _, y in line] + list(references.values()) or heights, sign)
     lines, envelopes = _draw_through(record, path, completed, view, log)
     rates = {p.lr for p in points}
     return Panel(
@@ -113,6 +115,7 @@ def _build_panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dic
         lines,
         envelopes,
         references,
+        {arm: values[path] for arm, values in fixed.items() if path in values},
         shaded=len(arms) == 1 and path != LEARNING_RATE and None not in rates and len(rates) > 1,
     )
 

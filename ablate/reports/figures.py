@@ -11,7 +11,8 @@ from ablate.plots.panels import save_png
 from ablate.plots.style import Entry, Looks
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
-from ablate.reports.labels import LEARNING_RATE, label_metric, label_parameter, name_parameter
+from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
+from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter, name_parameter
 from ablate.reports.sensitivity import compute_sensitivity
 from ablate.reports.usage import UsageUnit
 from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict
@@ -27,12 +28,14 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and
+    """Write grid.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and
     curves.png, those that have data; return each path with its caption."""
     metric = record.spec.objective.metric
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
-        if len(compared) > 1:
+        if axis := find_axis(record):
+            figures.append(("grid", draw_grid(record, compared, axis), caption_grid(record, axis)))
+        if any(c.difference for c in compared.values()):
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
     for panel in collect_panels(record):
@@ -54,7 +57,7 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
 
 def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
     """Return the objective against one parameter."""
-    objective, looks = record.spec.objective, style.choose_looks(record.trials)
+    objective, looks = record.spec.objective, choose_looks(record)
     figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} against {name_parameter(panel.path)}",
         f"{_describe_evidence(record, [p.arm for p in panel.points])}; ringed: the best of each arm",
@@ -149,7 +152,7 @@ def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
     from matplotlib.ticker import EngFormatter
 
     noun, objective = UsageUnit.of(record).noun, record.spec.objective
-    looks, sign = style.choose_looks(record.trials), objective_sign(record)
+    looks, sign = choose_looks(record), objective_sign(record)
     figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} against {noun}",
         f"{_describe_evidence(record, [c.arm for c in trials])}; strong: the best of each arm",

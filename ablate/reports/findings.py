@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ablate.config.errors import ConfigError
-from ablate.config.formatting import count_noun, format_number, format_settings, join_words
-from ablate.reports.labels import list_searched, name_items, name_validation_item, shorten_paths
+from ablate.config.formatting import count_noun, format_number, format_settings, join_words, shorten_paths
+from ablate.reports.labels import list_searched, name_items, name_validation_item
 from ablate.reports.open_verdict import describe_luck, describe_open_verdict
 from ablate.reports.search_edges import describe_edges
 from ablate.sweeps.records import SweepRecord
@@ -42,10 +42,10 @@ def describe_search(record: SweepRecord) -> str:
     seeds = collect_seeds(record)
     where = "one seed" if len(seeds) <= 1 else f"{len(seeds)} seeds"
     if len(record.trials) == 1:
-        return f"{text} It is the best of what was tried on {where}: confirm it on fresh seeds before quoting it."
+        return f"{text} It is the best of what was tried on {where}, so optimistic: confirm it on fresh seeds first."
     return (
-        f"{text} Each value is the best of what was tried on {where}: differences between arms of this kind are not "
-        "evidence. Confirm on fresh seeds before claiming a winner."
+        f"{text} Each value is the best of what was tried on {where}, so optimistic: differences between arms of this "
+        "kind are not evidence. Confirm on fresh seeds before claiming a winner."
     )
 
 
@@ -84,8 +84,7 @@ def list_cautions(record: SweepRecord) -> list[str]:
     """Return what a reader should know before believing the table: unfinished, unequal or failed trials, a small
     validation set, optima at an end."""
     return [
-        *_note_unfinished(record),
-        *describe_open_verdict(record),
+        *list_unfinished(record),
         *_note_unequal(record),
         *_note_coinciding(record),
         *_note_failures(record),
@@ -93,6 +92,11 @@ def list_cautions(record: SweepRecord) -> list[str]:
         *describe_luck(record),
         *describe_edges(record),
     ]
+
+
+def list_unfinished(record: SweepRecord) -> list[str]:
+    """Return what is still to be run before the verdict is final."""
+    return [*_note_unfinished(record), *describe_open_verdict(record)]
 
 
 # ---------------------------------------------------------------------------------------------------- parts
@@ -152,6 +156,8 @@ def _note_unequal(record: SweepRecord) -> Iterator[str]:
 
 
 def _note_coinciding(record: SweepRecord) -> Iterator[str]:
+    if record.spec.at_grid:  # no point of which is the best
+        return
     settled = {arm: [trial.params] for arm in record.trials if (trial := record.settled(arm))}
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
         yield from (f"At their best, {text}" for text in audit.describe_coinciding(record.spec, settled))

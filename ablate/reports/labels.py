@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ablate.config.errors import ConfigError
+from ablate.plots import style
+from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.verdict_summary import strip_set_name
 
 LEARNING_RATE = "optimizer.lr"
 ALPHA = "norm.alpha"
@@ -16,15 +17,9 @@ _UNITS = {ALPHA: "share of the layers"}
 
 def list_searched(spec: Sweep) -> list[str]:
     """Return every path that some arm searches: the learning rate, alpha, then the others as in the file."""
-    paths = list(dict.fromkeys(path for arm in spec.all_arms for path in spec.space(arm)))
+    plain = spec.without_grid()
+    paths = list(dict.fromkeys(path for arm in plain.all_arms for path in plain.space(arm)))
     return sorted(paths, key=lambda path: (path != LEARNING_RATE, path != ALPHA))
-
-
-def shorten_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return path -> its last segment, or the whole path where another one ends the same."""
-    known = list(dict.fromkeys(paths))
-    tails = [path.rpartition(".")[2] for path in known]
-    return {path: tail if tails.count(tail) == 1 else path for path, tail in zip(known, tails, strict=True)}
 
 
 def name_parameter(path: str) -> str:
@@ -55,18 +50,6 @@ def label_metric(metric: str, spec: Sweep) -> str:
     return f"{metric} ({units[kind]})" if kind in units else metric
 
 
-def strip_set_name(metric: str) -> str:
-    """Return val/loss for val/loss and for val/wiki/loss, the loss on a further validation set."""
-    parts = metric.split("/")
-    return f"{parts[0]}/{parts[-1]}"
-
-
-def name_unit(spec: Sweep) -> str:
-    """Return the unit of the objective in a sentence."""
-    metric = spec.objective.metric
-    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(strip_set_name(metric), metric)
-
-
 def name_items(spec: Sweep) -> str:
     """Return the noun for what a model is trained on."""
     try:
@@ -88,3 +71,10 @@ def find_task(spec: Sweep) -> str:
         return spec.base(next(iter(spec.all_arms))).data.task
     except ConfigError:
         return ""
+
+
+def choose_looks(record: SweepRecord) -> style.Looks:
+    """Return colour and marker of each arm; an arm of the file looks the same at every point of its grid."""
+    cells = record.spec.cells
+    own = style.choose_looks(record.spec.own_arms)
+    return {arm: own[cells[arm].arm if cells else arm] for arm in record.spec.all_arms}

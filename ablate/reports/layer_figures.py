@@ -19,6 +19,9 @@ from ablate.plots.layers import draw_courses
 from ablate.plots.panels import save
 from ablate.sweeps.records import SweepRecord
 
+PREFIX = "layers-"
+"""What the names of their files begin with."""
+
 
 def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
     """Write a figure for each measurement that some arm has, and for each number of the layers through training; return
@@ -30,14 +33,14 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
         results = {arm: content["last"][name] for arm, content in runs.items() if name in content["last"]}
         if results:
             figure = kind.draw({style.escape_math(arm): Result.from_dict(result) for arm, result in results.items()})
-            path, _ = save(figure, folder / f"layers-{name}.png")
+            path, _ = save(figure, folder / f"{PREFIX}{name}.png")
             captions[path] = f"{kind.title}: the {which} trial of each arm."
         for column, label in kind.columns.items():
             histories = {arm: h for arm, content in runs.items() if (h := _parse_history(content, column))}
             if histories and any(len(course) > 1 for course in histories.values()):
                 unit = next(iter(runs.values())).get("unit", "tokens")
                 figure = draw_courses(f"{kind.title}, in training", histories, label, unit)
-                path, _ = save(figure, folder / f"layers-{name}-{column}.png")
+                path, _ = save(figure, folder / f"{PREFIX}{name}-{column}.png")
                 captions[path] = f"In training, of each layer: {label}. The {which} trial of each arm."
     return captions
 

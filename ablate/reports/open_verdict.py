@@ -44,14 +44,14 @@ def _note_selection(record: SweepRecord) -> Iterator[str]:
 
 
 def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    confirm, baseline = record.spec.confirm, record.spec.compared_with
+    confirm, baselines = record.spec.confirm, record.spec.baselines
     seeds = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in record.trials}
-    undecided = {arm for arm in seeds if arm != baseline and (arm not in compared or not compared[arm].decided)}
-    if undecided:
-        undecided.add(baseline)
+    undecided = {arm for arm in seeds if arm != baselines[arm] and (arm not in compared or not compared[arm].decided)}
+    undecided |= {baselines[arm] for arm in undecided}
     lost = {arm for arm in seeds if arm in compared and compared[arm].kind == "could not be trained"}
-    if record.best(baseline) is None and record.target(baseline) <= count_finished(record.trials[baseline]):
-        lost.add(baseline)
+    for baseline in () if record.spec.at_grid else {*baselines.values()}:
+        if record.best(baseline) is None and record.target(baseline) <= count_finished(record.trials[baseline]):
+            lost.add(baseline)
     wanted = {
         arm: confirm.most_seeds if arm in undecided or not confirm.is_sequential else confirm.first_seeds
         for arm in seeds
@@ -95,7 +95,7 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
     """Yield claims about arms that ended at different values of a shared parameter, where neither was trained at the
     other's: what they do there is not known."""
     compared, base = compare_record(record), record.settled(record.spec.compared_with)
-    for arm, c in compared.items():
+    for arm, c in () if record.spec.at_grid else compared.items():
         settled = record.settled(arm)
         if c.kind not in UNCROSSED or settled is None or base is None:
             continue

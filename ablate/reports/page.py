@@ -1,44 +1,93 @@
-"""The report as one HTML file that needs nothing beside it: no scripts, no fonts, no files, no network."""
+"""The report as one HTML file that needs nothing beside it: no fonts, no files, no network. Its figures are interactive
+(`ablate.reports.charts`); what answers comes first, the rest is folded."""
 
 from __future__ import annotations
 
 import base64
-from importlib import resources
-from typing import Any
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ablate.reports import fairness
+from ablate.reports import fairness, findings
+from ablate.reports.charts.arms import chart_arms
+from ablate.reports.charts.chart import Chart
+from ablate.reports.charts.curves import chart_curves
+from ablate.reports.charts.library import pack_library
+from ablate.reports.charts.parameters import chart_grid, chart_panel, is_rate, list_confirmed
+from ablate.reports.figure_data import collect_panels
+from ablate.reports.layer_figures import PREFIX
 from ablate.reports.report_data import ReportData
-from ablate.reports.sections import PARTS
+from ablate.reports.sections import DIAGNOSTICS, PARTS, SEARCH, SETTINGS, SPREADS, VERDICT, tabulate_search
+from ablate.reports.table import Section
 
-_TEMPLATE = "page.html.j2"
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MANY = 5  # arms above which the verdict is a line, with its sentences folded
+
+
+@dataclass
+class Fold:
+    """A folded part of the page."""
+
+    title: str
+    hint: str = ""
+    sentences: list[str] = field(default_factory=list)
+    sections: list[Section] = field(default_factory=list)
+    heading: str = ""
+    bullets: list[str] = field(default_factory=list)
+    charts: list[Chart] = field(default_factory=list)
+    figures: list[dict[str, str]] = field(default_factory=list)
 
 
 def render_page(report: ReportData) -> str:
     """Return the page. All that comes from the sweep is escaped."""
-    from jinja2 import Environment, StrictUndefined
-
-    text = resources.files("ablate.reports").joinpath(_TEMPLATE).read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     record = report.record
-    before = [section for part in PARTS if not part.background for section in part.tabulate(report)]
-    after = [section for part in PARTS if part.background for section in part.tabulate(report)]
-    return environment.from_string(text).render(
-        title=record.title,
-        objective=record.spec.objective,
-        scale=report.scale,
-        verdict=report.verdict,
-        spreads=report.spreads,
-        before=before,
-        figures=_embed_figures(report),
-        after=after,
-        notes=report.notes,
-        yaml=record.spec.to_yaml(),
-        plugins=record.plugins,
-        file=f"{record.name}.yaml",
-        commands=list_commands(report),
-        common=fairness.find_common_facts(record),
-        mlflow=report.mlflow,
+    collected = collect_panels(record)
+    panels = [chart_panel(record, panel, list(list_confirmed(report.confirmed, panel))) for panel in collected]
+    leading = next((chart for chart, panel in zip(panels, collected, strict=True) if is_rate(panel)), None)
+    if record.spec.at_grid:
+        leading = chart_grid(record, report.confirmed)
+    pair = [chart for chart in (leading, chart_curves(record)) if chart]
+    arms = chart_arms(record, report.confirmed)
+    answers = list_answers(report)
+    charts = [*([arms] if arms else []), *pair, *(panel for panel in panels if panel is not leading)]
+    unfinished = findings.list_unfinished(record)
+    return (
+        build_environment()
+        .get_template("page.html.j2")
+        .render(
+            title=record.title,
+            objective=record.spec.objective,
+            scale=report.scale,
+            summary=report.summary if report.confirmed else "",
+            verdict=report.verdict,
+            long=len(report.confirmed) > MANY,
+            unfinished=unfinished,
+            answers=answers,
+            arms=arms,
+            pair=pair,
+            notes=[note for note in report.notes if note not in unfinished],
+            folds=_build_folds(report, [panel for panel in panels if panel is not leading], answers),
+            images={path.name: embed_image(path) for path in report.figures if not path.name.startswith(PREFIX)},
+            yaml=record.spec.to_yaml(),
+            plugins=record.plugins,
+            file=f"{record.name}.yaml",
+            commands=list_commands(report),
+            common=fairness.find_common_facts(record),
+            mlflow=report.mlflow,
+            **embed_charts(charts),
+        )
     )
+
+
+def list_answers(report: ReportData) -> list[Section]:
+    """Return the tables that the page begins with: the results on fresh seeds, before there are any those of the
+    search."""
+    return [s for part in PARTS if not part.fold for s in part.tabulate(report)] or tabulate_search(report)
 
 
 def list_commands(report: ReportData) -> list[str]:
@@ -47,12 +96,55 @@ def list_commands(report: ReportData) -> list[str]:
     return [f"ablate sweep {record.name}.yaml --fresh", f"ablate report {record.name}"]
 
 
-def _embed_figures(report: ReportData) -> list[dict[str, Any]]:
-    """Return each figure as a data URI, with its caption."""
-    return [
-        {
-            "uri": f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}",
-            "caption": report.captions.get(path.name, path.stem),
-        }
-        for path in report.figures
-    ]
+def build_environment() -> Environment:
+    """Return what renders the templates, escaping all that they are given."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("ablate.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def embed_charts(charts: Sequence[Chart]) -> dict[str, Any]:
+    """Return what the templates need of interactive figures: their values, and what draws them."""
+    from markupsafe import Markup
+
+    plain = json.dumps({chart.name: chart.to_plain() for chart in charts}, allow_nan=False, separators=(",", ":"))
+    safe = plain.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    return {"charts": Markup(safe) if charts else "", "library": Markup(pack_library()) if charts else ""}
+
+
+@lru_cache(maxsize=64)
+def _encode(path: Path, modified: int) -> str:
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def embed_image(path: Path) -> str:
+    """Return a figure as a data URI."""
+    return _encode(path, path.stat().st_mtime_ns)
+
+
+def _build_folds(report: ReportData, panels: list[Chart], answers: list[Section]) -> list[Fold]:
+    """Return what is folded: the parts of the report, those figures that are of the search, and those of layers."""
+    folds: dict[str, Fold] = {}
+    for part in PARTS:
+        sections = [s for s in part.tabulate(report) if s not in answers] if part.fold else []
+        if sections:
+            folds.setdefault(part.fold, Fold(part.fold)).sections += sections
+    if report.confirmed:
+        rules = [text for section in answers for text in section.sentences]
+        folds.setdefault(VERDICT, Fold(VERDICT)).sentences = rules
+    if report.spreads:
+        settings = folds.setdefault(SETTINGS, Fold(SETTINGS))
+        settings.heading, settings.bullets = SPREADS, report.spreads
+    if panels:
+        folds.setdefault(SEARCH, Fold(SEARCH)).charts = panels
+    if layers := [path for path in report.figures if path.name.startswith(PREFIX)]:
+        shown = [{"uri": embed_image(p), "caption": report.captions.get(p.name, p.stem)} for p in layers]
+        folds[DIAGNOSTICS] = Fold(DIAGNOSTICS, "the layers of the models", figures=shown)
+    first = [folds.pop(VERDICT)] if VERDICT in folds else []
+    return first + list(folds.values())

@@ -15,6 +15,7 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import StoreError
+from ablate.reports.mlflow_notes import log_band, write_note
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.records import Compared
 
@@ -39,13 +40,16 @@ class Labels:
 def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
     """Return what the parent run of an arm says of its verdict: the kind, the difference from the baseline where both
     trained and the ends of its interval, how many seeds it is over, failures and seeds, and the mean where it
-    trained."""
+    trained with the ends of its interval."""
     difference, failures, mean = compared.difference, compared.failures, compared.estimate
     low, high = (difference.interval if difference else None) or (math.nan, math.nan)
+    mean_low, mean_high = (mean.interval if mean else None) or (math.nan, math.nan)
     metrics = {
         "failures": failures.failed if failures else math.nan,
         "seeds": failures.n if failures else 0,
         "mean_when_trained": mean.mean if mean else math.nan,
+        "mean_low": mean_low,
+        "mean_high": mean_high,
     }
     if arm != baseline:
         metrics |= {
@@ -58,13 +62,16 @@ def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
     return Labels(tags, {f"{_PREFIX}{name}": float(value) for name, value in metrics.items()})
 
 
-def label_report(verdict: str, baseline: str, compared: Mapping[str, Compared]) -> Labels:
-    """Return what the run of the report says: the verdict in full, and of each arm what its parent run says."""
+def label_report(
+    verdict: str, baseline: str, compared: Mapping[str, Compared], against: Mapping[str, str] | None = None
+) -> Labels:
+    """Return what the run of the report says: the verdict in full, and of each arm what its parent run says. `against`:
+    arm -> the one that it is compared with; None: all with `baseline`."""
     tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
     metrics: dict[str, float] = {}
     names = name_metrics(compared)
     for arm, one in compared.items():
-        own, name = label_arm(arm, baseline, one), names[arm]
+        own, name = label_arm(arm, (against or {}).get(arm, baseline), one), names[arm]
         tags[f"ablate.verdict.{name}"] = own.tags["ablate.verdict"]
         metrics |= {f"{key}/{name}": value for key, value in own.metrics.items()}
     return Labels(tags, metrics)
@@ -82,11 +89,13 @@ def name_metrics(arms: Iterable[str]) -> dict[str, str]:
 
 
 def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None:
-    """Write the verdict on each arm to its parent run, as far as that is still there. Raises nothing."""
+    """Write the verdict on each arm, and the band of its seeds, to its parent run, if that is still there. Raises
+    nothing."""
     for arm, one in compared.items():
         if arm in record.parents:
             with contextlib.suppress(StoreError), tracking.explain_errors(tracking.tracking_uri()):
-                _label(record.parents[arm], label_arm(arm, record.spec.compared_with, one))
+                _label(record.parents[arm], label_arm(arm, record.spec.baselines[arm], one))
+                log_band(record, arm, one)
 
 
 def _label(run_id: str, labels: Labels) -> None:
@@ -138,13 +147,17 @@ def find_or_start_run(title: str) -> dict[str, str]:
     return {"experiment_id": experiment, "run_id": tracking.Tracker.start(title, REPORT, {ROLE: REPORT}).run_id}
 
 
-def publish(run_id: str, files: Iterable[Path], labels: Labels | None = None) -> None:
-    """Store `files` as artifacts of the run, over earlier ones of the same names, with `labels`, and end it. Raises
-    StoreError."""
+def publish(
+    run_id: str, files: Iterable[Path], labels: Labels | None = None, note: str = "", experiment_id: str = ""
+) -> None:
+    """Store `files` as artifacts of the run, over earlier ones of the same names, with `labels`, and end it. `note` is
+    what it and the experiment are described with. Raises StoreError."""
     with tracking.explain_errors(tracking.tracking_uri()):
         for file in files:
             tracking.client().log_artifact(run_id, str(file))
         if labels:
             _label(run_id, labels)
+        if note:
+            write_note(note, experiment_id, run_id)
         tracking.client().set_tag(run_id, "ablate.status", "completed")
         tracking.client().set_terminated(run_id, "FINISHED")

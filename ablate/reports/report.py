@@ -11,11 +11,13 @@ from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import StoreError
+from ablate.config.formatting import clip
 from ablate.reports import fairness, findings, page, terminal
 from ablate.reports.downstream import compare_downstream
 from ablate.reports.figures import draw_figures
-from ablate.reports.importance import compute_importance, count_scored
+from ablate.reports.importance import count_scored
 from ablate.reports.layer_figures import draw_layers
+from ablate.reports.mlflow_notes import describe
 from ablate.reports.plain_values import to_plain, trial_to_plain
 from ablate.reports.publish import find_or_start_run, label_parents, label_report, locate_report, publish
 from ablate.reports.report_data import ReportData
@@ -23,6 +25,7 @@ from ablate.reports.sections import PARTS
 from ablate.reports.verdict_sections import candidates_to_plain, crossed_to_plain
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
+from ablate.sweeps.verdict_summary import find_bounds
 
 JSON, TABLE, PAGE = "report.json", "table.txt", "report.html"
 
@@ -44,11 +47,13 @@ class Report(ReportData):
         objective]."""
         record = self.record
         return {
+            "verdict": self.verdict,
+            "summary": self.summary,
             "sweep": record.title,
             "objective": {"metric": record.spec.objective.metric, "direction": record.spec.objective.direction},
             "scale": {**record.spec.scale.model_dump(), "told": self.scale} if record.spec.scale else None,
-            "verdict": self.verdict,
             "baseline": record.spec.compared_with,
+            "grid": {arm: to_plain(asdict(cell)) for arm, cell in record.spec.cells.items()} or None,
             "items": self.usage_unit.noun,
             "arms": {arm: self._arm_to_dict(arm) for arm in record.trials},
             **{key: value for part in PARTS for key, value in part.values(self).items()},
@@ -58,11 +63,24 @@ class Report(ReportData):
             "spec": to_plain(record.spec.to_tree()),
         }
 
+    def _confirmed_to_dict(self, arm: str) -> dict[str, Any] | None:
+        """Return what is known of an arm on fresh seeds; the interval of its mean is cut at what the metric can be."""
+        compared = self.confirmed.get(arm)
+        if compared is None:
+            return None
+        plain: dict[str, Any] = to_plain(compared.to_dict())
+        if compared.estimate and compared.estimate.interval:
+            plain["estimate"]["interval"] = clip(
+                *compared.estimate.interval, find_bounds(self.record.spec.objective.metric)
+            )
+        return to_plain(plain)
+
     def _arm_to_dict(self, arm: str) -> dict[str, Any]:
         record, best, sensitivity = self.record, self.record.best(arm), self.sensitivities[arm]
         keys = ("number", "params", "value", "metrics", "run_id", "step", "seconds")
         best_trial = {"trial" if key == "number" else key: trial_to_plain(best)[key] for key in keys} if best else None
         return {
+            "confirmed": self._confirmed_to_dict(arm),
             "target": record.target(arm),
             "counts": record.counts(arm),
             "searched": list(record.spec.space(arm)),
@@ -73,7 +91,6 @@ class Report(ReportData):
             "confirmation_cost": asdict(self.confirmation_usage[arm]),
             "selection_cost": asdict(self.selection_usage[arm]),
             "crossed_cost": asdict(self.crossed_usage[arm]),
-            "confirmed": to_plain(self.confirmed[arm].to_dict()) if arm in self.confirmed else None,
             "candidates": candidates_to_plain(record, arm),
             "crossed": crossed_to_plain(record, arm),
             "compute": to_plain(asdict(self.savings[arm])) if arm in self.savings else None,
@@ -83,14 +100,19 @@ class Report(ReportData):
         }
 
 
-def report(title: str, *, storage: str | None = None, log: bool = True, folder: Path | None = None) -> Report:
+def report(
+    title: str, *, storage: str | None = None, log: bool = True, folder: Path | None = None, write: bool = True
+) -> Report:
     """Return the report of the sweep `title` (NAME, or NAME@GENERATION; by default the latest).
 
     It writes the figures, report.html, report.json and table.txt into `folder` (`reports/TITLE` of the store) and, if
     `log`, to the run "report" of the sweep's MLflow experiment; an MLflow store that fails is noted, not raised.
-    Raises SweepError for an unknown sweep and StoreError where the trials cannot be read or the folder not be written.
+    Without `write` nothing is drawn, written or logged. Raises SweepError for an unknown sweep and StoreError where the
+    trials cannot be read or the folder not be written.
     """
     record = read_sweep(title, storage)
+    if not write:
+        return assemble(record, Path(folder or tracking.store_path() / "reports" / record.title), draw=False)
     folder = Path(folder) if folder is not None else tracking.open_store() / "reports" / record.title
     with _lock_folder(folder, record.title):
         content = assemble(record, folder)
@@ -100,30 +122,25 @@ def report(title: str, *, storage: str | None = None, log: bool = True, folder: 
     return content
 
 
-def assemble(record: SweepRecord, folder: Path) -> Report:
-    """Return the report of `record`, with its figures in `folder`."""
+def assemble(record: SweepRecord, folder: Path, draw: bool = True) -> Report:
+    """Return the report of `record`, with its figures in `folder`, if they are to be drawn."""
     downstream = compare_downstream(record)
     record = replace(record, scored=downstream.comparisons)  # before anything is claimed
-    figures = {**draw_figures(record, folder), **draw_layers(record, folder)}
-    return Report(
-        record,
-        downstream,
-        list(figures),
-        {arm: compute_importance(record, arm) for arm in record.trials},
-        locate_report(record),
-        folder,
-        findings.list_cautions(record),
-        {path.name: text for path, text in figures.items()},
-    )
+    figures = {**draw_figures(record, folder), **draw_layers(record, folder)} if draw else {}
+    captions = {path.name: text for path, text in figures.items()}
+    cautions = findings.list_cautions(record)
+    return Report(record, downstream, list(figures), locate_report(record), folder, cautions, captions)
 
 
 def _log(content: Report) -> Report:
     try:
         content = replace(content, mlflow={**content.mlflow, **find_or_start_run(content.record.title)})
         files = _write(content)
-        baseline, compared = content.record.spec.compared_with, content.confirmed
-        labels = label_report(content.verdict, baseline, compared)
-        publish(content.mlflow["run_id"], [*content.figures, *files], labels)
+        spec, compared = content.record.spec, content.confirmed
+        labels = label_report(content.verdict, spec.compared_with, compared, spec.baselines)
+        run_id, experiment_id = content.mlflow["run_id"], content.mlflow["experiment_id"]
+        note = describe(content, experiment_id, run_id)
+        publish(run_id, [*content.figures, *files], labels, note, experiment_id)
         label_parents(content.record, compared)
     except StoreError as error:
         content = replace(content, notes=[*content.notes, f"The report is in {content.folder} only. {error}"])

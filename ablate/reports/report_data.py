@@ -10,11 +10,13 @@ from typing import Any
 from ablate.config.formatting import join_words
 from ablate.reports import confirmation, fairness, findings, literature, savings
 from ablate.reports.downstream import Downstream
+from ablate.reports.importance import compute_importance
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.scale import describe_scale
+from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.records import Compared
 
 
@@ -28,8 +30,6 @@ class ReportData:
     """The scores on downstream tasks."""
     figures: list[Path]
     """PNG files."""
-    importance: dict[str, dict[str, float]]
-    """Arm -> searched parameter -> share of the explained variation; empty for an arm with too few trials."""
     mlflow: dict[str, Any]
     """experiment, experiment_id, tracking_uri (without password), run_id of the report, parents (arm -> run)."""
     folder: Path
@@ -48,12 +48,21 @@ class ReportData:
     def verdict(self) -> str:
         """The comparison on fresh seeds; before the first of them, the best value of each arm and how little one seed
         proves. Then in which other settings the arms differ."""
-        text = confirmation.describe_verdict(self.record, self.confirmed) or findings.describe_search(self.record)
+        text = confirmation.describe_verdict(self.record, self.confirmed)
+        if not text:
+            text = findings.describe_search(self.record)
+            if any(self.record.best(arm) for arm in self.record.trials):
+                text = f"{self.summary} {text}"
         confounds = self.confounds.found if self.confounds else None
         if confounds:
             others = join_words(confound.path for confound in confounds)
             text += f" The arms differ in {others} too, so a difference may be due to that."
         return text
+
+    @property
+    def summary(self) -> str:
+        """The verdict on all arms in one line."""
+        return summarise_verdict(self.record)
 
     @property
     def spreads(self) -> list[str]:
@@ -69,6 +78,11 @@ class ReportData:
     def sensitivities(self) -> dict[str, Sensitivity | None]:
         """Arm -> how much its learning rate matters."""
         return {arm: compute_sensitivity(self.record, arm) for arm in self.record.trials}
+
+    @cached_property
+    def importance(self) -> dict[str, dict[str, float]]:
+        """Arm -> searched parameter -> share of the explained variation; empty for an arm with too few trials."""
+        return {arm: compute_importance(self.record, arm) for arm in self.record.trials}
 
     @cached_property
     def published(self) -> list[literature.PublishedTable]:

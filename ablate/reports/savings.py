@@ -55,12 +55,12 @@ def compute_savings(record: SweepRecord) -> dict[str, Saving]:
     if not any(path.partition(".")[0] == "warm_start" for tree in settings for path in tree):
         return {}
     runs = {arm: _list_trainings(record, arm) for arm in arms}
-    baseline = runs.get(record.spec.compared_with, {})
+    baselines = record.spec.baselines
     by_arm = {}
     for arm, trainings in runs.items():
         known = {seed: t for seed, t in trainings.items() if t.trial.costs.get("flops_per_update")}
         if known and all(seed in known or not t.trained for seed, t in trainings.items()):
-            compared = {} if arm == record.spec.compared_with else baseline
+            compared = {} if arm == baselines[arm] else runs.get(baselines[arm], {})
             by_arm[arm] = _compute_saving(trainings, compared, record.spec.objective.direction == "minimize")
     return by_arm
 

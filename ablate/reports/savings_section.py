@@ -31,7 +31,7 @@ def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list
         Column("FLOPs before", [f"{s.flops_before:.3g}" if s.flops_before else NOTHING for s in rows]),
         Column("FLOPs", [f"{s.flops:.3g}" for s in rows]),
         Column("states", [format_bytes(int(s.state_bytes)) for s in rows]),
-        Column("less", less),
+        Column("saved", less),
         *([Column("measured", [format_bytes(int(n)) if n else NOTHING for n in peaks])] if any(peaks) else []),
         Column("reached", [f"{s.reached}/{s.seeds}" if s.seeds else NOTHING for s in rows]),
         Column("after updates", [f"{s.updates.mean:.0f}" if s.updates else NOTHING for s in rows]),
@@ -45,7 +45,7 @@ def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> 
         "out; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for a "
         f"frozen one. Reached: on how many seeds it came to the final {metric} of "
         f"{baseline} on the same seed, after how many updates, and the share of its FLOPs that are saved until then, "
-        "with the FLOPs before: mean +- 95 % interval over these seeds, as at one look. The searches of the learning "
+        "with the FLOPs before: mean ± 95 % interval over these seeds, as at one look. The searches of the learning "
         "rate are not counted, for no arm."
     )
     if any(s.saved is None and s.seeds for s in savings.values()):
@@ -67,4 +67,4 @@ def _format_percent(share: float) -> str:
 
 def _format_share(share: Estimate) -> str:
     mean = f"{100 * share.mean:+.1f} %"
-    return mean if share.half_width is None else f"{mean} +- {100 * share.half_width:.1f}"
+    return mean if share.half_width is None else f"{mean} ± {100 * share.half_width:.1f}"

@@ -12,12 +12,13 @@ from ablate.config.formatting import (
     format_number,
     format_setting,
     join_words,
+    shorten_paths,
 )
 from ablate.reports import fairness, findings
 from ablate.reports.columns import format_signed, setting_columns, word_column, word_table
 from ablate.reports.downstream_table import tabulate
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
-from ablate.reports.labels import list_searched, shorten_paths
+from ablate.reports.labels import list_searched
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.savings_section import tabulate_savings
@@ -25,9 +26,11 @@ from ablate.reports.sensitivity import MINIMUM_RATES, Sensitivity
 from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
 from ablate.reports.usage_section import tabulate_usage
 from ablate.reports.verdict_sections import count_failed, tabulate_confirmed, tabulate_crossed, tabulate_selection
+from ablate.sweeps.verdict_summary import find_bounds
 from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, count_finished
 from ablate.verdict.statements import format_estimate
 
+SPREADS = "Effect of the settings within an arm, best to worst"
 RARE = ("pruned", "diverged", "failed")
 
 
@@ -43,10 +46,13 @@ def tabulate_published(report: ReportData) -> list[Section]:
             word_column("which", [r.kind or NOTHING for r in rows]),
             Column("n", [str(r.ours.n) if r.ours else NOTHING for r in rows]),
             *([Column("failed", [count_failed(r.failures) for r in rows])] if any(r.failures for r in rows) else []),
-            Column("ours", [format_estimate(r.ours) if r.ours else NOTHING for r in rows]),
-            Column(f"less {baseline}", differences),
+            Column(
+                "ours",
+                [format_estimate(r.ours, bounds=find_bounds(source.metric)) if r.ours else NOTHING for r in rows],
+            ),
+            Column(f"difference to {baseline}", differences),
             Column("published", [format_number(r.published) for r in rows]),
-            Column(f"less {baseline}", [format_signed(r.published_difference) for r in rows]),
+            Column(f"difference to {baseline}", [format_signed(r.published_difference) for r in rows]),
         ]
         sections.append(Section(f"Published: {source.source} ({source.metric})", Table(columns)))
         if source.tokenizers:
@@ -57,7 +63,7 @@ def tabulate_published(report: ReportData) -> list[Section]:
             )
     if any(row.failures for source in report.published for row in source.rows):
         sections[-1].sentences.append(
-            "Ours: mean +- interval over the n seeds on which it trained, as in the table of fresh seeds."
+            "Ours: mean ± interval over the n seeds on which it trained, as in the table of fresh seeds."
         )
     if sections:
         sections[-1].sentences.append(
@@ -73,8 +79,10 @@ def tabulate_downstream(report: ReportData) -> list[Section]:
 
 
 def tabulate_search(report: ReportData) -> list[Section]:
-    """Return the best trial of each arm."""
+    """Return the best trial of each arm; nothing where nothing is searched but every point of a grid tested."""
     record, metric = report.record, report.record.spec.objective.metric
+    if record.spec.at_grid:
+        return []
     best = {arm: record.best(arm) for arm in record.trials}
     others = list(dict.fromkeys(m for trial in best.values() if trial for m in sorted(trial.metrics) if m != metric))
     counts = {arm: record.counts(arm) for arm in record.trials}
@@ -98,8 +106,17 @@ def tabulate_search(report: ReportData) -> list[Section]:
     clean = any(total[s] for s in FINISHED) and not any(total[s] for s in RARE)
     sentence = "time: the median of the completed trials."
     sentence += " No trial was pruned, diverged or failed." if clean else ""
-    title = "The search, which flatters its best" if report.confirmed else "The best trial of each arm"
-    return [Section(title, Table(columns), [sentence])]
+    return [Section(_name_search(report), Table(columns), [sentence])]
+
+
+def _name_search(report: ReportData) -> str:
+    """Return the title of the search's results, which says that the best of several is better than what it stands
+    for."""
+    record = report.record
+    counts = sorted({count_finished(trials) for trials in record.trials.values()})
+    tried = " to ".join(dict.fromkeys(str(n) for n in (counts[0], counts[-1])))
+    seeds = len(findings.collect_seeds(record))
+    return f"Search results (best of {tried} on {f'{seeds} seeds' if seeds > 1 else 'one seed'}: optimistic)"
 
 
 def tabulate_sensitivities(report: ReportData) -> list[Section]:
@@ -129,7 +146,7 @@ def tabulate_importances(report: ReportData) -> list[Section]:
     record, paths = report.record, list_searched(report.record.spec)
     title = "Importance of each searched parameter (fANOVA; shares of an arm sum to 1)"
     needed = f"it takes {MINIMUM_TRIALS} finished trials of an arm that differ."
-    if not paths:
+    if not paths or record.spec.at_grid:
         return []
     if not any(report.importance.values()):
         return [Section("", sentences=[f"No importance yet: {needed}"])]
@@ -153,17 +170,20 @@ def tabulate_confounds(report: ReportData) -> list[Section]:
     """Return in what the arms and their runs differ besides what is compared."""
     sections, confounds = [], report.confounds
     if confounds is not None:
-        title = f"Besides {join_words(confounds.factor) or 'what is compared'} the arms differ in"
+        factor = join_words(confounds.factor) or "what is compared"
         if confounds.found:
             rows = [
                 (c.path, value, join_words(a for a, v in c.values.items() if v == value), "yes" if c.declared else "no")
                 for c in confounds.found
                 for value in dict.fromkeys(c.values.values())
             ]
+            title = f"The arms differ in {factor}, and also in"
             sections.append(Section(title, word_table(("setting", "value", "arms", "declared"), rows)))
         else:
-            sentence = f"It cannot be told: {confounds.problem}" if confounds.problem else "nothing."
-            sections.append(Section(title, sentences=[sentence]))
+            sentence = f"The arms differ only in {factor}."
+            if confounds.problem:
+                sentence = f"Whether the arms differ only in {factor} is not known: {confounds.problem}"
+            sections.append(Section("Differences between the arms", sentences=[sentence]))
     notes = list(fairness.describe_surroundings(report.record))
     if report.surroundings:
         lines = [
@@ -171,15 +191,17 @@ def tabulate_confounds(report: ReportData) -> list[Section]:
             for s in report.surroundings
             for value, arms in s.runs.items()
         ]
-        sections.append(Section("The runs differ in", word_table(("fact", "value", "runs"), lines), notes))
+        sections.append(Section("The runs also differ in", word_table(("fact", "value", "runs"), lines), notes))
     elif notes:
-        sections.append(Section("Where and how the runs were made", sentences=notes))
+        sections.append(Section("Data, hardware and software of the runs", sentences=notes))
     return sections
 
 
 def tabulate_trials(report: ReportData) -> list[Section]:
     """Return every trial, those of an arm best first, and why some diverged or failed."""
     record, sign = report.record, findings.objective_sign(report.record)
+    if record.spec.at_grid:
+        return []
     ordered = [
         t
         for trials in record.trials.values()
@@ -227,27 +249,33 @@ class Part:
     tabulate: Callable[[ReportData], list[Section]]
     values: Callable[[ReportData], dict[str, Any]] = lambda report: {}
     """Its own keys in report.json; those of each arm are under "arms"."""
-    background: bool = False
-    """Whether it is for reference: on the page it stands behind the figures."""
-    first_on_terminal: bool = False
-    """Whether a terminal shows it before the other background: it may be long, and what is read is at the end."""
+    fold: str = ""
+    """The title of the fold of the page that it stands in; empty: it is part of the answer, and is not folded."""
 
 
+VERDICT, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
+    "How the verdict was reached",
+    "Settings",
+    "Search",
+    "Cost",
+    "Confounds",
+    "Diagnostics",
+)
 PARTS = (
     Part(tabulate_confirmed),
-    Part(tabulate_crossed),
-    Part(tabulate_downstream, lambda report: {"downstream": report.downstream.to_dict()}),
-    Part(tabulate_published, _published_values),
-    Part(tabulate_selection),
-    Part(tabulate_search),
-    Part(tabulate_savings),
-    Part(tabulate_usage),
-    Part(tabulate_sensitivities),
-    Part(tabulate_importances, background=True),
-    Part(tabulate_confounds, _confound_values, background=True),
-    Part(tabulate_trials, _trial_values, background=True, first_on_terminal=True),
+    Part(tabulate_crossed, fold=VERDICT),
+    Part(tabulate_downstream, lambda report: {"downstream": report.downstream.to_dict()}, fold="Downstream tasks"),
+    Part(tabulate_published, _published_values, fold="Published results"),
+    Part(tabulate_selection, fold=SETTINGS),
+    Part(tabulate_sensitivities, fold=SETTINGS),
+    Part(tabulate_importances, fold=SETTINGS),
+    Part(tabulate_search, fold=SEARCH),
+    Part(tabulate_trials, _trial_values, fold=SEARCH),
+    Part(tabulate_usage, fold=COST),
+    Part(tabulate_savings, fold=COST),
+    Part(tabulate_confounds, _confound_values, fold=CONFOUNDS),
 )
-"""In the order of the page and of report.json."""
+"""In the order of the terminal, of the page and of report.json: results on fresh seeds before those of the search."""
 
 
 # ---------------------------------------------------------------------------------------------------- parts

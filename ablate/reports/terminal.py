@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.reports.report_data import ReportData
-from ablate.reports.sections import PARTS
+from ablate.reports.sections import PARTS, SPREADS
 from ablate.reports.table import LEVELS, Section, Table
 
 if TYPE_CHECKING:
@@ -20,21 +20,36 @@ _COLOURS = {"completed": "green", "running": "cyan", "diverged": "red", "failed"
 
 
 def render(report: ReportData, console: Console) -> None:
-    """Print the report. At 80 columns no number is cut: what does not fit is folded, settings share one column."""
+    """Print the report, the verdict first and once more, in a line, at its end, which is what a terminal then shows. At
+    80 columns no number is cut: what does not fit is folded, settings share one column."""
     objective = report.record.spec.objective
     _print_title(console, f"{report.record.title}: {objective.metric}, {objective.direction}")
     _print_text(console, report.scale, style="bold yellow")
-    for part in sorted(PARTS, key=lambda part: part.background and not part.first_on_terminal):
-        _print_sections(console, part.tabulate(report))
-    _print_title(console, "What this shows")
+    _print_title(console, "Verdict")
     _print_text(console, report.verdict)
+    for part in PARTS:
+        _print_sections(console, part.tabulate(report))
     if report.spreads:
-        _print_text(console, "\nWhat the settings do within an arm, best to worst:")
+        _print_title(console, SPREADS)
         for text in report.spreads:
             _print_text(console, text, indent=2)
     for note in report.notes:
         _print_text(console, f"\nNote: {note}")
     _print_places(console, report)
+    if report.confirmed:
+        _print_text(console, f"\n{report.summary}", style="bold")
+
+
+def render_summaries(reports: Sequence[ReportData], index: Path | None, console: Console) -> None:
+    """Print the verdict of each of several sweeps in a line, and where their pages are."""
+    for report in reports:
+        _print_title(console, f"{report.record.title}: {report.record.spec.objective.metric}")
+        _print_text(console, report.scale, style="bold yellow")
+        _print_text(console, report.summary)
+        _print_text(console, f"{_shorten_path(report.folder)}/report.html", whole=True)
+    if index:
+        _print_title(console, "All of them on one page")
+        _print_text(console, _shorten_path(index), whole=True)
 
 
 def to_text(report: ReportData, width: int = 100) -> str:
@@ -94,9 +109,9 @@ def _print_table(console: Console, table: Table) -> None:
 
 def _print_places(console: Console, report: ReportData) -> None:
     _print_title(console, "Where it is")
-    for path in report.figures:
-        _print_text(console, _shorten_path(path), whole=True)
-    _print_text(console, f"{_shorten_path(report.folder)}/report.html, report.json and table.txt", whole=True)
+    _print_text(console, f"{_shorten_path(report.folder)}/report.html: the page, for a browser", whole=True)
+    files = ", ".join(["report.json", "table.txt", *(path.name for path in report.figures)])
+    _print_text(console, f"beside it: {files}")
     where = report.mlflow
     run = 'run "report" of the experiment' if where.get("run_id") else "the experiment"
     _print_text(console, f'MLflow: {run} "{where["experiment"]}" at {where["tracking_uri"]}', whole=True)

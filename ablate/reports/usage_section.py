@@ -12,7 +12,7 @@ from ablate.reports.usage import Usage
 
 KINDS = {
     "selection": "to choose among its candidates",
-    "fresh": "on fresh seeds",
+    "confirmation": "on fresh seeds",
     "crossed": "at the settings of another arm",
 }
 """Of runs after the search."""
@@ -22,12 +22,15 @@ def tabulate_usage(report: ReportData) -> list[Section]:
     """Return what the trials of each arm used, and its runs after the search."""
     search, noun = report.usage, report.usage_unit.noun
     after = dict(zip(KINDS, (report.selection_usage, report.confirmation_usage, report.crossed_usage), strict=True))
-    columns = [word_column("arm", search), *_usage_columns("", noun, search.values())]
+    own = [] if report.record.spec.at_grid else _usage_columns("", noun, search.values())
+    columns = [word_column("arm", search), *own]
     begun = [kind for kind, usage in after.items() if any(used.trials for used in usage.values())]
     for kind in begun:
         columns += _usage_columns(f"{kind} ", noun, [after[kind][arm] for arm in search], Merge(1, _name, _join))
     sentences = [f"{'; '.join(f'{kind}: {KINDS[kind]}' for kind in begun)}."] if begun else []
-    return [Section(f"What each arm took: runs, {noun} and time", Table(columns), sentences)]
+    return [
+        Section(f"Compute per arm ({' / '.join(['search', *begun])}): runs, {noun} and time", Table(columns), sentences)
+    ]
 
 
 def _name(names: Sequence[str]) -> str:

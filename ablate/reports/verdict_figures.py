@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.formatting import format_number
 from ablate.plots import style
-from ablate.reports.confirmation import name_verdict
+from ablate.reports.charts.chart import choose_range, find_ends
+from ablate.reports.confirmation import name_baseline
 from ablate.reports.findings import objective_sign
-from ablate.reports.labels import label_metric
+from ablate.reports.labels import choose_looks, label_metric
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Published
+from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
+from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import Outcome
 from ablate.verdict.records import Compared
 
@@ -42,7 +45,7 @@ def caption_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> st
     band = f" Grey: differences below the {effect:.2g} that matter." if effect else ""
     sharing = "one comparison" if family == 1 else f"{family} comparisons together"
     return (
-        f"The verdict on each arm: the mean of its differences from {record.spec.compared_with} over the seeds on "
+        f"The verdict on each arm: the mean of its differences from {name_baseline(record)} over the seeds on "
         f"which both trained, with an interval that errs in 5 % for {sharing} and all looks; and the share of its "
         f"seeds that fails, with its exact 95 % interval.{band}"
     )
@@ -51,23 +54,29 @@ def caption_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> st
 def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
     """Return one row per arm: each fresh seed, the mean and its interval, the published value where there is one, and
     beside them the share of seeds that fails."""
-    objective, looks = record.spec.objective, style.choose_looks({**record.trials, **compared})
+    objective, looks = record.spec.objective, choose_looks(record)
     figure, axes, side = _create_pair(
         f"{record.title}: {objective.metric} on fresh seeds",
-        "light: each seed; strong: mean and 95 % interval where it trained; line: the baseline's mean",
+        "light: each seed; strong: mean and 95 % interval where it trained"
+        + ("" if record.spec.at_grid else "; line: the baseline's mean"),
     )
     axes.set_xlabel(label_metric(objective.metric, record.spec))
     reach: list[float] = []
+    bounds = find_bounds(objective.metric)
     for row, (arm, result) in enumerate(compared.items()):
         colour, marker = looks[arm]
         values = [o.value for o in result.outcomes.values() if o.trained and o.value is not None]
         mean = result.estimate
         axes.plot(values, [row + _ASIDE] * len(values), "o", color=colour, alpha=0.4, markeredgewidth=0, zorder=2)
         if mean:
-            axes.errorbar(mean.mean, row, xerr=mean.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
-            if arm == record.spec.compared_with:
+            _draw_mean(axes, row, mean, bounds, fmt=marker, color=colour, capsize=4, zorder=3)
+            if arm == record.spec.compared_with:  # of a grid there is one at each point
                 axes.axvline(mean.mean, color=colour, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
-        reach += [*values, *((mean.interval or ()) if mean else ())]
+        reach += [*values, *((find_ends(mean, bounds) or ()) if mean else ())]
+    means = [c.estimate for c in compared.values() if c.estimate]
+    if means:
+        seeds = [o.value for c in compared.values() for o in c.outcomes.values() if o.trained and o.value is not None]
+        axes.set_xlim(*choose_range(seeds, [ends for mean in means if (ends := find_ends(mean, bounds))]))
     entries = []
     if published := [p for p in record.spec.published if p.metric == objective.metric]:
         _draw_published(axes, published, list(compared), reach)
@@ -99,8 +108,8 @@ def _describe_absence(is_baseline: bool, c: Compared) -> str:
 def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
     """Return one row per arm: its difference from the baseline with its interval, the verdict in words, and the share
     of its seeds that fails."""
-    baseline, effect = record.spec.compared_with, record.spec.confirm.effect
-    looks = style.choose_looks({**record.trials, **compared})
+    baselines, effect = record.spec.baselines, record.spec.confirm.effect
+    looks = choose_looks(record)
     better = "left" if objective_sign(record) > 0 else "right"
     figure, axes, side = _create_pair(
         f"{record.title}: the verdict on fresh seeds",
@@ -108,8 +117,9 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
         + ("; grey: too small to matter" if effect else ""),
     )
     metric = record.spec.objective.metric
-    label = label_metric(metric, record.spec).replace(metric, f"{metric} less {style.escape_math(baseline)}", 1)
-    axes.set_xlabel(label)
+    bounds = find_difference_bounds(metric)
+    baseline_name = style.escape_math(name_baseline(record))
+    axes.set_xlabel(f"{label_metric(metric, record.spec)}: difference to {baseline_name}")
     if effect:
         axes.axvspan(-effect, effect, color=_SHADE, linewidth=0, zorder=0.5)
     axes.axvline(0, color="black", linewidth=1, zorder=1)
@@ -117,12 +127,13 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
         colour, marker = looks[arm]
         d = c.difference
         if d is not None:
-            axes.errorbar(d.mean, row, xerr=d.half_width, fmt=marker, color=colour, capsize=4, zorder=3)
+            _draw_mean(axes, row, d, bounds, fmt=marker, color=colour, capsize=4, zorder=3)
             if c.crossed and (there := c.crossed.difference) is not None:
-                axes.errorbar(
-                    there.mean,
+                _draw_mean(
+                    axes,
                     row + _ASIDE,
-                    xerr=there.half_width,
+                    there,
+                    bounds,
                     fmt=marker,
                     color=colour,
                     markerfacecolor="white",
@@ -130,18 +141,23 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
                     capsize=3,
                     zorder=2.5,
                 )
-        elif arm == baseline and c.estimate is not None:
+        elif arm == baselines[arm] and c.estimate is not None:
             axes.plot(0, row, marker, color=colour, zorder=3)
         else:
             axes.text(
                 0.03,
                 row,
-                _describe_absence(arm == baseline, c),
+                _describe_absence(arm == baselines[arm], c),
                 va="center",
                 fontsize=8.5,
                 transform=axes.get_yaxis_transform(),
             )
-    if not any(c.difference for c in compared.values()):
+    crossed = [d for c in compared.values() if c.crossed and (d := c.crossed.difference)]
+    known = [*(c.difference for c in compared.values() if c.difference), *crossed]
+    if known:
+        ends = [ends for d in known if (ends := find_ends(d, bounds))]
+        axes.set_xlim(*choose_range([d.mean for d in known], ends, 0.0))
+    else:
         axes.set_xlim(-1, 1)
         axes.set_xticks([0])
     if any(c.crossed and c.crossed.difference for c in compared.values()):
@@ -154,9 +170,16 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
     return figure
 
 
+def _draw_mean(axes: Axes, row: float, mean: Estimate, bounds: tuple[float, float], **look: Any) -> None:
+    """Draw a mean with its interval, without what lies outside `bounds`."""
+    low, high = find_ends(mean, bounds) or (mean.mean, mean.mean)
+    reach = [[mean.mean - low], [high - mean.mean]] if mean.interval else None
+    axes.errorbar(mean.mean, row, xerr=reach, **look)
+
+
 def _fold(verdict: str) -> str:
     """Return a verdict in lines that leave room for the figure."""
-    return verdict.replace(", ", ",\n").replace(": ", ":\n")
+    return verdict.replace(", ", ",\n").replace(": ", ":\n").replace(" with ", "\nwith ")
 
 
 def _create_pair(title: str, subtitle: str) -> tuple[Figure, Axes, Axes]:
@@ -209,7 +232,7 @@ def _list_failed(outcomes: Iterable[Outcome]) -> list[Outcome]:
 
 def _draw_band(axes: Axes, record: SweepRecord, compared: Mapping[str, Compared]) -> None:
     """Draw each seed that failed as an open mark in a band at the bad edge, with the number of each arm."""
-    looks = style.choose_looks({**record.trials, **compared})
+    looks = choose_looks(record)
     low, high = axes.get_xlim()
     if not any(c.estimate for c in compared.values()):
         low, high = 0.0, 1.0

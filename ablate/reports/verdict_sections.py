@@ -7,13 +7,14 @@ from typing import Any
 
 from ablate.config.formatting import count_noun, format_number, join_words
 from ablate.reports.columns import setting_columns, word_column
-from ablate.reports.confirmation import explain_comparison, name_verdict
+from ablate.reports.confirmation import explain_comparison
 from ablate.reports.findings import objective_sign
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
-from ablate.reports.table import COUNTS, NOTHING, Column, Section, Table
+from ablate.reports.table import NOTHING, Column, Section, Table
 from ablate.sweeps.comparison import read_outcomes
 from ablate.sweeps.records import Candidate, SweepRecord
+from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, name_verdict
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import Outcome
@@ -27,39 +28,34 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
     if not compared:
         return []
     rows, metric = list(compared.values()), record.spec.objective.metric
+    cells, settings = record.spec.cells, setting_columns(record, [c.params for c in rows])
     columns = [
-        word_column("arm", compared),
+        word_column("arm", [cells[arm].arm if cells else arm for arm in compared]),
+        *(settings if cells else []),
         word_column("verdict", [name_verdict(record, arm, compared) for arm in compared]),
         Column("seeds", [f"{len(c.outcomes)}/{max(c.planned, len(c.outcomes))}" for c in rows]),
         word_column("failed", [format_share(c.failures) for c in rows]),
-        *_ending_columns(rows),
-        Column(metric, [_format_mean(c.estimate) for c in rows]),
-        *([_difference_column(record, rows)] if len(compared) > 1 else []),
-        *setting_columns(record, [c.params for c in rows]),
+        Column(metric, [_format_mean(c.estimate, find_bounds(metric)) for c in rows]),
+        *([_difference_column(record, rows)] if any(c.kind != "baseline" for c in rows) else []),
+        *([] if cells else settings),
     ]
     better = "lower" if objective_sign(record) > 0 else "higher"
-    title = f"The chosen settings of each arm on fresh seeds ({metric}, {better} is better)"
+    what = "each arm at each point of the grid" if record.spec.at_grid else "each arm at its chosen settings"
+    title = f"Results on fresh seeds, {what} ({metric}, {better} is better)"
     return [Section(title, Table(columns), list(explain_comparison(record, compared)))]
 
 
-def _ending_columns(rows: list[Compared]) -> list[Column]:
-    """Return how many seeds diverged and how many got stuck, where any failed."""
-    shares = [c.failures for c in rows]
-    if not any(share and share.failed for share in shares):
-        return []
-    return [
-        Column("diverged", [str(share.diverged) if share else NOTHING for share in shares], merge=COUNTS),
-        Column("stuck", [str(share.stuck) if share else NOTHING for share in shares], merge=COUNTS),
-    ]
-
-
 def _difference_column(record: SweepRecord, rows: list[Compared]) -> Column:
-    return Column(f"less {record.spec.compared_with}", [_format_difference(c.versus) for c in rows])
+    return Column(f"difference to {record.spec.compared_with}", [_format_difference(c.versus, record) for c in rows])
 
 
 def format_share(share: FailureShare | None) -> str:
-    """Return '2 of 5: 5 to 85 %' or '0 of 3: up to 63 %, one-sided 95 %'."""
-    return f"{share.failed} of {share.n}: {share.describe_interval()}" if share else NOTHING
+    """Return '2 of 5 (1 diverged, 1 stuck): 5 to 85 %' or '0 of 3: up to 63 %'."""
+    if share is None:
+        return NOTHING
+    kinds = [f"{count} {word}" for count, word in ((share.diverged, "diverged"), (share.stuck, "stuck")) if count]
+    told = f" ({', '.join(kinds)})" if kinds else ""
+    return f"{share.failed} of {share.n}{told}: {share.describe_interval().partition(',')[0]}"
 
 
 def count_failed(share: FailureShare | None) -> str:
@@ -67,15 +63,16 @@ def count_failed(share: FailureShare | None) -> str:
     return f"{share.failed} of {share.n}" if share else NOTHING
 
 
-def _format_mean(figure: Estimate | None) -> str:
-    return f"{format_estimate(figure)} (n={figure.n})" if figure else NOTHING
+def _format_mean(figure: Estimate | None, bounds: tuple[float, float]) -> str:
+    return f"{format_estimate(figure, bounds=bounds)} (n={figure.n})" if figure else NOTHING
 
 
-def _format_difference(versus: Versus | None) -> str:
+def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
     if versus is None or versus.difference is None:
         return NOTHING
     left_out = f", {versus.left_out} left out" if versus.left_out else ""
-    return f"{format_estimate(versus.difference, sign=True)} (n={versus.difference.n}{left_out})"
+    bounds = find_difference_bounds(record.spec.objective.metric)
+    return f"{format_estimate(versus.difference, sign=True, bounds=bounds)} (n={versus.difference.n}{left_out})"
 
 
 # ---------------------------------------------------------------------------------------------------- selection
@@ -153,8 +150,10 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
     columns = [
         word_column("arms", [f"{arm}, {baseline}" for arm in rows]),
         word_column("trained at the other's settings", [_find_loser(c) for c in rows.values()]),
-        Column(f"own settings: less {baseline}", [_format_difference(c.versus) for c in rows.values()]),
-        Column(f"crossed: less {baseline}", [_format_difference(v) for v in crossed]),
+        Column(
+            f"own settings: difference to {baseline}", [_format_difference(c.versus, record) for c in rows.values()]
+        ),
+        Column(f"crossed: difference to {baseline}", [_format_difference(v, record) for v in crossed]),
         word_column("failed there", [_format_failures(v, baseline) for v in crossed]),
         word_column("claimed", [_tell_agreement(c) for c in rows.values()]),
         *setting_columns(record, [one.params if one else {} for one in runs]),

@@ -145,6 +145,9 @@ def _validate(rungs: Sequence[Rung]) -> list[Problem]:
             problems.append(Problem("--sizes", f"{other} and {rung.size} have the same number of parameters"))
         if not rung.spec.confirm.seeds:
             problems.append(Problem("confirm.seeds", f"fresh seeds are what {rung.size} is told by: give 3 or more"))
+        if rung.spec.at_grid:
+            text = "grid has no ladder: a curve over sizes needs one setting of each arm at each size"
+            problems.append(Problem("confirm.at", text))
         if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(rungs[0].spec.all_arms):
             arms = ", ".join(rung.spec.all_arms)
             problems.append(Problem("arms", f"every size needs the same two arms or more; {rung.size} has {arms}"))

@@ -90,18 +90,19 @@ def _state_target(ladder: Ladder, arm: str, pair: SizedPair) -> str:
     value = f"{format_interval(gap.at(parameters), sign=True)} nats"
     if not gap.level:
         value += f", without an interval, as not all sizes have {LEAST} seeds that tell one"
+    told = f"At {name} the curves put the difference of {arm} to {ladder.baseline} at {value}"
     largest, smallest = gap.arm.sizes[-1], gap.arm.sizes[0]
     if smallest <= parameters <= largest:
-        return f"At {name} the curves put {arm} less {ladder.baseline} at {value}, between sizes that were trained."
+        return f"{told}, between sizes that were trained."
     far = f"{parameters / largest:.3g} times the parameters of the largest size trained"
     if parameters < smallest:
         far = f"1/{smallest / parameters:.3g} of the parameters of the smallest size trained"
-    return f"At {name} the curves put {arm} less {ladder.baseline} at {value}. That is extrapolated, to {far}."
+    return f"{told}. That is extrapolated, to {far}."
 
 
 def _state_prediction(ladder: Ladder, arm: str, prediction: Prediction | None) -> str:
     """Return how far curves through the other sizes miss the difference at the largest."""
-    pair = f"{arm} less {ladder.baseline}"
+    pair = f"the difference of {arm} to {ladder.baseline}"
     if prediction is None:
         return (
             f"Whether curves foretell {pair} at a size that they have not seen can't be tested: that takes "

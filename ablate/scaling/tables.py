@@ -37,7 +37,7 @@ def _tabulate_losses(ladder: Ladder) -> Table:
         curves = [arm.curve for arm in arms.values()]
         cells = [format_interval(c.at(parameters)) if c and c.reaches(parameters) else "-" for c in curves]
         rows.append([f"{name}, by the curves", format_count(parameters), "", *cells])
-    title = f"{LOSS} on the fresh seeds that trained, mean +- 95 % interval"
+    title = f"{LOSS} on the fresh seeds that trained, mean ± 95 % interval"
     return Table(title, ["size", "parameters", "trained on", *arms], rows)
 
 
@@ -45,7 +45,7 @@ def _tabulate_differences(ladder: Ladder) -> Table:
     pairs, baseline = ladder.compared.pairs, ladder.baseline
     header = ["size"]
     for arm in pairs:
-        header += [f"{arm} less {baseline}", f"{arm} less {baseline}, by the curves"]
+        header += [f"{arm}, difference to {baseline}", f"{arm}, difference to {baseline}, by the curves"]
     rows = []
     for k, rung in enumerate(ladder.rungs):
         cells = []
@@ -63,7 +63,7 @@ def _tabulate_differences(ladder: Ladder) -> Table:
         rows.append([f"{name}, not trained", *cells])
     if not any(pair.gap for pair in pairs.values()):
         header, rows = header[:1] + header[1::2], [row[:1] + row[1::2] for row in rows[: len(ladder.rungs)]]
-    title = f"{LOSS} less that of {baseline}, over the seeds on which both trained"
+    title = f"Difference in {LOSS} to {baseline}, over the seeds on which both trained"
     return Table(title, header, rows)
 
 
@@ -77,7 +77,7 @@ def _tabulate_failures(ladder: Ladder) -> Table:
 
 
 def _format_loss(arm: SizedArm, k: int) -> str:
-    """Return '2.1533 +- 0.0121', with the number of seeds where some failed."""
+    """Return '2.153 ± 0.012', with the number of seeds where some failed."""
     estimate, share = arm.estimates[k], arm.failures[k]
     if estimate is None:
         return "none trained" if share else "-"

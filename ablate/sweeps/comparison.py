@@ -41,7 +41,7 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
 
 def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
     """Return the pairs that were compared with another arm as the baseline, and no longer are."""
-    now = {frozenset((arm, record.spec.compared_with)) for arm in record.spec.all_arms}
+    now = {frozenset(pair) for pair in record.spec.baselines.items()}
     pairs = {frozenset((arm, base)) for arm, bases in record.against.items() for base in bases}
     return sorted((min(pair), max(pair)) for pair in pairs - now)
 
@@ -53,7 +53,7 @@ def compare_arms(
     and those of the rest of the file."""
     return comparison.compare(
         arms,
-        spec.compared_with,
+        spec.baselines,
         planned=spec.confirm.most_seeds,
         maximize=spec.objective.direction == "maximize",
         effect=spec.confirm.effect,
@@ -75,10 +75,11 @@ def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
     for arm in record.spec.all_arms:
         runs = record.confirmed.get(arm, [])
         chosen = record.chosen.get(arm) or (record.best(arm) if runs else None)
+        params = record.spec.cells[arm].point if record.spec.at_grid else chosen.params if chosen else {}
         crossed = record.crossed.get(arm)
         arms[arm] = FreshOutcomes(
             read_outcomes(runs, record.trivial_loss),
-            chosen.params if chosen else {},
+            params,
             record.looks.get(arm),
             _to_crossed(crossed, record.trivial_loss) if crossed else None,
             found=not _has_no_settings(record, arm),
@@ -157,11 +158,11 @@ def plan_round(
         compared: what may be said of them.
         can_cross: (loser, winner) -> whether the loser can be trained at the winner's settings.
     """
-    confirm, baseline = spec.confirm, spec.compared_with
+    confirm, baselines = spec.confirm, spec.baselines
     seeds: dict[str, int] = {}
     crossed: dict[tuple[str, str], int] = {}
     for arm in chosen:
-        looks = arms[arm].looks
+        looks, baseline = arms[arm].looks, baselines[arm]
         done = looks.sizes[-1] if looks else 0
         seeds[arm] = max(done, confirm.first_seeds)
         if arm == baseline or seeds[arm] > done:
@@ -172,8 +173,8 @@ def plan_round(
             crossed[loser, winner] = done
         elif confirm.is_sequential and baseline in chosen and not compared[arm].decided:
             seeds[arm] = max(done, min(done + 1, confirm.most_seeds))
-    if baseline in chosen:
-        seeds[baseline] = max(seeds.values())
+    for baseline in {*baselines.values()}.intersection(chosen):
+        seeds[baseline] = max(count for arm, count in seeds.items() if baselines[arm] == baseline)
     return Round(seeds, crossed)
 
 
@@ -190,9 +191,10 @@ def plan_record(record: SweepRecord) -> Round:
 
 def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:
     """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own."""
-    baseline, due = spec.compared_with, {}
-    base = arms.get(baseline)
+    baselines, due = spec.baselines, {}
     for arm, target in wanted.seeds.items():
+        baseline = baselines[arm]
+        base = arms.get(baseline)
         looks = arms[arm].looks
         if looks and target <= looks.sizes[-1]:
             continue

@@ -31,6 +31,7 @@ from ablate.sweeps.seed_studies import (
 )
 from ablate.sweeps.spec.validation import validate_experiment
 from ablate.sweeps.storage import create_study, read_generation
+from ablate.sweeps.verdict_summary import summarise_verdict
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import TrialRecord
 from ablate.verdict.selection import choose_candidate
@@ -56,6 +57,8 @@ class Confirmation:
         self.arms, self.storage, self.spec = {arm.arm: arm for arm in arms}, storage, arms[0].spec
         self.parts: dict[str, SeedRuns] = {}
         """Name of the study -> its runs, as far as this process knows them."""
+        self._told = 0
+        """Seeds that had ended when the verdict was last told."""
         self._crossable: dict[tuple[str, str], bool] = {}
 
     def advance(self) -> bool:
@@ -63,7 +66,7 @@ class Confirmation:
         if not self.spec.confirm.most_seeds:
             return False
         record = self._read()
-        changed = [self._select(arm, record) for arm in self.arms]
+        changed = [] if self.spec.at_grid else [self._select(arm, record) for arm in self.arms]
         if any(changed) or self._is_under_way():
             return any(changed)
         arms, compared = collect_outcomes(record), compare_record(record)
@@ -91,8 +94,16 @@ class Confirmation:
         if EFFECT not in part.read_notes():
             part.write_note(EFFECT, self.spec.confirm.effect)
         against = part.read_notes().get(AGAINST, [])
-        if self.spec.compared_with not in (arm, *against):
-            part.write_note(AGAINST, [*against, self.spec.compared_with])
+        if (baseline := self.spec.baselines[arm]) not in (arm, *against):
+            part.write_note(AGAINST, [*against, baseline])
+
+    def describe_news(self) -> str:
+        """Return the verdict so far in a line, where seeds have ended since it was last asked for; else ''."""
+        ended = sum(part.tally().finished for part in self.parts.values() if part.role in (CONFIRMATION, CROSSED))
+        if ended == self._told:
+            return ""
+        self._told = ended
+        return summarise_verdict(self._read())
 
     def count_ahead(self) -> int:
         """Return the runs that are sure to follow, besides those of `parts`."""

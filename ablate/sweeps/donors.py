@@ -16,7 +16,7 @@ from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.references import PREFIX, WEIGHTS, list_references, parse_reference
 from ablate.sweeps.storage import read_sweep, read_sweep_from
 from ablate.training.runs import keep_checkpoint
-from ablate.verdict.outcomes import FINISHED
+from ablate.verdict.outcomes import FINISHED, count_finished
 
 if TYPE_CHECKING:
     from optuna import Study
@@ -38,10 +38,11 @@ def resolve_run(name: str, storage: str | None = None) -> str:
 
 
 def find_settled_run(name: str, sweep: SweepRecord, arm: str) -> str:
-    """Return the run of the trial whose settings stand for an arm of `sweep`. Raises SweepError, which begins with
-    `name`."""
+    """Return the run of the trial whose settings stand for an arm of `sweep`; of an arm that was tested at every point
+    of a grid, that of its best point. Raises SweepError, which begins with `name`."""
+    arm = sweep.pick_point(arm)
     if arm not in sweep.trials:
-        arms = list(sweep.trials)
+        arms = list(dict.fromkeys([*(sweep.spec.own_arms if sweep.spec.at_grid else ()), *sweep.trials]))
         raise SweepError(f"{name}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
     settled = sweep.settled(arm)
     if settled is None or settled.run_id is None:
@@ -87,6 +88,9 @@ def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str,
         run = find_settled_run(name, sweep, arm)
     except SweepError as error:
         raise SweepError(f"Trials start from {name}, which is not there yet. {error}") from None
+    arm = sweep.pick_point(arm)
+    if sweep.spec.at_grid and count_finished(sweep.confirmed.get(arm, ())) < sweep.spec.confirm.first_seeds:
+        raise SweepError(f"Trials start from {name}, whose fresh seeds are not done: run that sweep first.")
     counts = sweep.counts(arm)
     missing = sweep.target(arm) - sum(counts[status] for status in (*FINISHED, "failed"))
     if missing > 0 or counts["running"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,8 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
         if torch.cuda.is_available():  # what workers that share one take from each other is not known
             total += f", by updates of one trial alone on {torch.cuda.get_device_name()}"
         total += busy
-    return _format_plan(spec, corpora[base.data].description, items, record, left, total)
+    sizes = corpora[base.data].count_validation_items()
+    return _format_plan(spec, corpora[base.data].description, sizes, items, record, left, total)
 
 
 def outline(spec: Sweep) -> str:
@@ -73,7 +74,7 @@ def outline(spec: Sweep) -> str:
         f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
     )
     return _format_plan(
-        spec, f"{needed} (needed, and not looked for)", items, None, left, _describe_gpu_hours(spec, todo)
+        spec, f"{needed} (needed, and not looked for)", None, items, None, left, _describe_gpu_hours(spec, todo)
     )
 
 
@@ -160,12 +161,14 @@ def _describe_gpu_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
     one = estimate_work(spec.base(next(iter(spec.all_arms))))
     if one is None:
         return "the time of an alignment is not estimated"
-    return f"{_format_hours(spec, todo)} hours of an H100 at {one.utilisation:.0%} of its peak (assumed)"
+    hours = _format_hours(spec, todo)
+    return f"{hours} hours of an H100 at {one.utilisation:.0%} of its peak (assumed), without validation"
 
 
 def _format_plan(
     spec: Sweep,
     data: str,
+    sizes: Sequence[int] | None,
     items: Mapping[str, int],
     record: SweepRecord | None,
     left: Mapping[str, _Left],
@@ -174,9 +177,12 @@ def _format_plan(
     base = spec.base(next(iter(spec.all_arms)))
     unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
+    if base.procedure == "training":
+        known: Sequence[int | None] = sizes or [base.data.most_val_samples] * (1 + len(base.data.val_names))
+        lines.append(f"validation  {base.validation.describe(known)}")
     lines += [describe_scale(spec)] if spec.scale else []
     lines.append("")
-    for arm in spec.all_arms:
+    for arm in () if spec.at_grid else spec.all_arms:
         config = spec.base(arm).trainer
         done = count_finished(record.trials.get(arm, [])) if record else 0
         searched = ", ".join(f"{path} {format_entry(entry)}" for path, entry in spec.space(arm).items()) or "nothing"
@@ -186,7 +192,8 @@ def _format_plan(
         lines.append(f"    searches {searched}")
         if starts := spec.starts(arm):
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
-    if len(spec.all_arms) > 1:
+    lines += _describe_grid(spec, items) if spec.at_grid else []
+    if len(spec.own_arms) > 1:
         others = "; ".join(str(confound) for confound in audit.find_confounds(spec)) or "nothing"
         lines.append(f"compares {join_words(audit.find_factor(spec))}; besides it the arms differ in {others}")
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
@@ -208,6 +215,18 @@ def _format_plan(
     return "\n".join(lines)
 
 
+def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
+    """Yield the lines on each arm of the file, which is trained at every point of its grid."""
+    plain = spec.without_grid()
+    for arm in plain.all_arms:
+        cells = [name for name, cell in spec.cells.items() if cell.arm == arm]
+        each = sorted({(spec.base(name).trainer.max_steps, items[name]) for name in cells})
+        lengths = join_words(f"{steps} updates = {count:,} {spec.base(cells[0]).unit}" for steps, count in each)
+        yield f"arm {arm}: {count_noun(len(cells), 'point')} of {lengths} each seed"
+        searched = plain.space(arm).items()
+        yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched) or 'one point'}"
+
+
 def _count_seed_hours(spec: Sweep) -> float | None:
     """Return the hours of an H100 that one seed of all arms takes; None where that is not known by formula."""
     works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
@@ -216,7 +235,7 @@ def _count_seed_hours(spec: Sweep) -> float | None:
 
 def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
     """Arm -> points of its search: each end or value of what it searches, the others at their first."""
-    points = {}
+    points, spec = {}, spec.without_grid()
     for arm in spec.all_arms:
         corners = spec.corners(arm)
         first = {path: values[0] for path, values in corners.items()}
@@ -264,8 +283,5 @@ def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> floa
         step = time_update(experiment, corpus, _MEASURED_STEPS, _MEASURING_SECONDS)
     finally:
         torch.set_num_threads(threads)
-    config = experiment.trainer
-    validations = -(-config.max_steps // config.validation_interval)
-    validated = len(corpus.val) + sum(len(part.data) for part in corpus.val_sets.values())
-    batches = validated / config.batch_size
-    return 1.5 + step * (config.max_steps + validations * batches / 3)  # a forward pass is a third of an update
+    share = experiment.validation.compute_share(corpus.count_validation_items())
+    return 1.5 + step * experiment.trainer.max_steps / (1 - share)

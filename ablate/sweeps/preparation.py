@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import uuid
 from collections.abc import Mapping
@@ -31,6 +32,7 @@ from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
 from ablate.tasks.metrics import list_metrics
 from ablate.tracking import provenance, remote_files
+from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.train import check_vocabulary, choose_procedure
 from ablate.training.trainer import check_ranks
 
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus, DataConfig
     from ablate.experiment.tree import Experiment
+
+logger = logging.getLogger(__name__)
 
 # parts of a sweep file that may change while its studies go on
 _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "factor", "confounds", "family")
@@ -131,6 +135,7 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
     """'path: old -> new' for each setting in which two sweeps differ, but for what may change."""
     old, new = (
         dict(iterate_leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
+        | {"confirm.at": spec.confirm.at}  # which says what the arms are
         for spec in (before, now)
     )
     absent = "(not set)"
@@ -152,18 +157,22 @@ def open_arms(
 ) -> list[ArmTrials]:
     """The studies of the arms, created where they are missing, each with its run in MLflow."""
     arms = []
-    trivial_losses: dict[DataConfig, float | None] = {}
+    first = spec.base(next(iter(spec.all_arms)))
+    if first.procedure == "training":
+        logger.info(f"validation: {first.validation.describe(corpora[first.data].count_validation_items())}")
+    trivial_losses: dict[tuple[DataConfig, int | None], float | None] = {}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, generation, arm), spec)
         study.set_user_attr("plugins", plugins.hash_files(spec.plugin_files))
         base = spec.base(arm)
-        corpus = corpora[base.data]
+        corpus = corpora[base.data].limit_validation(base.validation.samples)
         study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
         study.set_user_attr("initial_loss", math.log(corpus.classes))
         if "trivial_loss" not in study.user_attrs:
-            if base.data not in trivial_losses:
-                trivial_losses[base.data] = corpus.measure_trivial_loss()
-            if (loss := trivial_losses[base.data]) is not None:  # else a later call may know it
+            known = base.data, base.validation.samples
+            if known not in trivial_losses:
+                trivial_losses[known] = corpus.measure_trivial_loss()
+            if (loss := trivial_losses[known]) is not None:  # else a later call may know it
                 study.set_user_attr("trivial_loss", loss)
         study.set_user_attr("trial_items", base.items)
         arms.append(
@@ -211,10 +220,12 @@ def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
     if not mark:
         study.set_user_attr("mark", mark := uuid.uuid4().hex)
     tags = {"ablate.role": "arm", "ablate.sweep": title, "ablate.arm": arm, "ablate.mark": mark}
-    tags |= provenance.describe_software()  # its trials may run elsewhere, and this process computes on no GPU
+    software = provenance.describe_software()  # its trials may run elsewhere, and this process computes on no GPU
+    tags |= pick_shown(software)
     tracker = tracking.Tracker(run_id) if run_id else tracking.Tracker.start(title, arm, tags)
     tracker.log_params({path: value for path, value in spec.base(arm).flat().items() if path not in spec.space(arm)})
     tracker.log_text(spec.to_yaml(), "sweep.yaml")
+    log_facts(tracker, software)
     for name, text in plugins.read_copies(spec.plugin_files).items():
         tracker.log_text(text, name)
     study.set_user_attr("parent", tracker.run_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 
@@ -11,7 +12,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from ablate.config.formatting import format_duration
+from ablate.config.formatting import format_duration, join_words
+from ablate.config.logs import print_wrapped
+
+_NUMBERS = re.compile(r" \([^)]*\)")  # in a verdict
 
 
 @dataclass
@@ -27,6 +31,10 @@ class Running:
     since: float = field(default_factory=time.monotonic)
 
 
+EVERY = 600.0
+"""Seconds between two lines about trials that are being trained, where there is no live table."""
+
+
 class Display:
     """Shows a sweep; `total` trials are to be finished and `done` are.
 
@@ -40,9 +48,13 @@ class Display:
         self.console, self.metric, self.workers = console, metric, workers
         self.total = self.done = 0
         self.running: dict[int, Running] = {}
+        self.verdict = ""
+        """What fresh seeds have shown so far, in a line."""
         self.best = ""
+        """The best of each search so far, which is optimistic: shown below all else."""
         self._said: set[str] = set()
         self._seconds: list[float] = []
+        self._noted = time.monotonic()  # the last line
         self._progress = Progress(
             TextColumn("[bold]trials"),
             BarColumn(),
@@ -64,13 +76,22 @@ class Display:
 
     def note(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(text, highlight=False, markup=False, emoji=False)
+        self._noted = time.monotonic()
+        print_wrapped(self.console, text)
 
     def note_once(self, text: str) -> None:
         """A line that stays, unless it has been said."""
         if text not in self._said:
             self._said.add(text)
             self.note(text)
+
+    def show_verdict(self, text: str) -> None:
+        """The verdict so far; in a log a line where more than its numbers has changed."""
+        told = not text.startswith("No verdict")
+        if told and not self._live and _NUMBERS.sub("", text) != _NUMBERS.sub("", self.verdict):
+            self.note(text)
+        self.verdict = text
+        self.refresh()
 
     def show_start(self, key: int, trial: Running) -> None:
         """A trial begins."""
@@ -84,11 +105,18 @@ class Display:
         trial = self.running[key]
         trial.step = step
         if step:
-            self.note(f"{trial.title} goes on at update {step}/{trial.max_steps}")
+            self.note(f"{trial.title} resumed at update {step}/{trial.max_steps}")
 
     def show_progress(self, key: int, step: int, loss: float) -> None:
         """A trial has made `step` updates."""
         self.running[key].step, self.running[key].loss = step, loss
+        if not self._live and time.monotonic() - self._noted >= EVERY:
+            states = (
+                f"{trial.title} at update {trial.step:,}/{trial.max_steps:,}"
+                + ("" if trial.loss is None else f" (loss {trial.loss:.3f})")
+                for trial in self.running.values()
+            )
+            self.note(f"training {join_words(states)}{self._format_left(', about {} left')}")
         self.refresh()
 
     def show_end(self, key: int, text: str, finished: bool) -> None:
@@ -123,8 +151,9 @@ class Display:
             cells = (trial.title, f"update {trial.step}/{trial.max_steps}", loss, trial.params)
             table.add_row(*map(Text, cells))  # no markup in a name is read
         rows: list[RenderableType] = [
+            *([Text(self.verdict, style="bold")] if self.verdict else []),
             self._progress,
             table,
-            *([Text(f"best so far: {self.best}")] if self.best else []),
+            *([Text(f"best of each search so far, one seed each (optimistic): {self.best}")] if self.best else []),
         ]
         self._live.update(Group(*rows))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
-from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best
+from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best, read_outcome
+from ablate.verdict.selection import choose_candidate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 COSTS = {  # of a trial -> the fact of its run
     "flops_per_update": "ablate.flops_per_update",
@@ -18,6 +22,8 @@ COSTS = {  # of a trial -> the fact of its run
     "peak_memory_bytes": "ablate.peak_memory_bytes",
 }
 UNLIMITED = 1_000_000  # trials
+_FIRST = ("sweep", "phase", "arm", "trial", "seed", "status", "ending", "value")
+_LAST = ("updates", "items", "seconds", "run_id", "reason")
 
 
 @dataclass(frozen=True)
@@ -86,14 +92,34 @@ class SweepRecord:
         """The name, with the generation unless it is the first; also the name of the MLflow experiment."""
         return format_title(self.name, self.generation)
 
+    def frame(self) -> DataFrame:
+        """A pandas DataFrame with a row for each run: of the search, of candidates, on fresh seeds, and crossed."""
+        return build_frame([self])
+
     def best(self, arm: str) -> TrialRecord | None:
         """The completed trial of `arm` with the best objective."""
         return pick_best(self.trials[arm], self.spec.objective.direction)
 
     def settled(self, arm: str) -> TrialRecord | None:
         """The trial whose settings stand for `arm`: the one that was chosen to be tested, else the best of the
-        search."""
+        search. Of an arm at a point of a grid, which has no search, the best of its fresh seeds."""
+        if self.spec.at_grid:
+            return pick_best(self.confirmed.get(arm, ()), self.spec.objective.direction)
         return self.chosen.get(arm) or (self.best(arm) if arm in self.trials else None)
+
+    def pick_point(self, arm: str) -> str:
+        """Return the arm at that point of its grid at which it failed on the fewest seeds, and of those has the best
+        mean; an arm that was tested at no grid, and one that is named with its point, stays as it is."""
+        cells = {name: self.confirmed.get(name, ()) for name, cell in self.spec.cells.items() if cell.arm == arm}
+        if arm in self.trials or not cells:
+            return arm
+        ended = {
+            name: {run.params["seed"]: o for run in runs if (o := read_outcome(run, self.trivial_loss))}
+            for name, runs in cells.items()
+        }
+        known = [name for name, outcomes in ended.items() if outcomes] or list(cells)
+        maximize = self.spec.objective.direction == "maximize"
+        return known[choose_candidate([0.0] * len(known), [ended[name] for name in known], maximize)]
 
     def list_runs(self) -> list[TrialRecord]:
         """All runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
@@ -137,6 +163,8 @@ def count_remaining(
     are the tokens or images of one whole trial, `trial_seconds` what one may take, as long as none has shown it. The
     first trial may always start.
     """
+    if spec.at_grid:  # nothing is searched
+        return 0
     budget = spec.budget
     done = [t for t in trials if t.status in FINISHED]
     running = sum(t.status == "running" for t in trials)
@@ -157,3 +185,67 @@ def count_remaining(
 def format_title(name: str, generation: int) -> str:
     """The name of one generation of a sweep."""
     return name if generation == 1 else f"{name}@{generation}"
+
+
+# ------------------------------------------------------------------ rows, for pandas and CSV
+
+
+def build_frame(records: Iterable[SweepRecord]) -> DataFrame:
+    """Return a pandas DataFrame with a row for each run of `records`, with the columns of `list_rows`; a whole number
+    may be missing."""
+    import pandas as pd
+
+    rows = [row for record in records for row in list_rows(record)]
+    others = list(dict.fromkeys(key for row in rows for key in row if key not in (*_FIRST, *_LAST)))
+    return pd.DataFrame(rows, columns=[*_FIRST, *others, *_LAST]).convert_dtypes()
+
+
+def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
+    """Yield a row for each run that was begun.
+
+    phase: search, selection (candidates on selection seeds), confirmation (fresh seeds) or crossed (at another arm's
+    settings). trial: of the search. ending: trained, stuck or diverged, of runs that ended. value: the objective. Then
+    the metrics of the last validation, and each setting under its path.
+    """
+    arms = record.spec.all_arms
+    fixed = {arm: arms[arm].settings.get("seed", record.spec.experiment.get("seed", 0)) for arm in record.trials}
+    for arm, trials in record.trials.items():
+        for trial in trials:
+            yield _build_row(record, "search", trial, trial.number, {"seed": fixed[arm], **trial.params})
+    for candidates in record.candidates.values():
+        for candidate in candidates:
+            for run in candidate.runs:
+                settings = {**candidate.trial.params, **run.params}
+                yield _build_row(record, "selection", run, candidate.trial.number, settings)
+    for arm, runs in record.confirmed.items():
+        settled = record.settled(arm)
+        for run in runs:
+            settings = {**(settled.params if settled else {}), **run.params}
+            yield _build_row(record, "confirmation", run, settled.number if settled else None, settings)
+    for crossed in record.crossed.values():
+        for run in crossed.runs:
+            yield _build_row(record, "crossed", run, None, {**crossed.params, **run.params})
+
+
+def _build_row(
+    record: SweepRecord, phase: str, run: TrialRecord, trial: int | None, params: dict[str, Any]
+) -> dict[str, Any]:
+    outcome = read_outcome(run, record.trivial_loss)
+    settings = {path: value for path, value in params.items() if path != "seed"}
+    return {
+        "sweep": record.title,
+        "phase": phase,
+        "arm": run.arm,
+        "trial": trial,
+        "seed": params.get("seed"),
+        "status": run.status,
+        "ending": outcome.ending if outcome else None,
+        "value": run.value,
+        **run.metrics,
+        **settings,
+        "updates": run.step,
+        "items": run.items,
+        "seconds": run.seconds,
+        "run_id": run.run_id,
+        "reason": run.reason or None,
+    }

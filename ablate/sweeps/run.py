@@ -14,7 +14,7 @@ from rich.console import Console
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError, StoreError, SweepError
-from ablate.config.formatting import count_noun, format_setting
+from ablate.config.formatting import count_noun, format_number, format_setting
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
 from ablate.sweeps.heartbeats import HEARTBEAT, record_heartbeat
@@ -234,7 +234,11 @@ class _Runner:
             job.arm.record_result(job.trial, result)
             self._count()
             value = result.metrics.get(self.spec.objective.metric)
-            shown = f"{self.spec.objective.metric} {value:.4f}" if result.status == "completed" else result.reason
+            shown = (
+                f"{self.spec.objective.metric} {format_number(value)}"
+                if result.status == "completed"
+                else result.reason
+            )
             if self._tag_outcome(job, result) == "stuck":
                 shown += " (stuck: no better than the frequencies of tokens or classes)"
             self._close(job, shown if shown.startswith(result.status) else f"{result.status}, {shown}", finished=True)
@@ -329,7 +333,9 @@ class _Runner:
         self.display.total = sum(tally.started + tally.open for tally in tallies)
         self.display.total += self.queue.confirmation.count_ahead()  # it grows with seeds that are added and crossed
         best = {arm.arm: trial for arm in self.arms if (trial := arm.find_best())}
-        self.display.best = ", ".join(f"{arm} {trial.value:.4f}" for arm, trial in best.items())
+        self.display.best = ", ".join(f"{arm} {format_number(trial.value)}" for arm, trial in best.items())
+        if text := self.queue.confirmation.describe_news():
+            self.display.show_verdict(text)
 
     def _close_parents(self) -> None:
         """Writes the trial that stands for each arm to the arm's run in MLflow and ends that."""
@@ -337,7 +343,9 @@ class _Runner:
             try:
                 tracker = tracking.Tracker.resume(arm.parent)
                 if trial := arm.find_settled():
-                    metrics = {f"best/{key.removeprefix('val/')}": v for key, v in trial.metrics.items()}
+                    metrics = {
+                        f"winner_of_search/optimistic_{key.removeprefix('val/')}": v for key, v in trial.metrics.items()
+                    }
                     tracker.log_metrics(metrics, arm.tally().finished)
                     chosen = {f"ablate.best.{path}": value for path, value in trial.params.items()}
                     tracker.set_tags({"ablate.best.run_id": trial.run_id, **chosen})

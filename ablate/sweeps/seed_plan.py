@@ -20,12 +20,12 @@ from ablate.verdict.sequential import LEAST
 
 def count_comparisons(spec: Sweep) -> int:
     """Return the comparisons of means that share the error of 5 %: of this sweep, and of the rest of its file."""
-    return len(spec.all_arms) - 1 + (spec.family or 0)
+    return spec.count_comparisons() + (spec.family or 0)
 
 
 def count_crossed_runs(spec: Sweep) -> int:
     """Return the runs that crossed comparisons take at most: in each pair the loser, on every fresh seed."""
-    enough = spec.confirm.most_seeds >= LEAST and spec.search
+    enough = spec.confirm.most_seeds >= LEAST and spec.search and not spec.at_grid
     return (len(spec.all_arms) - 1) * spec.confirm.most_seeds if enough else 0
 
 
@@ -42,10 +42,12 @@ def describe_seeds(spec: Sweep) -> list[str]:
         lines.append(f"then the best {most} settings of each arm on the selection {seeds}")
     first = _format_seeds(spec.fresh_seeds(confirm.first_seeds))
     text = f"then the best of each arm on the fresh {first}"
+    if spec.at_grid:
+        text = f"each arm at each point of its grid on the fresh {first}: nothing is searched or chosen"
     if confirm.is_sequential and confirm.most_seeds > confirm.first_seeds:
         text += (
             f", and one more at a time, at most {confirm.most_seeds}, until each arm is better, worse or within "
-            f"{confirm.effect:g} of the baseline"
+            f"{confirm.effect:g} of the baseline{', at each point' if spec.at_grid else ''}"
         )
     lines.append(text)
     if crossed := count_crossed_runs(spec):
@@ -70,7 +72,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     if most < LEAST:
         what = "one seed gives" if most == 1 else "two seeds give"
         return [f"{what} figures, no verdict: that takes three or more"]
-    if len(spec.all_arms) == 1:
+    if not spec.count_comparisons():
         return [f"one arm: figures, no verdict; {_describe_exclusion(most)}"]
     comparisons = count_comparisons(spec)
     looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
@@ -110,7 +112,8 @@ def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -
                 continue
             cost = f", {_format_hours(more * hours)} hours of a GPU" if hours else ""
             arms = len(spec.all_arms)
-            yield f"{text}: it would take {needed} ({more * arms} more trainings of {count_noun(arms, 'arm')}{cost})"
+            of = f"{arms} arms and points" if spec.at_grid else count_noun(arms, "arm")
+            yield f"{text}: it would take {needed} ({more * arms} more trainings of {of}{cost})"
 
 
 def _list_gaps(spec: Sweep) -> dict[str, float]:

@@ -101,7 +101,10 @@ def _find_chosen(
     choice: Mapping[str, Any],
     spec: Sweep,
 ) -> TrialRecord | None:
-    """Return the trial that was chosen. An arm that was confirmed before there were selections keeps its choice."""
+    """Return the trial that was chosen. An arm that was confirmed before there were selections keeps its choice; at a
+    point of a grid there is nothing to choose, and what is tested has the settings of that point."""
+    if spec.at_grid:
+        return TrialRecord(full.rpartition("/")[2], 0, "waiting", {}, None, {}, {}, 0, None, None, "")
     if choice:
         return next((trial for trial in searched if trial.number == choice["trial"]), None)
     begun = {
@@ -121,8 +124,9 @@ def _read_crossed(
 ) -> dict[str, CrossedRuns]:
     """Return the crossed runs of each pair. Where either of the two was the loser at some look, those that are
     further."""
-    baseline, crossed = spec.compared_with, {}
+    crossed: dict[str, CrossedRuns] = {}
     for arm in chosen:
+        baseline = spec.baselines[arm]
         if arm == baseline or baseline not in chosen:
             continue
         pairs = []
@@ -141,12 +145,12 @@ def _read_looks(
 ) -> dict[str, Looks]:
     """Return the looks at each arm. Of a store that did not write them down, one at the seeds that the arm and the
     baseline have, if those are all that there were to be."""
-    looks, baseline = {}, spec.compared_with
+    looks, baselines = {}, spec.baselines
     confirmed = {arm: studies.get(name_confirmation(prefix + arm, trial)) for arm, trial in chosen.items()}
-    base = confirmed.get(baseline)
     for arm, study in confirmed.items():
         if study is None:
             continue
+        base = confirmed.get(baselines[arm])
         if LOOKS in study.notes:
             if sizes := study.notes[LOOKS]:
                 looks[arm] = Looks(tuple(sizes), int(study.notes.get(PLANNED, sizes[-1])))

@@ -125,7 +125,7 @@ def simulate(
             continue
         turn, trial = taken
         params = turn.params(trial)
-        value = objective(turn.arm, params, params.get("seed", seeds[turn.arm]))
+        value = _call(spec, objective, turn.arm, params, params.get("seed", seeds[turn.arm]))
         status = "completed" if math.isfinite(value) else "diverged"
         turn.record_result(trial, Result(status, {spec.objective.metric: value}, step=1, run_id=None, seconds=0.0))
         finished += 1
@@ -142,14 +142,17 @@ def replay(
     then: Callable[[Sweep, Mapping[str, Compared]], Sweep | None] = lambda spec, compared: None,
 ) -> dict[str, Compared]:
     """Return what may be said of the arms that `simulate` ends with where its search tries `points` (arm -> settings),
-    as those of a grid or of a random sampler do not depend on what is found.
+    as those of a grid or of a random sampler do not depend on what is found. A sweep that tests every point of its grid
+    has no search, and takes no points.
 
     `then` is given the sweep and what it concludes, and returns the sweep with which somebody goes on, such as one with
     more seeds; None: nobody does. The other arguments are those of `simulate`.
     """
     resolution = find_resolution(spec, validation_items)
     run = _Trainer(spec, objective, trivial_loss)
-    found = {arm: _choose(spec, arm, run, list(tried)) for arm, tried in points.items()}
+    found: Mapping[str, dict[str, Any] | None] = {arm: dict(cell.point) for arm, cell in spec.cells.items()} or {
+        arm: _choose(spec, arm, run, list(tried)) for arm, tried in points.items()
+    }
     chosen = {arm: params for arm, params in found.items() if params is not None}
     arms = {arm: FreshOutcomes({}, params or {}, found=params is not None) for arm, params in found.items()}
     crossed: dict[tuple[str, str], Crossed] = {}
@@ -164,7 +167,7 @@ def replay(
             params = cross_params(spec, chosen[loser], chosen[winner])
             before = crossed[pair].outcomes if pair in crossed else {}
             crossed[pair] = Crossed(loser, run.add(loser, params, before, spec.fresh_seeds(count)), params)
-            arm = winner if loser == spec.compared_with else loser
+            arm = winner if loser == spec.baselines[winner] else loser
             arms[arm] = replace(arms[arm], crossed=crossed[pair])
         due = find_due_looks(spec, arms, wanted)
         for arm, looks in due.items():
@@ -174,6 +177,14 @@ def replay(
             if later is None:
                 return compared
             spec = later
+
+
+def _call(spec: Sweep, objective: Objective, arm: str, params: Mapping[str, Any], seed: int) -> float:
+    """Return the objective of an arm; of one at a point of a grid with the name of the file, and the point."""
+    if not spec.at_grid:
+        return objective(arm, params, seed)
+    cell = spec.cells[arm]
+    return objective(cell.arm, {**params, **cell.point}, seed)
 
 
 @dataclass(frozen=True)
@@ -186,7 +197,7 @@ class _Trainer:
 
     def run(self, arm: str, params: Mapping[str, Any], seed: int) -> Outcome:
         """Return how one seed ends."""
-        value = self.objective(arm, params, seed)
+        value = _call(self.spec, self.objective, arm, params, seed)
         if not math.isfinite(value):
             return Outcome("diverged")
         return Outcome(classify(value if self.spec.objective.metric == LOSS else None, self.trivial_loss), value)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.sweeps.comparison import plan_record, read_outcomes
+from ablate.sweeps.comparison import compare_record, plan_record, read_outcomes
 from ablate.sweeps.records import format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
+from ablate.sweeps.verdict_summary import name_verdict, summarise_verdict
 from ablate.training.runs import measure_checkpoint
 from ablate.verdict.failures import count_failures
 from ablate.verdict.outcomes import count_finished
@@ -20,7 +21,8 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
     rows = []
     for name in titles:
         sweep = read_sweep(name, url)
-        wanted = plan_record(sweep).seeds
+        wanted, compared = plan_record(sweep).seeds, compare_record(sweep)
+        verdict = summarise_verdict(sweep)
         for arm in sweep.trials:
             best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
             candidates = sweep.candidates.get(arm, [])
@@ -29,8 +31,11 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
             runs = {t.run_id for t in (*sweep.trials[arm], *sweep.list_seed_runs(arm)) if t.run_id}
             rows.append(
                 {
+                    "verdict": verdict,
+                    "arm_verdict": name_verdict(sweep, arm, compared) if arm in compared else None,
                     "sweep": sweep.title,
                     "arm": arm,
+                    "at_grid": sweep.spec.at_grid,
                     "target": sweep.target(arm),
                     **sweep.counts(arm),
                     "selected": (selected := sum(count_finished(candidate.runs) for candidate in candidates)),

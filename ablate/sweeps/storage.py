@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from ablate.config import plugins
 from ablate.config.errors import StoreError, SweepError, did_you_mean
-from ablate.experiment.tree import restore_former
+from ablate.experiment.tree import DEFAULTS, restore_former
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 
 
 _UNREADABLE = (OSError, ValueError, LookupError, AssertionError, RuntimeError)  # of a file that is something else
-DEFAULTS = 2
-"""Raised when a field's default changes what is trained (`DataConfig.former`); a study keeps what it was begun with."""
 _CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process has seen to be those of its Optuna
 
 
@@ -210,10 +208,11 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
 
 
 def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
-    """Return a sweep with the data as it was read by default when its `study` was begun."""
-    if study.user_attrs.get("defaults", 1) == DEFAULTS:
+    """Return a sweep with what was the default when its `study` was begun."""
+    defaults = study.user_attrs.get("defaults", 1)
+    if defaults == DEFAULTS:
         return spec
-    return spec.model_copy(update={"experiment": restore_former(spec.experiment)})
+    return spec.model_copy(update={"experiment": restore_former(spec.experiment, defaults)})
 
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 STEP_METRIC = "trainer/step"  # optimizer updates, at every logged point
 FLUSH_SECONDS = 5.0
+FIRST_SECONDS = 30.0  # until the first batch at the latest
+_OPENED = "val/"  # metrics that come first: MLflow's Compare opens on the first that it was sent
 _BATCH = 500  # metrics in one call; MLflow takes up to 1000
 
 
@@ -27,6 +29,7 @@ class Tracker:
         run_id: the run.
         logged: metric -> the tokens or images up to which the run has it.
 
+    The first batch waits for the first validation, half a minute at most, and begins with it.
     Where the store is away for a while, metrics are kept and sent with the next batch; what is still unsent at the
     end is written to `mlruns/unsent/RUN_ID.json`, so that nothing that was computed is lost.
     """
@@ -35,6 +38,7 @@ class Tracker:
         self.run_id = run_id
         self._metrics: list[tuple[str, float, int, int]] = []
         self._last_flush = time.monotonic()
+        self._patience = FLUSH_SECONDS if logged else FIRST_SECONDS
         self._logged = dict(logged or {})
 
     @classmethod
@@ -59,8 +63,8 @@ class Tracker:
                 if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                     raise
                 raise AblateError(f"The run {run_id} is gone from MLflow, so it cannot go on.") from None
-            if "ablate.status" in run.data.tags:
-                client().delete_tag(run_id, "ablate.status")
+            for tag in {"ablate.status", "ablate.reason"} & set(run.data.tags):  # how it ended earlier
+                client().delete_tag(run_id, tag)
             histories = {key: client().get_metric_history(run_id, key) for key in run.data.metrics}
         return cls(run_id, {key: max(metric.step for metric in history) for key, history in histories.items()})
 
@@ -68,8 +72,13 @@ class Tracker:
         """Keep `values` for the next batch; `step` counts tokens or images seen."""
         now = int(time.time() * 1000)
         self.keep([(key, float(value), now, step) for key, value in values.items()])
-        if len(self._metrics) >= _BATCH or time.monotonic() - self._last_flush > FLUSH_SECONDS:
+        if len(self._metrics) >= _BATCH or time.monotonic() - self._last_flush > self._patience:
             self.flush()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the first batch was sent."""
+        return self._patience == FLUSH_SECONDS
 
     @property
     def unsent(self) -> list[tuple[str, float, int, int]]:
@@ -87,6 +96,9 @@ class Tracker:
         """Send what is kept; return whether the store took it. What it did not take is kept."""
         from mlflow.entities import Metric
 
+        if self._patience == FIRST_SECONDS and self._metrics:
+            self._metrics.sort(key=lambda point: not point[0].startswith(_OPENED))
+            self._patience = FLUSH_SECONDS
         self._last_flush = time.monotonic()
         try:
             with explain_errors(tracking_uri()):
@@ -130,15 +142,16 @@ class Tracker:
         with explain_errors(tracking_uri()):
             client().log_artifact(self.run_id, str(file), folder)
 
-    def end(self, status: str, reason: str = "") -> None:
-        """End the run as completed, diverged, pruned, interrupted or failed; the tag `ablate.status` says which.
+    def end(self, status: str, reason: str = "", tags: Mapping[str, Any] | None = None) -> None:
+        """End the run as completed, diverged, pruned, interrupted or failed; the tag `ablate.status` says which, beside
+        `tags`.
 
         For MLflow a diverged or pruned run is FINISHED, an interrupted one KILLED and a failed one FAILED.
         """
         mlflow_status = {"interrupted": "KILLED", "failed": "FAILED"}.get(status, "FINISHED")
         sent = self.flush()
         try:
-            self.set_tags({"ablate.status": status, **({"ablate.reason": reason} if reason else {})})
+            self.set_tags({**(tags or {}), "ablate.status": status, **({"ablate.reason": reason} if reason else {})})
             with explain_errors(tracking_uri()):
                 client().set_terminated(self.run_id, mlflow_status)
         except StoreError as error:

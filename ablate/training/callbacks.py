@@ -120,7 +120,7 @@ class Curves(Callback):
         """Hand one point to the tracker; what is not finite cannot be drawn and is left out."""
         if self.tracker:
             finite = {key: value for key, value in values.items() if math.isfinite(value)}
-            self.tracker.log_metrics({STEP_METRIC: trainer.global_step, **finite}, count_seen_items(trainer, module))
+            self.tracker.log_metrics({**finite, STEP_METRIC: trainer.global_step}, count_seen_items(trainer, module))
 
     @staticmethod
     def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:
@@ -188,7 +188,7 @@ class Interrupt(Callback):
         assert isinstance(pl_module, Task)
         config = pl_module.experiment.trainer
         step = trainer.global_step
-        if (batch_idx + 1) % config.accumulate or step % config.validation_interval == 0:
+        if (batch_idx + 1) % config.accumulate or step % pl_module.experiment.validation.interval == 0:
             return
         self._was_asked = self._was_asked or self.asked()
         if step < self._next:

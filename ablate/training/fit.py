@@ -66,7 +66,13 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
             epochs = count_epochs(experiment, corpus)
             count = costs.get("ablate.parameters.frozen", 0)
             frozen = f", {count:,} of them frozen" if count else ""
-            text = f"{parameters:,} parameters{frozen}; {corpus.description}; {epochs} epochs; {speed.why}"
+            validation = experiment.validation.describe(corpus.count_validation_items())
+            text = "\n".join([
+                f"  model       {parameters:,} parameters{frozen}",
+                f"  data        {corpus.description}; {epochs} epochs",
+                f"  validation  {validation}",
+                f"  arithmetic  {speed.why}",
+            ])  # fmt: skip
             hooks.started(tracker.run_id, text, before)
         status, reason = _fit(prepared, checkpoint)
     if status != "interrupted":
@@ -117,15 +123,16 @@ def _prepare(
     copied = _start(model, experiment, recipes, fills=begins)
     if experiment.trainer.activation_checkpointing:
         strategies.checkpoint_activations(model)
+    validated = corpus.limit_validation(experiment.validation.samples)
     strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes)
-    task = tasks[experiment.data.task](experiment, corpus, recipes is None and speed.compile, model)
+    task = tasks[experiment.data.task](experiment, validated, recipes is None and speed.compile, model)
     task.copied = copied
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
     callbacks: list[Callback] = [curves, validations, checkpoint]
     if experiment.trainer.ema_decay is not None:
-        callbacks.insert(0, WeightAverage(task, corpus, experiment.trainer.ema_decay))
+        callbacks.insert(0, WeightAverage(task, validated, experiment.trainer.ema_decay))
     extras: list[RunCallback] = []
     for extension in load_extensions(experiment):
         added = extension.build_callbacks(task, corpus, curves)
@@ -134,8 +141,8 @@ def _prepare(
         extras += added
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
-    trainer = build_trainer(experiment.trainer, speed.precision, callbacks, folder, strategy)
-    return _Prepared(trainer, task, Loaders(experiment, corpus), validations, checkpoint, extras)
+    trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy)
+    return _Prepared(trainer, task, Loaders(experiment, validated), validations, checkpoint, extras)
 
 
 def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills: bool) -> frozenset[str]:

@@ -58,7 +58,7 @@ class Hooks:
     """Functions of the caller that are called while a run goes."""
 
     started: Callable[[str, str, Earlier], None] | None = None
-    """Given the run's id, a line that describes the run, and how far it got earlier, before the next update."""
+    """Given the run's id, lines that describe the run, and how far it got earlier, before the next update."""
     progress: Callable[[int, float], None] | None = None
     """Given the number of updates and the training loss, every `log_every_n_steps`."""
     decide: Callable[[int, Mapping[str, float]], bool] | None = None

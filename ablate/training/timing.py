@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from ablate.data import Corpus
+from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.tasks.registry import tasks
 from ablate.training.callbacks import Stop
@@ -54,6 +55,9 @@ def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: f
     """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device, which is a GPU
     where there is one; of fewer where they take more than `seconds`. Raises DataError, OutOfMemory."""
     quiet_lightning()
+    if isinstance(loaders := experiment.trainer.num_workers, int):  # starting hundreds takes longer than timing
+        fewer = experiment.trainer.model_copy(update={"num_workers": min(loaders, ranks.count_cores())})
+        experiment = experiment.model_copy(update={"trainer": fewer})
     stopwatch = Stopwatch(updates, seconds)
     trainer = Trainer(
         max_steps=updates,

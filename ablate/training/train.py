@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +19,9 @@ from ablate.estimate.advice import advise
 from ablate.experiment.extensions import load_extensions
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
-from ablate.tracking import provenance, remote_files
+from ablate.tracking import provenance, remote_files, system_metrics
+from ablate.tracking.datasets import log_dataset
+from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.checkpoints import PREVIOUS, lock_run, remove
 from ablate.training.precision import Speed, choose_speed
 from ablate.training.procedures import Ended, Hooks, Place, Procedure, Result
@@ -29,11 +32,17 @@ from ablate.training.trainer import advise_less_memory, check_ranks
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment`, tracked in MLflow, and return how it ended. `procedure` is how; None: see `choose_procedure`.
+    """Run `experiment`, tracked in MLflow, and return how it ended.
 
-    A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised
-    as an AblateError. Given `place.run_id`, an interrupted run goes on from its last checkpoint, with the numbers
-    that it would have had. On rank 0 of a group (see `ablate.distributed`) all ranks train it together.
+    A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised as an
+    AblateError. On rank 0 of a group (see `ablate.distributed`) all ranks train it together.
+
+    Args:
+        experiment: the configuration.
+        place: the MLflow experiment, parent run, name and tags. With `run_id` the interrupted run of that id is resumed
+            from its last checkpoint, with the numbers that it would have had.
+        hooks: functions that are called while the run goes.
+        procedure: how it is run; by default training by Lightning, or alignment where `experiment.align` is set.
     """
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
@@ -47,16 +56,18 @@ def train(
     if not place.run_id:
         experiment = procedure.pin(experiment, corpus)
     speed = procedure.choose_speed(experiment, corpus)
-    tags = _gather_facts(experiment, corpus, speed)
+    made_with = _gather_facts(experiment, corpus, speed)
+    watched = system_metrics.check_wanted()
     with contextlib.ExitStack() as stack:
         if place.run_id:
             stack.enter_context(lock_run(run_folder(place.run_id)))
-        tracker = _open_run(experiment, place, tags)
+        tracker = _open_run(experiment, place, corpus, made_with)
         folder = run_folder(tracker.run_id)
         if not place.run_id:
             stack.enter_context(lock_run(folder))
         try:
-            status, reason, step, metrics, facts = procedure.run(experiment, corpus, speed, tracker, hooks)
+            with system_metrics.watch_system(tracker, watched):
+                status, reason, step, metrics, facts = procedure.run(experiment, corpus, speed, tracker, hooks)
             if status == "completed" and experiment.trainer.copy_to and not place.parent:  # a sweep copies its best
                 tracker.set_tags({"ablate.copy": copy_run(experiment, tracker.run_id)})
         except OutOfMemory as error:
@@ -67,13 +78,14 @@ def train(
             stopped = isinstance(error, (ranks.Lost, KeyboardInterrupt))
             tracker.end("interrupted" if stopped else "failed", describe_error(error))
             raise
-        tracker.set_tags(facts)
-        tracker.end(status, reason)
+        facts = {**made_with, **facts}
+        log_facts(tracker, facts)
+        tracker.end(status, reason, {**pick_shown(facts), **_show_loss(metrics)})
         if status != "interrupted":
             remove(folder / PREVIOUS)
     seconds = time.perf_counter() - begin
     items = experiment.items_per_update
-    return Result(status, metrics, step, tracker.run_id, seconds, reason, {**tags, **facts}, items)
+    return Result(status, metrics, step, tracker.run_id, seconds, reason, facts, items)
 
 
 def check_vocabulary(experiment: Experiment, corpus: Corpus) -> None:
@@ -106,7 +118,11 @@ def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking
     return fit(experiment, corpus, speed, tracker, hooks)
 
 
-LIGHTNING = Procedure(pin_sources, choose_speed, _fit, lambda experiment, corpus: len(corpus.val))
+def _count_validation_items(experiment: Experiment, corpus: Corpus) -> int:
+    return experiment.validation.count_samples(len(corpus.val))
+
+
+LIGHTNING = Procedure(pin_sources, choose_speed, _fit, _count_validation_items)
 """Training by Lightning."""
 
 
@@ -118,7 +134,7 @@ def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
 
 
 def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
-    """Return tags: data, hardware, versions, arithmetic."""
+    """Return what the run is made with: data, hardware, versions, arithmetic."""
     return {
         **provenance.describe_environment(),
         **{f"version.{package}": version for package, version in plugins.list_installed().items()},
@@ -135,16 +151,39 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
     }
 
 
-def _open_run(experiment: Experiment, place: Place, tags: Mapping[str, Any]) -> tracking.Tracker:
+def _show_loss(metrics: Mapping[str, float]) -> dict[str, str]:
+    """Return the tag with the last validation loss at three digits after the point: columns of metrics show all of
+    theirs."""
+    loss = metrics.get("val/loss")
+    return {} if loss is None or not math.isfinite(loss) else {"ablate.loss": f"{loss:.3f}"}
+
+
+def _shorten(flat: Mapping[str, Any], arm: str | None) -> dict[str, Any]:
+    """Return what runs are compared by under the short names that come first in the alphabet: MLflow's Compare opens on
+    the first three parameters that differ."""
+    return {"alpha": flat.get("norm.alpha"), "arm": arm, "lr": flat.get("optimizer.lr")}
+
+
+def _open_run(experiment: Experiment, place: Place, corpus: Corpus, facts: Mapping[str, Any]) -> tracking.Tracker:
+    """Return the run, new or resumed, with its parameters, data, configuration and what it is made with."""
     texts = {**plugins.read_copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
     if place.run_id:
         tracker = tracking.Tracker.resume(place.run_id)
         if tracker.has_artifact("config.yaml"):  # the last thing written below
             return tracker
     else:
-        tags = {**tags, **place.tags, "ablate.status": "running", "ablate.seed": experiment.seed}
+        first = {
+            key: place.tags[key] for key in ("ablate.arm", "ablate.role") if key in place.tags
+        }  # MLflow keeps order
+        first |= {"ablate.seed": str(experiment.seed), "ablate.status": "running"}
+        tags = {**first, **place.tags, **pick_shown(facts)}
         tracker = tracking.Tracker.start(place.experiment, place.name or name_run(experiment), tags, place.parent)
-    tracker.log_params(experiment.flat())
+    flat, data = experiment.flat(), experiment.data
+    tracker.log_params({**_shorten(flat, place.tags.get("ablate.arm")), **flat})
+    profile = {"classes": corpus.classes, "shape of an input": list(corpus.shape)}
+    settings = {key: value for key, value in flat.items() if key.startswith("data.")}
+    log_dataset(tracker.run_id, data.kind, corpus.fingerprint, corpus.description, settings, profile)
+    log_facts(tracker, facts)
     for name, text in texts.items():
         tracker.log_text(text, name)
     return tracker

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.experiment.trainer import TrainerConfig
+from ablate.experiment.tree import Experiment
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -115,13 +116,14 @@ BARE: dict[str, Any] = {
 
 
 def build_trainer(
-    config: TrainerConfig, precision: str, callbacks: list[Callback], folder: Path, strategy: Strategy | None = None
+    experiment: Experiment, precision: str, callbacks: list[Callback], folder: Path, strategy: Strategy | None = None
 ) -> Trainer:
     """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; our callbacks alone for
     metrics, checkpoints and progress."""
     quiet_lightning()
     from lightning.pytorch import Trainer
 
+    config = experiment.trainer
     settings: dict[str, Any] = {
         "max_steps": config.max_steps,
         "max_epochs": -1,
@@ -130,7 +132,7 @@ def build_trainer(
         "precision": precision,
         "accumulate_grad_batches": config.accumulate,
         "gradient_clip_val": config.gradient_clip_val,
-        "val_check_interval": config.validation_interval * config.accumulate,
+        "val_check_interval": experiment.validation.interval * config.accumulate,
         "check_val_every_n_epoch": None,
     }
     if strategy:

@@ -15,7 +15,7 @@ from ablate.verdict.sequential import LEAST
 
 def compare(
     arms: Mapping[str, FreshOutcomes],
-    baseline: str,
+    baselines: str | Mapping[str, str],
     *,
     planned: int,
     maximize: bool = False,
@@ -24,11 +24,11 @@ def compare(
     shared: Collection[str] = (),
     others: int = 0,
 ) -> dict[str, Compared]:
-    """Return what may be said of each arm against `baseline`.
+    """Return what may be said of each arm against its baseline.
 
     Args:
         arms: what is known of each arm.
-        baseline: the arm that they are compared with.
+        baselines: the arm that all are compared with, or arm -> the one that it is compared with, a baseline itself.
         planned: the number of seeds that each is to have.
         maximize: whether more of the objective is better.
         effect: the smallest difference that matters; None: nothing is called equivalent.
@@ -37,14 +37,17 @@ def compare(
             difference is claimed only if it stands at the winner's settings too.
         others: comparisons that share the error besides these: of other sizes, tasks, earlier baselines.
     """
-    base = arms.get(baseline, FreshOutcomes({}))
+    against = dict.fromkeys(arms, baselines) if isinstance(baselines, str) else baselines
+    bases = {arm: arms.get(against[arm], FreshOutcomes({})) for arm in arms}
     pairings = {
-        arm: pair_outcomes(fresh.outcomes, base.outcomes, fresh.looks) for arm, fresh in arms.items() if arm != baseline
+        arm: pair_outcomes(fresh.outcomes, bases[arm].outcomes, fresh.looks)
+        for arm, fresh in arms.items()
+        if arm != against[arm]
     }
     size = count_family(others + len(pairings), [sum(pairing.alone) for pairing in pairings.values()])
     compared = {}
     for arm, fresh in arms.items():
-        facts = _describe_arm(fresh, planned, size, effect, resolution)
+        facts, baseline, base = _describe_arm(fresh, planned, size, effect, resolution), against[arm], bases[arm]
         if arm == baseline:
             compared[arm] = Compared("baseline", **facts)
             continue

@@ -4,59 +4,71 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ablate.config.formatting import count_noun, format_number, join_words
+from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.records import Compared, Kind, Versus
 from ablate.verdict.sequential import LEAST
 
 
-def format_estimate(figure: Estimate, sign: bool = False) -> str:
-    """Return '2.1533 +- 0.0121'; the mean alone where there is no interval."""
-    mean = f"{figure.mean:+.4f}" if sign else format_number(figure.mean)
-    return mean if figure.half_width is None else f"{mean} +- {figure.half_width:.4f}"
+def format_estimate(figure: Estimate, sign: bool = False, bounds: tuple[float, float] = UNBOUNDED) -> str:
+    """Return '2.153 ± 0.012'; the mean alone where there is no interval; both ends where it is cut at `bounds`."""
+    return format_uncertain(figure.mean, figure.half_width, sign=sign, bounds=bounds)
+
+
+def format_ends(figure: Estimate) -> tuple[str, str]:
+    """Return the two ends of the interval of a difference, in two significant digits of its half width."""
+    low, high = figure.interval or (figure.mean, figure.mean)
+    decimals = count_decimals(figure.half_width or 0.0)
+    return f"{low:+.{decimals}f}", f"{high:+.{decimals}f}"
 
 
 def state_verdict(
     compared: Mapping[str, Compared],
-    baseline: str,
+    baselines: str | Mapping[str, str],
     *,
     unit: str,
     maximize: bool = False,
     shared_start: str = "",
+    bounds: tuple[float, float] = UNBOUNDED,
+    where: str = "each at its chosen settings",
 ) -> str:
-    """Return a sentence or two for each arm but `baseline`, and what they rest on: looks, comparisons, intervals.
+    """Return a sentence or two for each arm but a baseline, and what they rest on: looks, comparisons, intervals.
 
     Args:
         compared: the arms.
-        baseline: the arm that they are compared with.
+        baselines: the arm that all are compared with, or arm -> the one that it is compared with, a baseline itself.
         unit: the unit of the objective.
         maximize: whether more of the objective is better.
         shared_start: what all seeds start from, such as 'stage-1 model' or 'donor'; empty: each starts from its own.
+        bounds: what the objective can be; intervals that are shown are cut there.
+        where: at which settings they are compared.
     """
     if not compared:
         return ""
-    others = {arm: c for arm, c in compared.items() if arm != baseline}
+    against = dict.fromkeys(compared, baselines) if isinstance(baselines, str) else baselines
+    others = {arm: c for arm, c in compared.items() if arm != against[arm]}
     if not others:
-        return f"{_state_alone(baseline, compared[baseline])} There is one arm, so nothing is compared."
+        alone = " ".join(_state_alone(arm, c, bounds) for arm, c in compared.items())
+        return f"{alone} There is one arm, so nothing is compared."
     better = 1 if maximize else -1
-    sentences = [_Wording(arm, c, baseline, unit, better).state() for arm, c in others.items()]
+    sentences = [_Wording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
     sentences += _state_basis(others)
     if shared_start:
         sentences.append(
             f"All seeds start from one {shared_start}, so they are not independent of it: no interval includes its "
             "variance."
         )
-    return "On fresh seeds, each at its chosen settings: " + " ".join(sentences)
+    return f"On fresh seeds, {where}: " + " ".join(sentences)
 
 
-def _state_alone(arm: str, c: Compared) -> str:
+def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
     """Return how often an arm failed and how good it is when it trains."""
     if c.failures is None:
         return f"{arm} has no finished seed."
     text = f"{arm} failed on {c.failures.describe()}"
     if c.estimate is None:
         return f"{text}."
-    return f"{text}; when it trains: {format_estimate(c.estimate)} ({count_noun(c.estimate.n, 'seed')})."
+    return f"{text}; when it trains: {format_estimate(c.estimate, bounds=bounds)} ({count_noun(c.estimate.n, 'seed')})."
 
 
 def _state_basis(others: Mapping[str, Compared]) -> list[str]:
@@ -76,8 +88,11 @@ def _state_basis(others: Mapping[str, Compared]) -> list[str]:
 class _Wording:
     """The sentences about one arm."""
 
-    def __init__(self, arm: str, compared: Compared, baseline: str, unit: str, better: int) -> None:
+    def __init__(
+        self, arm: str, compared: Compared, baseline: str, unit: str, better: int, bounds: tuple[float, float]
+    ) -> None:
         self.arm, self.c, self.baseline, self.unit, self.better = arm, compared, baseline, unit, better
+        self.bounds = bounds
 
     def state(self) -> str:
         """Return them."""
@@ -103,9 +118,7 @@ class _Wording:
         return by_kind[self.c.kind](self.c.versus)
 
     def _amount(self, d: Estimate, sign: bool = False) -> str:
-        width = "" if d.half_width is None else f" +- {d.half_width:.4f}"
-        size = f"{d.mean:+.4f}" if sign else format_number(abs(d.mean))
-        return f"{size}{width} {self.unit}"
+        return f"{format_uncertain(d.mean if sign else abs(d.mean), d.half_width, sign=sign)} {self.unit}"
 
     def _over(self, v: Versus) -> str:
         """Return over which seeds a difference is, with the number that it leaves out."""
@@ -148,16 +161,16 @@ class _Wording:
         if v.difference is None or v.difference.n < LEAST:
             return f"at {winner}'s settings {loser} failed on {failed} of {count_noun(v.seeds, 'seed')}"
         return (
-            f"with {loser} at {winner}'s settings {self.arm} less {self.baseline} is "
+            f"with {loser} at {winner}'s settings the difference of {self.arm} to {self.baseline} is "
             f"{self._amount(v.difference, sign=True)} ({self._over(v)})"
         )
 
     def _equivalent(self, v: Versus) -> str:
-        assert v.interval is not None
-        low, high = v.interval
+        assert v.difference is not None
+        low, high = format_ends(v.difference)
         text = (
             f"{self.arm} and {self.baseline} differ by less than the {self.c.effect:.2g} {self.unit} that matter: "
-            f"{low:+.4f} to {high:+.4f} ({self._over(v)})"
+            f"{low} to {high} ({self._over(v)})"
         )
         return f"{text}; it {self._failures(v)}." if v.failed else f"{text}."
 
@@ -169,17 +182,16 @@ class _Wording:
         failures = f" {self.arm} {self._failures(v)}{self._weigh(v)}." if v.failed or v.other_failed else ""
         if v.side and d is not None:
             word = "better" if self._is_better(d) else "worse"
-            text = (
-                f"{pair}: undecided. At their own settings {self.arm} is {word} by {self._amount(d)} ({self._over(v)})"
-            )
+            text = f"{pair}: inconclusive. At their own settings {self.arm} is {word} by {self._amount(d)}"
+            text += f" ({self._over(v)})"
             if self.c.needs_crossed:
                 winner = self.arm if self.c.needs_crossed == self.baseline else self.baseline
                 return f"{text}, but {self.c.needs_crossed} has not been trained at {winner}'s settings.{failures}"
             assert self.c.crossed is not None
             return f"{text}, but {self._crossed(self.c.crossed)}: the settings may be what differs.{failures}"
         if v.lies_within(self.c.effect):
-            return f"{pair}: undecided. When both train {self._limits(v)}, less than what matters.{failures}"
-        return f"{pair}: undecided; {self._limits(v)}.{failures}"
+            return f"{pair}: inconclusive. When both train {self._limits(v)}, less than what matters.{failures}"
+        return f"{pair}: inconclusive with {count_noun(v.seeds, 'seed')}; {self._limits(v)}.{failures}"
 
     def _limits(self, v: Versus) -> str:
         """Return as a clause what is known of the mean difference where that is no claim."""
@@ -191,13 +203,13 @@ class _Wording:
                 f"the mean difference is {self._amount(d, sign=True)} ({self._over(v)}), too few seeds for an interval"
             )
         if v.interval is None and v.level:
+            same = format_uncertain(d.mean, None, sign=True)
             return (
-                f"the difference is {d.mean:+.4f} {self.unit} on every seed ({self._over(v)}): equal differences have "
-                "no interval"
+                f"the difference is {same} {self.unit} on every seed ({self._over(v)}): equal differences have no "
+                "interval"
             )
-        assert v.interval is not None
-        low, high = v.interval
-        return f"the difference lies between {low:+.4f} and {high:+.4f} {self.unit} ({self._over(v)})"
+        low, high = format_ends(d)
+        return f"the difference lies between {low} and {high} {self.unit} ({self._over(v)})"
 
     def _fails(self, v: Versus) -> str:
         text = (
@@ -215,11 +227,11 @@ class _Wording:
     def _baseline_fails_always(self, v: Versus) -> str:
         return (
             f"{self.baseline}, the baseline, failed on all of {count_noun(v.seeds, 'seed')}, {self.arm} on "
-            f"{v.failed} of {v.seeds}{self._weigh(v)}. {_state_alone(self.arm, self.c)}"
+            f"{v.failed} of {v.seeds}{self._weigh(v)}. {_state_alone(self.arm, self.c, self.bounds)}"
         )
 
     def _baseline_untested(self, v: Versus) -> str:
-        alone = _state_alone(self.arm, self.c)
+        alone = _state_alone(self.arm, self.c, self.bounds)
         return f"{self.baseline}, the baseline, could not be trained within the budget: no fresh seed was run. {alone}"
 
     def _weigh(self, v: Versus) -> str:
@@ -233,9 +245,7 @@ class _Wording:
             return f"{self.arm} and {self.baseline} have no seed yet that ended for both."
         failures = f"; it {self._failures(v)}" if v.failed or v.other_failed else ""
         figure = "no seed trained both" if v.difference is None else self._amount(v.difference, sign=True)
-        need = (
-            f"a verdict takes {LEAST} seeds"
-            if v.seeds < LEAST
-            else f"a verdict comes with all of {self.c.planned} seeds"
+        need = f"it takes {LEAST} seeds" if v.seeds < LEAST else f"it is made on all {self.c.planned} seeds"
+        return (
+            f"{self.arm}, difference to {self.baseline}: {figure} ({self._over(v)}){failures}. No verdict yet: {need}."
         )
-        return f"{self.arm} less {self.baseline}: {figure} ({self._over(v)}){failures}. These are figures; {need}."

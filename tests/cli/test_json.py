@@ -94,6 +94,8 @@ def test_numbers_that_json_has_no_word_for(capsys):
     [
         ["status"],
         ["report", "demo"],
+        ["sweep", "demo.yaml", "--dry-run"],
+        ["config", "norm=mix"],
         ["plan", *TINY],
         ["plan", "demo.yaml"],
         ["list", "placements"],
@@ -133,6 +135,26 @@ def test_align(swept, document, pairs):
     assert diverged["status"] == "diverged"
 
 
+def test_a_sweep_that_has_run(swept, document):
+    (one,) = document("sweep", "demo.yaml", "--json")["sweeps"]
+    assert "demo" in document.err  # the report for people
+    told = document("report", "demo", "--json")  # draws nothing, and asks MLflow for nothing
+    assert {**one, "mlflow": None, "figures": None} == {**told, "mlflow": None, "figures": None}
+
+
+def test_the_plans_of_all_files(swept, document, tmp_path, monkeypatch):
+    (tmp_path / "sweeps").mkdir()
+    (tmp_path / "sweeps" / "toy.yaml").write_text(yaml.safe_dump(LADDER))
+    monkeypatch.chdir(tmp_path)
+    (one,) = document("sweep", "--all", "--dry-run", "--json")["files"]
+    assert (one["file"], len(one["plans"]), one["problem"]) == ("sweeps/toy.yaml", 2, None)
+
+
+def test_export(swept, document, tmp_path):
+    content = document("export", "sweep:demo/pre", "--to", "safetensors", "--output", tmp_path / "exported", "--json")
+    assert content["files"] == sorted(file.name for file in (tmp_path / "exported").iterdir())
+
+
 def test_ladder(store, document, tmp_path, monkeypatch):
     file = tmp_path / "toy.yaml"
     file.write_text(yaml.safe_dump(LADDER))
@@ -160,8 +182,7 @@ def test_every_verb_with_json_is_run_here():
     verbs = next(action for action in build_parser()._actions if action.dest == "verb").choices
     assert len(verbs) == len(VERBS)
     with_json = {name for name, parser in verbs.items() if "--json" in parser._option_string_actions}
-    here = {"train", "status", "report", "plan", "list", "diagnose", "wordsim", "evaluate", "align", "ladder"}
-    assert with_json == here
+    assert set(verbs) - with_json == {"ui", "schema", "completion"}  # a server, JSON as it is, code for a shell
 
 
 # ------------------------------------------------------------------ a run that goes on

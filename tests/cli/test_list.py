@@ -7,6 +7,8 @@ import pytest
 
 from ablate.cli import main
 
+LISTS = ("placements", "norms", "models", "data")
+
 
 @pytest.fixture
 def listed(store, tmp_path, monkeypatch, capsys):
@@ -37,15 +39,28 @@ def test_at_80_columns_every_word_is_whole(listed, choices, monkeypatch, what, s
     assert some in [next(iter(row.values())) for row in rows]
 
 
+def test_without_a_list_it_says_which_there_are(listed):
+    rows = json.loads(listed("--json"))
+    assert [row["list"] for row in rows] == [f"ablate list {what}" for what in (*LISTS, "sweeps")]
+    assert "norm=KIND" in listed()
+
+
 def test_a_sweep_file_is_listed_with_its_question(listed, tmp_path):
     (tmp_path / "sweeps").mkdir()
     file = tmp_path / "sweeps" / "a-sweep-with-a-long-name.yaml"
     file.write_text("# Which placement suits a model whose description is long?\nname: a-sweep-with-a-long-name\n")
     text = listed("sweeps")
     assert re.search(r"^a-sweep-with-a-long-name +sweeps/a-sweep-with-a-long-name\.yaml +no +Which", text, re.MULTILINE)
+    assert "demo-vision" in text  # which is started by its name
 
 
-def test_without_sweeps_the_way_to_one_is_said(listed):
+def test_where_there_is_no_file_those_that_come_with_ablate_are_listed(listed):
+    rows = json.loads(listed("sweeps", "--json"))
+    assert {row["sweep"]: row["file"] for row in rows}["demo"].endswith("demo.yaml")
+
+
+def test_without_sweeps_the_way_to_one_is_said(listed, monkeypatch):
+    monkeypatch.setattr("ablate.sweeps.spec.library.FOLDER", None)
     text = listed("sweeps")
     assert text.startswith("No sweeps: ")
     assert "ablate sweep FILE.yaml" in text

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -96,9 +97,8 @@ def test_options_that_do_not_exist(words, capsys):
 
 def test_what_is_missing_is_named(ablate, capsys):
     with pytest.raises(SystemExit):
-        main(["list"])
-    missing = "{placements,norms,models,data,sweeps}"
-    assert capsys.readouterr().err.endswith(f"the following arguments are required: {missing}\n")
+        main(["report"])
+    assert capsys.readouterr().err.endswith("the following arguments are required: SWEEP\n")
     refused(ablate("sweep"), "expected the sweep file, FILE.yaml, or --all --dry-run")
     refused(ablate("sweep", "--all"), "--all: goes with --dry-run")
     refused(ablate("sweep", "x.yaml", "--scale-model"), "--scale-model: shrinks the model by the factor of --scale")
@@ -310,3 +310,12 @@ def test_a_reader_that_has_gone_is_no_failed_trial(verb, status, monkeypatch):
     monkeypatch.setattr(f"ablate.cli.{verb}.run", gone)
     monkeypatch.setattr("os.dup2", lambda *_: None)
     assert main([verb, *(["any.yaml"] if verb == "sweep" else [])]) == status
+
+
+def test_sigterm_ends_a_sweep_in_order_before_its_first_trial(store, tmp_path, monkeypatch, capsys):
+    (tmp_path / "early.yaml").write_text("{name: early, sampler: grid, search: {optimizer.lr: [0.001]}}")
+    monkeypatch.setattr("ablate.sweeps.run.sweep", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
+    before = signal.getsignal(signal.SIGTERM)
+    assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
+    assert "Stopped." in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) is before

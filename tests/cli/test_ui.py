@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from urllib.parse import quote
 
 import optuna
@@ -14,7 +15,8 @@ import pytest
 from mlflow.exceptions import MlflowException
 
 from ablate import tracking
-from ablate.cli import ui
+from ablate.cli import mlflow_view, ui
+from ablate.sweeps.spec.parts import Confirm
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import open_storage, read_sweep, storage_url
 
@@ -94,8 +96,12 @@ def test_the_ui_shows_parents_children_and_the_comparison(finished, served):
         page = browser.new_page(viewport={"width": 1600, "height": 1000})  # without what the other one remembers
         page.set_default_timeout(60_000)
         page.goto(link)
-        for column in ("val/loss", "optimizer.lr", "norm.alpha", "ablate.status"):
+        for column in ("ablate.arm", "seed", "optimizer.lr", "norm.alpha", "ablate.loss"):
             expect(page.get_by_role("columnheader", name=column).first).to_be_visible(timeout=60_000)
+        expect(page.get_by_text("Evaluation runs")).to_have_count(0)  # of language-model applications
+        groups = page.get_by_text("Group: ")
+        expect(groups.first).to_be_visible()
+        assert {text.removeprefix("Group: ") for text in groups.all_inner_texts()} >= {"trial", "arm"}
         heights = {}
         for trial in (t for trials in finished.trials.values() for t in trials if t.value is not None):
             name = page.get_by_role("link", name=f"{trial.arm} #{trial.number}", exact=True)
@@ -129,29 +135,45 @@ def experiments(store):
 
 @pytest.mark.usefixtures("experiments")
 def test_the_view_of_a_sweep_has_its_best_trial_first_and_what_it_searches():
-    assert ui.build_view("demo") == {
-        "orderByKey": "metrics.`val/accuracy`",
-        "orderByAsc": False,
-        "selectedColumns": [
-            "metrics.`val/accuracy`",
-            "params.`optimizer.lr`",
-            "params.`norm.alpha`",
-            "tags.`ablate.status`",
-        ],
+    view = mlflow_view.build_view("demo")
+    assert (view["orderByKey"], view["orderByAsc"]) == ("metrics.`val/accuracy`", False)
+    assert view["selectedColumns"] == [
+        "tags.`ablate.arm`",
+        "params.`seed`",
+        "params.`optimizer.lr`",
+        "params.`norm.alpha`",
+        "tags.`ablate.outcome`",
+        "tags.`ablate.status`",
+        "metrics.`val/accuracy`",
+    ]
+    assert view["groupBy"]["groupByKeys"] == [{"mode": "tag", "groupByData": "ablate.role"}]
+    assert view["groupsExpanded"]["tag.ablate.role.arm"] is False
+    assert not {"tag.ablate.role.trial", "tag.ablate.role.confirmation"} & set(view["groupsExpanded"])
+    *settings, course = view["compareRunCharts"]  # pre has no alpha, and so none of its runs is in the second
+    assert [chart["selectedParams"] for chart in settings] == [["optimizer.lr"], ["optimizer.lr", "norm.alpha"]]
+    assert {chart["selectedMetrics"][0] for chart in settings} == {course["metricKey"]} == {"val/accuracy"}
+    assert {chart["metricSectionId"] for chart in view["compareRunCharts"]} <= {
+        section["uuid"] for section in view["compareRunSections"]
     }
-    assert (ui.build_view("train")["orderByKey"], ui.build_view("train")["orderByAsc"]) == (
-        "attributes.start_time",
-        False,
-    )
-    assert "params.`optimizer.lr`" in ui.build_view("train")["selectedColumns"]
+
+
+@pytest.mark.usefixtures("experiments")
+def test_the_view_of_single_runs_has_the_newest_first():
+    view = mlflow_view.build_view("train")
+    assert (view["orderByKey"], view["orderByAsc"]) == ("attributes.start_time", False)
+    assert {"params.`optimizer.lr`", "params.`seed`", "tags.`ablate.loss`"} <= set(view["selectedColumns"])
+    assert "groupBy" not in view
 
 
 def test_links_stand_newest_first_and_open_the_stored_view(experiments):
     links = ui._find_links(experiments)
     assert list(links) == ["demo", "train", "old"]
     demo = experiments.get_experiment_by_name("demo")
-    assert links["demo"] == f"#/experiments/{demo.experiment_id}/runs?viewStateShareKey=ablate"
-    assert json.loads(demo.tags["mlflow.sharedViewState.ablate"]) == ui.build_view("demo")
+    assert (
+        links["demo"]
+        == f"#/experiments/{demo.experiment_id}/runs?workflowType=machine_learning&viewStateShareKey=ablate"
+    )
+    assert json.loads(demo.tags["mlflow.sharedViewState.ablate"]) == mlflow_view.build_view("demo")
 
 
 def test_a_store_that_may_not_be_written_has_plain_links(experiments, monkeypatch):
@@ -159,7 +181,7 @@ def test_a_store_that_may_not_be_written_has_plain_links(experiments, monkeypatc
         raise MlflowException("Permission denied")
 
     monkeypatch.setattr(experiments, "set_experiment_tag", refuse)
-    assert all(link.endswith("/runs") for link in ui._find_links(experiments).values())
+    assert all(link.endswith("/runs?workflowType=machine_learning") for link in ui._find_links(experiments).values())
 
 
 @pytest.mark.usefixtures("store")
@@ -172,3 +194,13 @@ def test_a_port_that_is_taken_is_said(capsys):
         port = other.getsockname()[1]
         assert main(["ui", "--port", str(port)]) == 2
     assert f"127.0.0.1:{port} cannot be used" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("experiments")
+def test_confirmed_runs_stand_above_those_of_the_search(monkeypatch):
+    """By the metric, whose averages order the groups, the search could come first."""
+    record = read_sweep("demo")
+    spec = record.spec.model_copy(update={"confirm": Confirm(seeds=3)})
+    monkeypatch.setattr(mlflow_view.storage, "read_sweep", lambda title: replace(record, spec=spec))
+    view = mlflow_view.build_view("demo")
+    assert (view["orderByKey"], view["orderByAsc"]) == ("tags.`ablate.role`", True)

@@ -1,4 +1,4 @@
-"""Kinds from outside the package: what CONTRIBUTING says works as written, and each thing that can be wrong."""
+"""Kinds from outside the package: what docs/how-to/extend.md says works, and each thing that can be wrong."""
 
 import json
 import os
@@ -23,17 +23,18 @@ from ablate.norms import norm_layers, placements
 from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
+from ablate.tracking.facts import read_facts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^    (ablate \w+ .*)$", TEXT, flags=re.MULTILINE)
+TEXT = (ROOT / "docs" / "how-to" / "extend.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^(ablate \w+ .*)$", TEXT, flags=re.MULTILINE)
 
 
 def block(language):
-    return re.search(rf"```{language}\n(.*?)```", TEXT, flags=re.DOTALL).group(1)
+    return re.search(rf"```{language}[^\n]*\n(.*?)```", TEXT, flags=re.DOTALL).group(1)
 
 
 EXAMPLE = block("python")
@@ -41,10 +42,10 @@ EXAMPLE = block("python")
 
 @pytest.fixture
 def folder(registries, store, tmp_path, monkeypatch):
-    """A folder with the files of CONTRIBUTING, the current one."""
+    """A folder with the files of the page, the current one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_norm.py").write_text(EXAMPLE)
-    (tmp_path / "my_sweep.yaml").write_text(block("yaml"))
+    (tmp_path / "my-sweep.yaml").write_text(block("yaml"))
     return tmp_path
 
 
@@ -62,10 +63,10 @@ def refused(folder, text, file="broken.py"):
     return problem.message
 
 
-# ------------------------------------------------------------------ what CONTRIBUTING says
+# ------------------------------------------------------------------ what the page says
 
 
-def test_the_commands_of_contributing_do_what_it_says(folder, capsys):
+def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
     answers = {}
     for command in COMMANDS:
         words, _, file = command.partition(" > ")
@@ -93,7 +94,7 @@ def test_the_commands_of_contributing_do_what_it_says(folder, capsys):
 
 
 def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
-    """The entry point of CONTRIBUTING, in a process of its own that finds the package on its path."""
+    """The entry point of the page, in a process of its own that finds the package on its path."""
     site = tmp_path / "site"
     info = site / "my_norms-1.2.dist-info"
     info.mkdir(parents=True)
@@ -120,7 +121,7 @@ def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
     assert '"damped"' in done.stdout
     trials = read_sweep("my-sweep").trials["meanabs"]
     assert [t.status for t in trials] == ["completed", "completed"]
-    assert tracking.client().get_run(trials[0].run_id).data.tags["version.my-norms"] == "1.2"
+    assert read_facts(trials[0].run_id)["version.my-norms"] == "1.2"
     (site / "my_norms" / "placements.py").write_text("import no_such_module\n")
     broken = run("config")
     assert broken.returncode == 2

@@ -46,7 +46,9 @@ def folder(tmp_path):
 SETTINGS = {
     "topics": {},
     "text": {"files": "text.txt", "seq_len": 16},
+    "packages": {"packages": ["pluggy"], "seq_len": 16, "val_fraction": 0.5},  # which comes with pytest
     "digits": {},
+    "glyphs": {"draws": 1, "val_draws": 1, "image_size": 8},
     "image_folder": {"root": "images", "image_size": 4, "val_fraction": 0.3},
     "image_dataset": {"dataset": "saved", "image_size": 4, "val_fraction": 0.3},
     "image_files": {"files": "images.parquet", "image_size": 4, "val_fraction": 0.3},

@@ -71,21 +71,20 @@ def test_a_run_that_is_resumed_thrice_has_measured_what_the_uninterrupted_one_ha
     rest = train(experiment, place)
     assert rest.metrics == whole.metrics
     assert numbers(rest.run_id) == numbers(whole.run_id)
-    for key in ("layers/variance/01", "layers/gradient_norm/02"):
-        assert history(rest.run_id, key) == history(whole.run_id, key)
 
 
-def test_each_layer_has_its_metrics_against_tokens(trained):
+def test_each_layer_has_its_numbers_against_tokens_in_a_file_and_none_among_the_metrics(trained):
     result = trained("measured")
     tokens = 4 * 32
     known = tracking.client().get_run(result.run_id).data.metrics
-    columns = {key.split("/")[1] for key in known if key.startswith("layers/")}
-    assert columns == {
+    assert not [key for key in known if key.startswith("layers")]
+    courses = numbers(result.run_id)["history"]
+    assert set(courses) == {
         "angular_distance", "loss_increase", "gradient_norm", "jacobian_gain", "variance", "attention_variance",
         "mlp_variance",
     }  # fmt: skip
-    assert [at for at, _ in history(result.run_id, "layers/variance/02")] == [0, 4 * tokens, 8 * tokens, 12 * tokens]
-    assert [at for at, _ in history(result.run_id, "layers/gradient_norm/02")] == [k * tokens for k in (0, 4, 8, 11)]
+    assert list(map(int, courses["variance"])) == [0, 4 * tokens, 8 * tokens, 12 * tokens]
+    assert list(map(int, courses["gradient_norm"])) == [k * tokens for k in (0, 4, 8, 11)]
     names = {item.path for item in tracking.client().list_artifacts(result.run_id, "layers")}
     assert names == {f"layers/training.{suffix}" for suffix in ("json", "csv", "png")}
 
@@ -97,14 +96,15 @@ def test_the_first_gradient_norms_are_those_of_the_first_backward_pass(trained, 
     model = run.model.build(run.norm, run.init, corpus.classes, corpus.shape)
     inputs, targets = next(iter(corpus.train.batches(4, run.seed)))
     torch.nn.functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten()).backward()
-    for layer, block in enumerate(Layers(model).blocks, 1):
+    first = numbers(result.run_id)["history"]["gradient_norm"]["0"]
+    for layer, block in enumerate(Layers(model).blocks):
         expected = torch.cat([p.grad.flatten() for p in block.parameters()]).norm().item()
-        assert history(result.run_id, f"layers/gradient_norm/{layer:02d}")[0][1] == pytest.approx(expected, rel=1e-5)
+        assert first[layer] == pytest.approx(expected, rel=1e-5)
 
 
 def test_off_by_default(trained):
     result = trained("llama")
-    assert not [key for key in tracking.client().get_run(result.run_id).data.metrics if key.startswith("layers/")]
+    assert not tracking.client().list_artifacts(result.run_id, "layers")
 
 
 def test_what_is_expensive_is_measured_seldom():

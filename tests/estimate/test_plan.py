@@ -191,6 +191,8 @@ def test_time_is_flops_over_the_share_of_the_peak():
     assert found.items_per_second == pytest.approx(rate)
     assert found.items == 1000 * 256 * 256
     assert found.days == pytest.approx(found.items / rate / 86400)
+    assert found.validated_gpu_hours == pytest.approx(1.1 * found.gpu_hours)  # at most a tenth of training
+    assert made({**BIG, "trainer.val_samples": "all"}).validated_gpu_hours is None  # of a set that is not looked for
     assert found.gpu_hours == pytest.approx(8 * 24 * found.days)
     again = made({**BIG, "trainer.max_steps": 1000, "trainer.activation_checkpointing": True})
     assert again.mfu == assume_utilisation(again.counts.rest) == 0.45
@@ -237,6 +239,8 @@ def test_a_sweep_costs_its_trials_its_candidates_and_its_fresh_seeds(tmp_path):
     assert found.items == 26 * one
     single = plan(Experiment.load(None, {"model": "llama-9m", "data.seq_len": 64}), Assumed(GPUS["l4"]))
     assert found.gpu_hours == pytest.approx(26 * one / single.items_per_second / 3600)
+    trial = found.arms[0].plan  # on the least that is useful, at the end of a run of 400 sequences
+    assert trial.validated_gpu_hours == pytest.approx(trial.gpu_hours * (1 + 16_384 / 64 / 3 / 400))
     limited = plan_file(str(file), {"budget.tokens": 2 * one}, Assumed(GPUS["l4"]))
     assert [arm.items for arm in limited.arms] == [(2 + 6 + 4) * one] * 2
 
@@ -264,15 +268,13 @@ def test_the_command_prints_a_table_and_json(capsys):
 
 def test_the_documentation_shows_what_is_printed(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text().replace("\\\n", "")
-    blocks = page.split("    $ ablate ")[1:]
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "plan.md").read_text().replace("\\\n", "")
+    blocks = [block.partition("```")[0] for block in page.split("```text\n$ ablate ")[1:]]
     assert len(blocks) == 2
     for block in blocks:
-        command, *shown = block.splitlines()
-        shown = [line for line in shown if not line or line.startswith("    ")]
+        command, *shown = block.rstrip().splitlines()
         assert main(shlex.split(command)) == 0
-        printed = [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()]
-        assert [line[4:].rstrip() for line in shown][: len(printed)] == printed
+        assert [line.rstrip() for line in capsys.readouterr().out.strip().splitlines()] == shown
 
 
 def test_seven_billion_parameters_take_seconds_and_neither_lightning_nor_a_gpu():

@@ -11,7 +11,6 @@ from ablate.config.registry import Registry
 from ablate.config.schema import json_schema
 from ablate.config.yaml import parse_yaml
 from ablate.data import data_kinds
-from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
 from ablate.models import models
 from ablate.models.llama import Llama
@@ -145,14 +144,6 @@ def test_frozen():
     for part, field in [(experiment, "seed"), (experiment.norm, "final_norm"), (experiment.trainer, "max_steps")]:
         with pytest.raises(ValidationError, match="frozen"):
             setattr(part, field, 1)
-
-
-@pytest.mark.parametrize(
-    ("max_steps", "given", "expected"),
-    [(300, None, 50), (7, None, 2), (1, None, 1), (300, 40, 40), (10, 40, 10), (6, None, 1)],
-)
-def test_validation_interval(max_steps, given, expected):
-    assert TrainerConfig(max_steps=max_steps, val_check_interval=given).validation_interval == expected
 
 
 # ---------------------------------------------------------------------------------------------------- JSON schema

@@ -133,8 +133,15 @@ class Batches(LightningDataModule):
         return [Repeated(self.task, [4, 3])]
 
 
+class FakeCorpus(SimpleNamespace):
+    """A corpus without data."""
+
+    def limit_validation(self, count):
+        return self
+
+
 def build_corpus(task, padded=False):
-    return SimpleNamespace(
+    return FakeCorpus(
         classes=CLASSES, shape=SHAPES[task], items_per_sample=12, val_sets={}, bytes_per_token=2.0, padded=padded
     )
 

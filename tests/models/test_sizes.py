@@ -98,7 +98,7 @@ def test_the_width_of_the_mlp_explains_what_the_two_stage_paper_saves():
 
 
 def test_every_named_size_is_tested():
-    assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, "vit-digits"}
+    assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, "vit-digits", "vit-glyphs"}
 
 
 @pytest.mark.parametrize("name", models.presets)

@@ -8,7 +8,7 @@ from norms import reference
 
 from ablate.experiment.tree import Experiment
 from ablate.models import models
-from ablate.norms.admin import AdminResidual, profile
+from ablate.norms.admin_residual import AdminResidual, profile
 from ablate.training import train as training
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
@@ -114,7 +114,9 @@ def test_the_closed_form(tiny, depth):
 def test_a_run_profiles_its_first_batch_once_and_goes_on_without(store, family_settings, monkeypatch):
     experiment = Experiment.from_mapping(family_settings, {"norm": "admin"})
     profiled = []
-    monkeypatch.setattr("ablate.norms.admin.profile", lambda model, x: (profiled.append(x.clone()), profile(model, x)))
+    monkeypatch.setattr(
+        "ablate.norms.admin_residual.profile", lambda model, x: (profiled.append(x.clone()), profile(model, x))
+    )
     whole = train(experiment)
     assert len(profiled) == 1
     assert len(profiled[0]) == experiment.trainer.batch_size

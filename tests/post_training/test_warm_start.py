@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.post_training.warm_start import hash_weights
+from ablate.tracking.facts import read_facts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -247,7 +247,7 @@ def test_a_donor_of_another_tokenizer_is_refused(trained_once, tiny_settings, tm
     assert train(started(trees[2], donor, "all")).status == "completed"
 
 
-def test_the_operations_of_all_stages_are_tags_of_the_run(store, tiny_settings):
+def test_the_operations_of_all_stages_are_facts_of_the_run(store, tiny_settings):
     """A chain of three: each counts those before it. Hand-computed: 16 wide, 256 bytes, norms and head at depth 0."""
     first = train(experiment(tiny_settings, model__layers=0))
     per_token = 6 * (16 + 16 * 256)
@@ -260,8 +260,7 @@ def test_the_operations_of_all_stages_are_tags_of_the_run(store, tiny_settings):
     assert second.facts["ablate.state_bytes"] == 16 * (layers + 16) + 2 * 2 * 16 * 256
     third = train(started(tiny_settings, second.run_id))
     assert third.facts["ablate.flops_before"] == second.facts["ablate.flops"]
-    tags = tracking.client().get_run(second.run_id).data.tags
-    assert float(tags["ablate.flops"]) == second.facts["ablate.flops"]
+    assert float(read_facts(second.run_id)["ablate.flops"]) == second.facts["ablate.flops"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from ablate.reports.confirmation import (
     describe_unreproduced,
     describe_verdict,
     explain_comparison,
-    name_verdict,
 )
 from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.verdict_summary import name_verdict
 from ablate.verdict.intervals import bound_mean
 from ablate.verdict.looks import Looks, nominal_levels
 
@@ -47,7 +47,7 @@ def test_an_arm_that_diverges_on_every_seed_is_not_told_by_its_search():
     assert "post failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5" in text
     assert "1.5" not in text
     assert list(describe_unreproduced(record, found))[1] == (
-        "post does not reproduce what its search promised, 1.5000: it trained on none of 5 fresh seeds."
+        "post does not reproduce what its search promised, 1.500: it trained on none of 5 fresh seeds."
     )
 
 
@@ -69,7 +69,7 @@ def test_stuck_seeds_fail_where_the_trivial_loss_is_known():
         (BETTER, {}, "better", "better"),
         (WORSE, {}, "worse", "worse"),
         ([2.16, 2.21, None, 2.23, 2.18], {}, "worse", "worse"),
-        (EVEN, {}, "undecided", "undecided"),
+        (EVEN, {}, "undecided", "inconclusive with 5 seeds"),
         (EVEN, {"effect": 0.05}, "equivalent", "equivalent within 0.05"),
         (BETTER, {"effect": 0.2}, "better", "better, by less than matters"),
     ],
@@ -133,14 +133,14 @@ def test_where_no_seed_learned_anything_it_is_said():
 def test_one_arm_is_compared_with_nothing():
     record = build_record({"pre": [*PRE[:4], None]})
     _, text = judge(record)
-    assert text.startswith("pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 2.1275 +- ")
+    assert text.startswith("pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 2.127 ± ")
     assert text.endswith("There is one arm, so nothing is compared.")
 
 
 def test_two_seeds_are_figures():
     record = build_record({"pre": PRE[:2], "post": BETTER[:2]})
     found, text = judge(record)
-    assert text.endswith("post less pre: -0.0450 nats (n = 2). These are figures; a verdict takes 3 seeds.")
+    assert text.endswith("post, difference to pre: -0.045 nats (n = 2). No verdict yet: it takes 3 seeds.")
     told = " ".join(explain_comparison(record, found))
     assert "no interval yet" in told
     assert "errs in" not in told
@@ -150,12 +150,12 @@ def test_undecided_by_crossed_settings():
     crossed = {"post": ("pre", [2.04, 2.11, 2.07, 2.11, 2.08])}
     record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed=crossed)
     found, text = judge(record)
-    assert name_verdict(record, "post", found) == "undecided, as settings differ"
-    assert "with pre at post's settings post less pre is -0.0020" in text
+    assert name_verdict(record, "post", found) == "inconclusive, as settings differ"
+    assert "with pre at post's settings the difference of post to pre is -0.002" in text
     assert "the settings may be what differs" in text
     before = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2})
     found, text = judge(before)
-    assert name_verdict(before, "post", found) == "undecided, not yet crossed"
+    assert name_verdict(before, "post", found) == "inconclusive, not yet crossed"
     assert "pre has not been trained at post's settings" in text
     stands = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", WORSE)})
     assert judge(stands)[0]["post"].kind == "better"

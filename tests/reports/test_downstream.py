@@ -60,9 +60,9 @@ def test_arms_are_paired_by_question_and_seed(confirmed, evaluate, tmp_path, wit
     assert row.differences["mix"] == bound_difference(decompose(pairs), level)
     assert found.list_shown(row) == ["mix"]
     (section,) = tabulate(found, "pre")
-    assert section.table.header == ["task", "shots", "metric", "n", "pre", "mix", "mix less pre"]
-    assert section.table.rows[0][:6] == ["piqa", "0", "acc", "40", "0.2600", "0.7550"]
-    assert section.table.rows[0][6].startswith("+0.4950 [+0.")
+    assert section.table.header == ["task", "shots", "metric", "n", "pre", "mix", "mix, difference to pre"]
+    assert section.table.rows[0][:6] == ["piqa", "0", "acc", "40", "0.260", "0.755"]
+    assert section.table.rows[0][6].startswith("+0.495 [+0.")
     assert section.table.rows[0][6].endswith(" *")
     assert section.table.strong == {0}
     text = " ".join(section.sentences)
@@ -89,8 +89,11 @@ def test_two_seeds_are_figures_and_a_failed_or_unscored_seed_is_told(confirmed, 
     assert found.left_out == {"post": 2, "mix": 3}
     (section,) = tabulate(found, "pre")
     text = " ".join(section.sentences)
-    assert "mix less pre: 2 seeds scored of both, so these are figures; a claim takes 3 seeds" in text
-    assert "post less pre leaves out 2 seeds of 5, on which one of the two failed or was not scored." in text
+    assert "mix and pre: 2 seeds scored of both; a verdict takes 3 seeds" in text
+    assert (
+        "The difference of post to pre leaves out 2 seeds of 5, on which one of the two failed or was not scored."
+        in text
+    )
     assert "[" not in section.table.rows[0][-1]
 
 

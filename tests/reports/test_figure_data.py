@@ -136,13 +136,11 @@ def test_the_hull_is_under_every_point_or_over_it() -> None:
     )
 
 
-def test_a_single_trial_can_be_drawn(spec: Any, writer: Any, tmp_path: Path) -> None:
+def test_of_a_single_trial_there_is_its_curve_and_no_figure_of_one_point(
+    spec: Any, writer: Any, tmp_path: Path
+) -> None:
     writer(spec).add("mix", {"optimizer.lr": 1e-3, "norm.alpha": 0.5}, 1.8, curve={200: 1.8})
-    assert [path.name for path in draw_figures(read_sweep("demo"), tmp_path)] == [
-        "learning_rate.png",
-        "alpha.png",
-        "curves.png",
-    ]
+    assert [path.name for path in draw_figures(read_sweep("demo"), tmp_path)] == ["curves.png"]
 
 
 def test_a_sweep_of_only_bad_trials_can_be_drawn(spec: Any, writer: Any, tmp_path: Path) -> None:

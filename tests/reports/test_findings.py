@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ablate.config.formatting import format_count, format_duration, format_number
+from ablate.config.formatting import format_count, format_duration, format_number, shorten_paths
 from ablate.reports import findings
 from ablate.reports.importance import compute_importance
-from ablate.reports.labels import shorten_paths
 from ablate.reports.report import Report, report
 from ablate.reports.terminal import render, to_text
 from ablate.sweeps.records import SweepRecord
@@ -24,8 +23,8 @@ ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2,
 
 def test_the_verdict_lists_the_arms_with_n_and_names_no_winner(record: SweepRecord) -> None:
     text = findings.describe_search(record)
-    assert text.startswith("Best of 8 trials: mix 1.7120, pre 1.7350, post 1.8200 (val/loss, lower is better).")
-    assert "on one seed: differences between arms of this kind are not evidence" in text
+    assert text.startswith("Best of 8 trials: mix 1.712, pre 1.735, post 1.820 (val/loss, lower is better).")
+    assert "on one seed, so optimistic: differences between arms of this kind are not evidence" in text
     assert "before claiming a winner" in text
     assert not re.search(r"\bwins|\bbetter than|outperform|significant|beats", text)
 
@@ -37,7 +36,7 @@ def test_unequal_numbers_of_trials_stand_beside_each_value(spec: Any, writer: An
     sweep.add("post", {"optimizer.lr": 1e-3}, 1.85)
     record = read_sweep("demo")
     text = findings.describe_search(record)
-    assert "Best of each arm: pre 1.8000 (of 2 trials), post 1.8500 (of 1 trial)" in text
+    assert "Best of each arm: pre 1.800 (of 2 trials), post 1.850 (of 1 trial)" in text
     assert "No trial of mix has completed." in text
     assert any(
         "unequal numbers of finished trials (pre 2, post 1 and mix 0)" in n for n in findings.list_cautions(record)
@@ -70,7 +69,7 @@ def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) ->
     sweep.add("post", {"optimizer.lr": 9e-3}, status="diverged")
     record = read_sweep("demo")
     assert (
-        "post 0.9500 (of 3 trials), pre 0.9000 (of 2 trials) (val/accuracy, higher is better)"
+        "post 0.950 (of 3 trials), pre 0.900 (of 2 trials) (val/accuracy, higher is better)"
         in findings.describe_search(record)
     )
     spread = findings.find_spread(record, "post")
@@ -81,13 +80,13 @@ def test_where_more_is_better_the_highest_comes_first(spec: Any, writer: Any) ->
 def test_a_sweep_without_arms_compares_nothing(writer: Any) -> None:
     writer(ONE_ARM).add("all", {"optimizer.lr": 1e-3}, 1.9)
     text = findings.describe_search(read_sweep("one"))
-    assert text.startswith("Best of 1 trial: all 1.9000")
+    assert text.startswith("Best of 1 trial: all 1.900")
     assert "differences" not in text
 
 
 def test_the_spread_is_within_an_arm_and_carries_n(record: SweepRecord) -> None:
     text = findings.describe_spread(record, "post")
-    assert text == "post: 1.8200 (lr=0.0004) to 2.1462 (lr=0.0016) over 5 completed trials; 3 diverged besides."
+    assert text == "post: 1.820 (lr=0.0004) to 2.146 (lr=0.0016) over 5 completed trials; 3 diverged besides."
 
 
 def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: Any, writer: Any) -> None:
@@ -215,8 +214,8 @@ def test_brackets_in_a_reason_are_text(spec: Any, writer: Any) -> None:
 def test_words() -> None:
     assert [format_number(v) for v in (None, 1.71234, 0.00012345, 12345.678, 3)] == [
         "-",
-        "1.7123",
-        "0.00012345",
+        "1.712",
+        "0.0001234",
         "12346",
         "3",
     ]

@@ -48,7 +48,7 @@ def test_an_arm_that_failed_on_every_fresh_seed_is_not_told_by_its_search(tmp_pa
     assert (post.kind, post.ours, post.difference, post.failures.failed) == ("fresh seeds", None, None, 3)
     assert (mix.ours.mean, mix.ours.n) == (pytest.approx(2.025), 2)
     (section,) = sections.tabulate_published(assemble(record, tmp_path))
-    assert section.table.rows[1] == ["post", "fresh seeds", "-", "3 of 3", "-", "-", "1.9000", "-0.1000"]
+    assert section.table.rows[1] == ["post", "fresh seeds", "-", "3 of 3", "-", "-", "1.900", "-0.100"]
 
 
 def test_without_confirmation_it_is_the_best_of_the_search(full):
@@ -67,7 +67,7 @@ def test_unlike_figures_have_no_difference_and_missing_ones_are_told_so(full, tm
     row = literature.compare_published(record)[0].rows[0]
     assert (row.ours, row.kind, row.difference, row.published_difference) == (None, "", None, None)
     (section,) = sections.tabulate_published(assemble(record, tmp_path))
-    assert section.table.rows == [["mix", "-", "-", "-", "-", "0.5000", "-"]]
+    assert section.table.rows == [["mix", "-", "-", "-", "-", "0.500", "-"]]
 
 
 def test_they_are_not_in_the_verdict(full, confirmed):

@@ -1,7 +1,12 @@
 """The page: it says what the JSON says, holds all that it shows, and lets nothing of the sweep through as markup."""
 
+import base64
+import gzip
+import json
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 import yaml
@@ -64,11 +69,33 @@ def page(made):
 
 
 def test_the_page_needs_nothing_beside_it(made, page):
-    assert len(page.links) == page.tags.count("img") == len(made.figures) == 5
+    assert len(page.links) == page.tags.count("img") == 4  # of three figures in front and of alpha's, without scripts
     assert all(link.startswith("data:image/png;base64,") for link in page.links)
-    assert not {"script", "link", "iframe", "object"} & set(page.tags)
-    assert "@import" not in made.page()
-    assert "url(" not in made.page()
+    assert page.tags.count("script") == 3
+    assert not {"link", "iframe", "object"} & set(page.tags)
+    text = made.page()
+    for far in ("@import", "url(", "http://", "https://", "fetch(", "sendChartToCloud"):
+        assert far not in text
+
+
+def test_the_page_carries_the_library_whole(page):
+    _, packed, _ = page.texts["script"]
+    assert (
+        gzip.decompress(base64.b64decode(packed))
+        == (Path(find_spec("plotly").origin).with_name("package_data") / "plotly.min.js").read_bytes()
+    )
+
+
+def test_what_answers_comes_first_and_the_rest_is_folded(made):
+    text = made.page()
+    order = [
+        *("Verdict against pre", made.verdict[:40], "Results on fresh seeds"),
+        *('id="arms"', 'id="parameter-learning_rate"', 'id="curves"'),
+        *("<details>", "Search results (best of", "Compute per arm", "The sweep file"),
+    ]
+    places = [text.index(word) for word in order]
+    assert places == sorted(places)
+    assert text.index("<details>") < text.index("Learning-rate sensitivity")
 
 
 def test_the_tables_have_the_numbers_of_the_json(made, page):
@@ -80,18 +107,28 @@ def test_the_tables_have_the_numbers_of_the_json(made, page):
         less, kind = versus and versus["difference"], told["confirmed"]["kind"]
         left_out = f", {versus['left_out']} left out" if versus and versus["left_out"] else ""
         width = f" (n={estimate['n']})"
-        assert fresh[arm]["verdict"] == kind == {"pre": "baseline", "post": "undecided", "mix": "better"}[arm]
+        assert kind == {"pre": "baseline", "post": "undecided", "mix": "better"}[arm]
+        assert fresh[arm]["verdict"] == {"undecided": "inconclusive with 5 seeds"}.get(kind, kind)
         assert fresh[arm]["seeds"] == f"{len(told['confirmed']['outcomes'])}/5"
-        assert fresh[arm]["failed"].startswith(f"{failures['diverged'] + failures['stuck']} of {failures['n']}: ")
-        assert fresh[arm]["val/loss"] == f"{estimate['mean']:.4f} +- {estimate['half_width']:.4f}{width}"
-        assert fresh[arm]["less pre"] == (
-            f"{less['mean']:+.4f} +- {less['half_width']:.4f} (n={less['n']}{left_out})" if less else "-"
+        assert fresh[arm]["failed"].startswith(f"{failures['diverged'] + failures['stuck']} of {failures['n']}")
+        mean, half = estimate["mean"], estimate["half_width"]
+        assert (
+            fresh[arm]["val/loss"]
+            == {
+                "pre": f"{mean:.3f} ± {half:.3f}{width}",
+                "post": f"{mean:.2f} ± {half:.2f}{width}",
+                "mix": f"{mean:.3f} ± {half:.3f}{width}",
+            }[arm]
+        )
+        digits = {"post": 2, "mix": 4}.get(arm)
+        assert fresh[arm]["difference to pre"] == (
+            f"{less['mean']:+.{digits}f} ± {less['half_width']:.{digits}f} (n={less['n']}{left_out})" if less else "-"
         )
         assert search[arm]["val/loss"] == format_number(told["best"]["value"])
         assert float(search[arm]["lr"]) == told["best"]["params"]["optimizer.lr"]
         assert [int(search[arm][s]) for s in sections.RARE] == [told["counts"][s] for s in sections.RARE]
         assert costs[arm]["tokens"] == format_count(told["cost"]["items"])
-        assert costs[arm]["fresh tokens"] == format_count(told["confirmation_cost"]["items"])
+        assert costs[arm]["confirmation tokens"] == format_count(told["confirmation_cost"]["items"])
         assert rates[arm]["sensitivity"] == format_number(told["sensitivity"]["value"])
     trials = next(rows for rows in page.tables if rows[0][:2] == ["arm", "trial"])
     assert len(trials) - 1 == len(made.to_dict()["trials"])
@@ -133,9 +170,12 @@ def test_what_the_sweep_says_is_no_markup(full, tmp_path, without_figures):
     fresh = {"<b>": [replace(t, arm="<b>") for t in full.confirmed["pre"]], "post": full.confirmed["post"]}
     made = assemble(replace(full, spec=spec, trials=trials, confirmed=fresh), tmp_path)
     parsed = Page(made.page())
-    assert not {"b", "script", "i"} & set(parsed.tags)
+    assert not {"b", "i"} & set(parsed.tags)
+    assert parsed.tags.count("script") == 3
     assert "<b>" in parsed.table("arm", "verdict")
     assert "</pre><script>alert(1)</script>" in "".join(parsed.texts["pre"])
+    charts = json.loads(parsed.texts["script"][0])
+    assert "&lt;b&gt;" in charts["arms"]["layout"]["yaxis"]["ticktext"][0]  # Plotly reads <b> as bold
 
 
 @pytest.mark.parametrize("kind", ["one arm", "nothing completed", "accuracy", "without facts"])

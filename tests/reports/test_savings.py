@@ -112,8 +112,8 @@ def test_the_report_shows_it(record):
     made.record, made.savings = record, compute_savings(record)
     (section,) = sections.tabulate_savings(made)
     rows = {row[0]: dict(zip(section.table.header, row, strict=True)) for row in section.table.rows}
-    assert rows["reuse"]["FLOPs saved"].startswith("+51.7 % +- ")
-    assert rows["reuse"]["less"] == "25.0 %"
+    assert rows["reuse"]["FLOPs saved"].startswith("+51.7 % ± ")
+    assert rows["reuse"]["saved"] == "25.0 %"
     assert rows["worse"]["reached"] == "1/3"
     assert any("All seeds of an arm start from the same model" in text for text in section.sentences)
     assert any("There at the first validation: worse 1 of 3." in text for text in section.sentences)

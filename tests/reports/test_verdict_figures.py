@@ -36,7 +36,7 @@ def test_the_confirmed_figure_has_a_row_per_arm(full):
     baseline = next(line for line in axes.lines if list(line.get_ydata()) == [0, 1])
     assert baseline.get_xdata()[0] == pytest.approx(2.126)
     texts = [text.get_text() for text in axes.texts]
-    assert "9.0000 ◇ →" in texts
+    assert "9.000 ◇ →" in texts
     assert "2 failed" in texts
     assert axes.get_xlim()[1] < 4
     assert [text.get_text() for text in side.texts] == ["0 of 5", "2 of 5", "0 of 5"]
@@ -90,12 +90,12 @@ def test_crossed_settings_stand_below_what_they_decide():
     crossed = {"post": ("pre", [2.04, 2.11, 2.07, 2.11, 2.08])}
     record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed=crossed)
     verdict = draw(record)[1]
-    assert list_labels(verdict.axes[0])[1] == "post\nundecided,\nas settings differ"
+    assert list_labels(verdict.axes[0])[1] == "post\ninconclusive,\nas settings differ"
     assert len(verdict.axes[0].containers) == 2
     assert "trained at the other's settings" in verdict.legends[0].get_texts()[0].get_text()
 
 
 def test_two_seeds_have_no_interval():
     verdict = draw(build_record({"pre": PRE[:2], "post": BETTER[:2]}))[1]
-    assert list_labels(verdict.axes[0])[1] == "post\nfigures"
+    assert list_labels(verdict.axes[0])[1] == "post\nno verdict yet"
     assert not verdict.axes[0].containers[0].has_xerr

@@ -42,9 +42,9 @@ def make(tmp_path, without_figures):
 @pytest.mark.parametrize(
     ("failed", "n", "told"),
     [
-        (0, 3, "0 of 3: up to 63 %, one-sided 95 %"),
-        (2, 5, "2 of 5: 5 to 85 %"),
-        (5, 5, "5 of 5: at least 55 %, one-sided 95 %"),
+        (0, 3, "0 of 3: up to 63 %"),
+        (2, 5, "2 of 5 (2 diverged): 5 to 85 %"),
+        (5, 5, "5 of 5 (5 diverged): at least 55 %"),
     ],
 )
 def test_shares_are_told_with_their_intervals(failed, n, told):
@@ -56,24 +56,23 @@ def test_shares_are_told_with_their_intervals(failed, n, told):
 def test_the_table_of_fresh_seeds(make):
     pre, post = rows(tabulate_confirmed(make(ALL_FAIL)))
     assert (pre["verdict"], post["verdict"]) == ("baseline", "fails on all seeds")
-    assert post["failed"] == "5 of 5: at least 55 %, one-sided 95 %"
-    assert (post["diverged"], post["stuck"]) == ("3", "2")
-    assert (post["val/loss"], post["less pre"], post["lr"]) == ("-", "-", "0.001")
+    assert post["failed"] == "5 of 5 (3 diverged, 2 stuck): at least 55 %"
+    assert (post["val/loss"], post["difference to pre"], post["lr"]) == ("-", "-", "0.001")
     mixed = build_record({"pre": PRE, "post": [2.0, None, 2.01, 2.05, 2.01]})
-    assert rows(tabulate_confirmed(make(mixed)))[1]["less pre"].endswith("(n=4, 1 left out)")
+    assert rows(tabulate_confirmed(make(mixed)))[1]["difference to pre"].endswith("(n=4, 1 left out)")
 
 
 def test_no_reading_ranks_an_arm_first_that_failed_on_every_fresh_seed(make):
     """The search, where it was best, stands beneath and is called what it is."""
     made = make(ALL_FAIL)
     text, page, plain = " ".join(made.table().split()), made.page(), made.to_dict()
-    promise = "post does not reproduce what its search promised, 1.5000: it trained on none of 5 fresh seeds."
+    promise = "post does not reproduce what its search promised, 1.500: it trained on none of 5 fresh seeds."
     for told in (text, page):
         assert "post failed on all of 5 seeds" in told
         assert promise in told
         assert "Best of" not in told
-        assert told.index("fails") < told.index("The search, which flatters its best")
-        assert told.index("1.5000") > told.index("fails")
+        assert told.index("fails") < told.index("Search results (best of 1 on one seed: optimistic)")
+        assert told.index("1.500") > told.index("fails")
     assert plain["verdict"].startswith("On fresh seeds")
     assert plain["arms"]["post"]["confirmed"]["kind"] == "fails on all seeds"
     assert plain["arms"]["post"]["confirmed"]["outcomes"]["9"] == {"ending": "stuck", "value": STUCK}
@@ -85,8 +84,8 @@ def test_all_candidates_are_shown(make):
     assert [row["trial"] for row in found] == ["0", "3", "0", "1", "2"]
     assert [row["chosen"] for row in found] == ["yes", "no", "yes", "no", "no"]
     assert section.table.strong == {0, 2}
-    assert (found[0]["mean"], found[1]["mean"], found[1]["failed"]) == ("2.1100 (2)", "2.2000 (1)", "1 of 2")
-    assert (found[3]["failed"], found[4]["seeds"], found[4]["in the search"]) == ("1 of 2", "1/2", "2.2000")
+    assert (found[0]["mean"], found[1]["mean"], found[1]["failed"]) == ("2.110 (2)", "2.200 (1)", "1 of 2")
+    assert (found[3]["failed"], found[4]["seeds"], found[4]["in the search"]) == ("1 of 2", "1/2", "2.200")
     assert "2 selection seeds" in section.sentences[0]
     assert not any(text.startswith("The chosen settings") for text in section.sentences)
     lost = replace(SELECTED, chosen={**SELECTED.chosen, "pre": SELECTED.candidates["pre"][1].trial})
@@ -102,7 +101,7 @@ def test_crossed_settings_are_shown(make):
     assert (row["arms"], row["trained at the other's settings"], row["lr"]) == ("post, pre", "pre", "0.01")
     assert row["claimed"] == "no, it does not stand there"
     assert row["failed there"] == "0 of 5, pre 1 of 5"
-    assert row["crossed: less pre"].endswith("(n=4, 1 left out)")
+    assert row["crossed: difference to pre"].endswith("(n=4, 1 left out)")
     open_one = replace(CROSSED, crossed={})
     assert rows(tabulate_crossed(make(open_one)))[0]["claimed"] == "not yet: it has not been run"
     short = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.21])})
@@ -131,11 +130,16 @@ def test_json_has_the_candidates_and_the_crossed_runs(make):
 
 def test_what_every_run_took_is_counted(make):
     made = make(SELECTED)
-    (section,) = [s for part in PARTS for s in part.tabulate(made) if s.title.startswith("What each arm took")]
+    (section,) = [
+        s
+        for part in PARTS
+        for s in part.tabulate(made)
+        if s.title.startswith("Compute per arm (search / selection / confirmation)")
+    ]
     row = dict(zip(section.table.header, section.table.rows[1], strict=True))
-    assert (row["runs"], row["selection runs"], row["fresh runs"]) == ("1", "6", "5")
+    assert (row["runs"], row["selection runs"], row["confirmation runs"]) == ("1", "6", "5")
     assert "crossed runs" not in row
-    assert section.sentences == ["selection: to choose among its candidates; fresh: on fresh seeds."]
+    assert section.sentences == ["selection: to choose among its candidates; confirmation: on fresh seeds."]
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -166,4 +170,7 @@ def test_every_report_can_be_made_and_leads_with_the_verdict(make, record, width
     assert all(len(line) <= width for line in text.partition("Where it is")[0].splitlines())
     assert json.loads(json.dumps(made.to_dict(), allow_nan=False)) == made.to_dict()
     assert "Best of" not in made.verdict
-    assert "The search, which flatters its best" in made.page()
+    title = "Search results (best of "
+    for told in (text, made.page()):
+        assert " ".join(told.split()).index("erdict") < " ".join(told.split()).index(title)
+    assert text.strip().splitlines()[2] == "Verdict"

@@ -81,6 +81,7 @@ def test_a_length_that_is_given_holds_for_every_size_under_another_name(file):
         ({}, ["s", "12m"], r"--sizes: no such size. Accepted: m, s, 9m, 20m, .*given: '12m'"),
         ({}, ["s"], "a ladder needs two sizes or more"),
         ({"confirm": {"seeds": 0}}, [], "confirm.seeds: fresh seeds are what s is told by"),
+        ({"published": [], "confirm": {"at": "grid", "seeds": 3}}, [], "confirm.at: grid has no ladder"),
         (
             {"sizes": {"a": FILE["sizes"]["s"], "b": FILE["sizes"]["s"]}},
             [],
@@ -132,7 +133,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     )
     text = say(found)
     assert "post and pre: the difference grows with size, from -0." in text
-    assert "At 35m the curves put post less pre at -0." in text
+    assert "At 35m the curves put the difference of post to pre at -0." in text
     assert "times the parameters of the largest size trained" in text
     assert "that takes 5 sizes" in text
     assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
@@ -159,7 +160,7 @@ def test_three_sizes_are_not_extrapolated(file):
     assert "1b can't be extrapolated to: 3 sizes can't tell a floor, which takes 4." in say(found).replace("1B", "1b")
     losses, differences, _ = tabulate(found)
     assert losses.rows[-1] == ["1b, by the curves", losses.rows[-1][1], "", "-", "-"]
-    assert differences.header == ["size", "post less pre"]
+    assert differences.header == ["size", "post, difference to pre"]
     assert [row[0] for row in differences.rows] == ["s", "m", "9m"]
 
 

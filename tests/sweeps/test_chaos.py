@@ -1,6 +1,6 @@
 """`make chaos`: sweeps that are killed, stopped, starved of disk and robbed of checkpoints, again and again.
 
-What is promised (docs/cluster.md), and held here: however a sweep was disturbed, each trial is there once, and its
+What docs/explanation/resume.md promises is held here: however a sweep was disturbed, each trial is there once, and its
 numbers are those that its settings give when nobody disturbs them. With one worker, and with grid and random search by
 any number, the trials are also the same ones. With several workers TPE proposes by what has ended when it is asked: the
 trials may be others, as many of them.

@@ -16,6 +16,7 @@ from ablate.distributed import ranks
 from ablate.sweeps import run
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import read_sweep
+from ablate.tracking.facts import read_facts
 
 
 def tree(settings, **more):
@@ -77,7 +78,7 @@ def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(
     experiment = client.get_experiment_by_name("small").experiment_id
     runs = client.search_runs([experiment], "tags.`ablate.role` = 'trial'")
     assert sorted(r.info.run_name for r in runs) == ["mix #0", "mix #1", "pre #0", "pre #1"]
-    assert {r.data.tags["ablate.ranks"] for r in runs} == {"2"}
+    assert {read_facts(r.info.run_id)["ablate.ranks"] for r in runs} == {"2"}
     assert {t.facts["ablate.ranks"] for trials in read_sweep("small").trials.values() for t in trials} == {"2"}
 
 

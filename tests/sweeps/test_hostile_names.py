@@ -117,10 +117,13 @@ def test_the_live_table_shows_names_as_they_are():
         for i, name in enumerate(NAMES):
             display.show_start(i, Running(f"{name} #0", f"{name}=1", 10))
             display.best = f"{name} 3.2"
+            display.show_verdict(f"Verdict so far: {name} better")
             display.refresh()
             display.show_end(i, "completed", True)
     assert "[red]x #0" in console.file.getvalue()
     assert ":smile: #0" in console.file.getvalue()
+    shown = console.file.getvalue()
+    assert shown.index("Verdict so far") < shown.index("best of each search so far, one seed each (optimistic)")
 
 
 def test_metrics_of_different_arms_have_different_names():

@@ -83,7 +83,7 @@ def test_a_killed_worker_is_replaced_and_the_results_are_those_of_an_undisturbed
     shown = Console(file=io.StringIO(), width=200)
     record = run.sweep(spec(), workers=1, console=shown)
     assert killed
-    assert "pre #0 goes on at update 4/" in shown.file.getvalue()
+    assert "pre #0 resumed at update 4/" in shown.file.getvalue()
     assert [t.number for t in record.trials["pre"]] == [0, 1]
     assert tracking.client().get_run(record.trials["pre"][0].run_id).info.run_name == "pre #0"
     assert table(record) == undisturbed

@@ -87,12 +87,12 @@ def tracked(title):
         assert key not in found, f"two runs of {key}"
         assert one.info.status == "FINISHED"
         names = {item.path for item in client.list_artifacts(one.info.run_id)}
-        assert names == {"sweep.yaml" if key[0] == "arm" else "config.yaml"}
+        assert names == {"sweep.yaml" if key[0] == "arm" else "config.yaml", "environment.json"}
         found[key] = histories(one.info.run_id), dict(one.data.params)
         for name, points in found[key][0].items():
             steps = [step for step, _ in points]
             assert steps == sorted(set(steps)), f"{name} of {key} has a step twice"
-        for name in [name for name in found[key][0] if name.startswith("verdict/")]:
+        for name in [name for name in found[key][0] if name.startswith(("verdict/", "val/loss/"))]:
             del found[key][0][name]  # the command makes a report, `run.sweep` makes none
     return found
 

@@ -80,7 +80,8 @@ def test_of_arms_on_different_data_it_is_the_largest(store, spec, counted):
 def test_where_that_of_one_arm_is_not_known_there_is_none(store, spec, monkeypatch, unknown):
     """And it is asked for again: a stream may be out of reach for a while."""
     plain, sweep = Corpus.measure_trivial_loss, spec(arms=ARMS, factor="data")
-    items = len(sweep.base(unknown).data.load(store).val)
+    base = sweep.base(unknown)
+    items = base.validation.count_samples(len(base.data.load(store).val))
     with monkeypatch.context() as patch:
         patch.setattr(Corpus, "measure_trivial_loss", lambda self: None if len(self.val) == items else plain(self))
         assert open_again(sweep).trivial_loss is None
@@ -108,3 +109,15 @@ def test_a_run_of_a_version_that_held_out_windows_goes_on_so(store, spec):
     run_id = tracking.Tracker.start("old", "run", {}).run_id
     tracking.Tracker(run_id).log_text(yaml.safe_dump(tree), "config.yaml")
     assert load_experiment(run_id, {}).data.held_out == "windows"
+
+
+def test_a_sweep_that_was_begun_on_the_whole_validation_set_goes_on_so(store, spec, tiny_settings):
+    sweep = spec(experiment={**tiny_settings, "data": {"kind": "topics", "seq_len": 32, "val_fraction": 0.05}})
+    whole = len(sweep.base("pre").data.load(store).val)
+    assert open_again(sweep).validation_items == 16_384 // 32 < whole
+    for arm in ("pre", "post"):
+        load_arm(arm).set_user_attr("defaults", 2)  # as it was before
+    record = open_again(sweep)
+    assert record.validation_items == whole
+    base = record.spec.base("post")
+    assert (base.trainer.val_samples, base.validation.times, base.data.held_out) == ("all", 3, "blocks")

@@ -21,8 +21,8 @@ from ablate.sweeps.storage import open_storage
 from ablate.sweeps.worker import count_cores, start_server
 from ablate.tracking.databases import add_driver
 
-PASSWORD = "ge%40heim wort"  # an @, written as an address has it, and a blank
-MARK = "heim"  # in each form of it
+PASSWORD = "ge%40heimlich wort"  # an @, written as an address has it, and a blank
+MARK = "heimlich"  # in each form of it
 SWEEP = {
     "name": "secret",
     "arms": {"pre": {"norm": "pre"}, "post": {"norm": "post"}},

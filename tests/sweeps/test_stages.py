@@ -63,7 +63,7 @@ def files(tmp_path):
 
 def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from(store, files, capsys):
     assert main(["sweep", str(files)]) == 0
-    assert "first goes first: second starts from its trials." in capsys.readouterr().out
+    assert "first runs first: second starts from its trials." in capsys.readouterr().out
     before, after = read_sweep("first"), read_sweep("second")
     best = {
         "none": before.best("none").run_id,

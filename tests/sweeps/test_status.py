@@ -10,13 +10,15 @@ from ablate.cli import main
 from ablate.cli.status import render
 from ablate.verdict.outcomes import STATUSES
 
+VERDICT = "Verdict so far against peri: mix worse (+0.1 ± 0.05)."
+
 
 def row(arm, failures=(), **counts):
     return {
-        "sweep": "vision-small", "arm": arm, "target": 8, **dict.fromkeys(STATUSES, 0), **counts,
+        "sweep": "vision-small", "verdict": VERDICT, "arm": arm, "target": 8, **dict.fromkeys(STATUSES, 0), **counts,
         "metric": "val/loss", "best": 2.34567, "failures": list(failures),
         "selected": 3, "selection_target": 6, "confirmed": 2, "confirmed_failed": 1, "confirm_target": 5,
-        "checkpoint_bytes": 12_345_678,
+        "checkpoint_bytes": 12_345_678, "at_grid": False,
         "params": {"optimizer.lr": 1e-3, "norm.alpha": 0.5, "optimizer.weight_decay": 0.1},
     }  # fmt: skip
 
@@ -39,11 +41,12 @@ def test_words_are_whole_and_reasons_stand_below_the_table(width):
     reason = "#3: FileNotFoundError: /a/long/path/[that]/goes/on/and/on/and/on/for/more/than/80/characters.txt"
     counts = {"completed": 4, "pruned": 1, "diverged": 2, "failed": 1}
     text = printed([row("peri", **counts, failures=[reason]), row("mix", completed=8)], width)
-    *table, last = text.splitlines()
+    verdict, *table, last = text.splitlines()
+    assert verdict == f"vision-small: {VERDICT}"
     assert last == f"vision-small, peri: failed {reason}"
     assert all(len(line) <= width for line in table)
     words = " ".join(table).split()
-    for word in ("vision-small", "peri", "7/8", "8/8", "val/loss", "2.3457", "weight_decay=0.1"):
+    for word in ("vision-small", "peri", "7/8", "8/8", "val/loss", "2.346", "weight_decay=0.1"):
         assert word in words
     assert "0 failed" not in " ".join(words)
     assert {"diverged", "stuck"} <= {word.strip(";,") for word in words}

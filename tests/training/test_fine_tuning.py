@@ -10,6 +10,7 @@ from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
 from ablate.data import IGNORED
 from ablate.experiment.tree import Experiment
+from ablate.tracking.facts import read_facts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -64,7 +65,7 @@ def test_an_interrupted_one_goes_on_bit_by_bit(trained_once, tiny_settings, answ
 
 def test_what_was_cut_is_in_the_tags_of_the_run(store, tiny_settings, answers):
     run = train(Experiment.from_mapping({**tiny_settings, "data": {**answers, "seq_len": 9}})).run_id
-    told = tracking.client().get_run(run).data.tags["ablate.corpus_description"]
+    told = read_facts(run)["ablate.corpus_description"]
     assert "answers cut" in told
 
 

@@ -11,6 +11,7 @@ from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.distributed import groups, ranks
 from ablate.experiment.tree import Experiment
+from ablate.tracking.facts import read_facts
 from ablate.training.train import train
 from ablate.training.trainer import check_ranks
 
@@ -118,7 +119,7 @@ def test_two_ranks_train_what_one_process_trains_and_stop_as_one(store, settings
         assert history(run_id, "train/grad_norm") == pytest.approx(history(alone.run_id, "train/grad_norm"), rel=1e-3)
         assert history(run_id, tracking.STEP_METRIC) == history(alone.run_id, tracking.STEP_METRIC)
         assert group[name]["metrics"] == pytest.approx(alone.metrics, rel=1e-5)
-        tags = [tracking.client().get_run(run).data.tags["ablate.ranks"] for run in (run_id, alone.run_id)]
+        tags = [read_facts(run)["ablate.ranks"] for run in (run_id, alone.run_id)]
         assert tags == ["2", "1"]
     assert (group["pruned"]["status"], group["pruned"]["step"]) == ("pruned", 10)
     assert group["diverged"]["status"] == "diverged"

@@ -1,6 +1,7 @@
 """One run from configuration to result: what it measures, how it ends early, and that a continued run is the same
 run."""
 
+import json
 import math
 import shutil
 
@@ -12,6 +13,7 @@ from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.data import SequentialBatches
 from ablate.experiment.tree import Experiment
+from ablate.tracking.facts import read_facts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -40,7 +42,12 @@ def stop_at(step):
 
 
 def test_the_loss_falls_and_the_result_says_how_it_went(store, family_settings):
-    steps = {"trainer__max_steps": 80, "trainer__batch_size": 32, "data__val_fraction": 0.2}
+    steps = {
+        "trainer__max_steps": 80,
+        "trainer__batch_size": 32,
+        "data__val_fraction": 0.2,
+        "trainer__val_samples": "all",
+    }
     result = train(experiment(family_settings, **steps, optimizer__lr=5e-3))
     losses = [value for _, value in history(result.run_id, "val/loss")]
     assert (result.status, result.step) == ("completed", 80)
@@ -48,9 +55,10 @@ def test_the_loss_falls_and_the_result_says_how_it_went(store, family_settings):
     assert result.metrics["val/loss"] == history(result.run_id, "val/loss")[-1][1]
 
 
-def test_validation_loss_is_the_mean_over_all_tokens_and_perplexity_its_exponential(store, tiny_settings):
+@pytest.mark.parametrize("samples", ["all", 11])
+def test_validation_loss_is_the_mean_over_all_tokens_and_perplexity_its_exponential(store, tiny_settings, samples):
     # the last validation batch is smaller than the others
-    run = experiment(tiny_settings, trainer__batch_size=8, data__val_fraction=0.002)
+    run = experiment(tiny_settings, trainer__batch_size=8, trainer__val_samples=samples, data__val_fraction=0.002)
     result = train(run)
     corpus = run.data.load(tracking.cache_folder())
     model = run.model.build(run.norm, run.init, corpus.classes, corpus.shape)
@@ -58,8 +66,10 @@ def test_validation_loss_is_the_mean_over_all_tokens_and_perplexity_its_exponent
     model.load_state_dict(
         {key.removeprefix("model."): value for key, value in state.items() if key.startswith("model.")}
     )
-    inputs, targets = corpus.val.__getitems__(range(len(corpus.val)))
-    assert len({len(batch) for batch in SequentialBatches(len(corpus.val), 8)}) > 1
+    size = len(corpus.val)
+    chosen = range(size) if samples == "all" else [int(size * place / samples) for place in range(samples)]
+    inputs, targets = corpus.val.__getitems__(chosen)
+    assert len({len(batch) for batch in SequentialBatches(len(chosen), 8)}) > 1
     with torch.no_grad():
         expected = F.cross_entropy(model(inputs).double().flatten(0, 1), targets.flatten()).item()
     assert result.metrics["val/loss"] == pytest.approx(expected, rel=1e-6)
@@ -186,8 +196,35 @@ def test_a_run_stores_what_is_needed_to_run_it_again(store, tiny_settings):
     data = tracking.client().get_run(result.run_id).data
     assert again == run
     assert (data.params["norm.alpha"], data.params["norm.kind"]) == ("0.5", "mix")
-    assert len(data.tags["ablate.corpus"]) == 64
-    assert {"ablate.hardware", "ablate.precision", "version.torch"} <= set(data.tags)
+    facts = read_facts(result.run_id)
+    assert len(facts["ablate.corpus"]) == 64
+    assert {"ablate.hardware", "ablate.precision", "version.torch"} <= set(facts)
+
+
+def test_a_run_has_few_tags_and_its_data_as_an_input_once(store, tiny_settings):
+    run = experiment(tiny_settings, norm="mix", norm__alpha=0.5)
+    stopped = train(run, hooks=Hooks(asked_to_stop=stop_at(2)))
+    result = train(load_experiment(stopped.run_id, {}), Place(run_id=stopped.run_id))
+    stored = tracking.client().get_run(result.run_id)
+    shown = {key for key in stored.data.tags if not key.startswith("mlflow.")}
+    assert shown == {f"ablate.{key}" for key in (
+        "status", "seed", "loss", "hardware", "precision", "parameters", "checkpoint"
+    )}  # fmt: skip
+    assert stored.data.tags["ablate.loss"] == f"{result.metrics['val/loss']:.3f}"
+    (dataset,) = [one.dataset for one in stored.inputs.dataset_inputs]
+    fingerprint = read_facts(result.run_id)["ablate.corpus"]
+    assert (dataset.name, json.loads(dataset.source)["fingerprint"]) == ("topics", fingerprint)
+    assert fingerprint.startswith(dataset.digest)
+
+
+def test_compare_opens_on_rate_alpha_and_the_validation_loss(store, tiny_settings):
+    """MLflow takes the first three parameters in the alphabet that differ, and the first metric that was logged."""
+    result = train(experiment(tiny_settings, norm="mix", norm__alpha=0.5), Place(tags={"ablate.arm": "mix"}))
+    data = tracking.client().get_run(result.run_id).data
+    assert sorted(data.params)[:2] == ["alpha", "arm"]
+    assert (data.params["alpha"], data.params["arm"]) == ("0.5", "mix")
+    assert data.params["lr"] == data.params["optimizer.lr"]
+    assert next(iter(data.metrics)) == "val/loss"
 
 
 def test_finished_and_unknown_runs_are_not_resumed(store, tiny_settings):
@@ -219,7 +256,7 @@ def test_a_compiled_run_gives_the_losses_of_an_eager_one(store, tiny_settings):
     for (_, a), (_, b) in zip(history(eager.run_id, "train/loss"), history(compiled.run_id, "train/loss"), strict=True):
         assert b == pytest.approx(a, rel=1e-4)
     assert compiled.metrics["val/loss"] == pytest.approx(eager.metrics["val/loss"], rel=1e-4)
-    assert tracking.client().get_run(compiled.run_id).data.tags["ablate.compile"] == "true"
+    assert read_facts(compiled.run_id)["ablate.compile"] == "true"
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])

@@ -42,5 +42,5 @@ def test_outcomes_of_trials():
 
 
 def test_the_rule_is_said():
-    assert "3.1360 nats or more, 98 % of the trivial loss of 3.2000" in state_rule(3.2)
+    assert "3.136 nats or more, 98 % of the trivial loss of 3.200" in state_rule(3.2)
     assert "isn't known" in state_rule(None)

@@ -29,26 +29,26 @@ def state(arm, base, *, shared=(), effect=None, **more):
 @pytest.mark.parametrize(
     ("arm", "base", "sentence"),
     [
-        (seeds(1.9), flat(), "post beats pre by 0.1000 +- 0.0212 nats (n = 5)."),
-        (seeds(2.1), flat(), "post is worse than pre by 0.1000 +- 0.0212 nats (n = 5)."),
+        (seeds(1.9), flat(), "post beats pre by 0.100 ± 0.021 nats (n = 5)."),
+        (seeds(2.1), flat(), "post is worse than pre by 0.100 ± 0.021 nats (n = 5)."),
         (
             seeds(1.9, fail=[1]),
             flat(),
-            "post is better than pre by 0.1050 +- 0.0225 nats when it trains (over the 4 of 5 seeds on which both "
+            "post is better than pre by 0.105 ± 0.022 nats when it trains (over the 4 of 5 seeds on which both "
             "trained; 1 left out); it failed on 1 of 5 seeds, pre on 0 of 5, which does not show that either fails "
             "more often.",
         ),
         (
             seeds(2.0),
             flat(),
-            "post and pre: undecided; the difference lies between -0.0212 and +0.0212 nats (n = 5).",
+            "post and pre: inconclusive with 5 seeds; the difference lies between -0.021 and +0.021 nats (n = 5).",
         ),
         (
             seeds(1.9, fail=[0, 1, 2]),
             flat(),
-            "post and pre: undecided; the mean difference is -0.1050 nats (over the 2 of 5 seeds on which both "
-            "trained; 3 left out), too few seeds for an interval. post failed on 3 of 5 seeds, pre on 0 of 5, which "
-            "does not show that either fails more often.",
+            "post and pre: inconclusive with 5 seeds; the mean difference is -0.105 nats (over the 2 of 5 seeds on "
+            "which both trained; 3 left out), too few seeds for an interval. post failed on 3 of 5 seeds, pre on "
+            "0 of 5, which does not show that either fails more often.",
         ),
         (
             seeds(2.0, fail=range(5)),
@@ -66,13 +66,13 @@ def state(arm, base, *, shared=(), effect=None, **more):
         (
             seeds(2.5, noise=[0.0] * 5),
             flat(),
-            "the difference is +0.5000 nats on every seed (n = 5): equal differences have no interval.",
+            "the difference is +0.500 nats on every seed (n = 5): equal differences have no interval.",
         ),
-        (seeds(1.9, 2), flat(2), "post less pre: -0.0900 nats (n = 2). These are figures; a verdict takes 3 seeds."),
+        (seeds(1.9, 2), flat(2), "post, difference to pre: -0.090 nats (n = 2). No verdict yet: it takes 3 seeds."),
         (
             seeds(1.9, 4, looks=None),
             flat(4, looks=None),
-            "post less pre: -0.0950 nats (n = 4). These are figures; a verdict comes with all of 5 seeds.",
+            "post, difference to pre: -0.095 nats (n = 4). No verdict yet: it is made on all 5 seeds.",
         ),
         (FreshOutcomes({}), flat(), "post and pre have no seed yet that ended for both."),
         (
@@ -96,7 +96,7 @@ def test_sentences(arm, base, sentence):
 
 def test_equivalence_and_small_differences():
     text = state(seeds(2.0), flat(), effect=0.05)
-    assert "post and pre differ by less than the 0.05 nats that matter: -0.0212 to +0.0212 (n = 5)." in text
+    assert "post and pre differ by less than the 0.05 nats that matter: -0.021 to +0.021 (n = 5)." in text
     assert "; that is less than the 0.2 nats that matter." in state(seeds(1.9), flat(), effect=0.2)
 
 
@@ -107,11 +107,13 @@ def test_settings_that_may_be_what_differs():
 
     assert "but pre has not been trained at post's settings." in crossed(None)
     assert (
-        "post and pre: undecided. At their own settings post is better by 0.1000 +- 0.0212 nats (n = 5), but with pre "
-        "at post's settings post less pre is +0.0000 +- "
+        "post and pre: inconclusive. At their own settings post is better by 0.100 ± 0.021 nats (n = 5), but with pre "
+        "at post's settings the difference of post to pre is +0.000 ± "
     ) in crossed(seeds(1.9, noise=(0.02, 0.0, 0.01, -0.02, -0.01)))
     assert "the settings may be what differs." in crossed(seeds(1.9, noise=(0.02, 0.0, 0.01, -0.02, -0.01)))
-    assert ", and with pre at post's settings post less pre is -0.1000 +- 0.0212 nats (n = 5)." in crossed(flat())
+    assert ", and with pre at post's settings the difference of post to pre is -0.100 ± 0.021 nats (n = 5)." in crossed(
+        flat()
+    )
     assert ", and at post's settings pre failed on 5 of 5 seeds." in crossed(flat(fail=range(5)))
 
 
@@ -129,7 +131,7 @@ def test_what_it_rests_on():
 def test_one_arm_and_none():
     alone = compare({"pre": seeds(2.0, fail=[1])}, "pre", planned=5)
     assert state_verdict(alone, "pre", unit="nats") == (
-        "pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 1.9950 +- 0.0225 (4 seeds). There is one "
+        "pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 1.995 ± 0.022 (4 seeds). There is one "
         "arm, so nothing is compared."
     )
     empty = compare({"pre": FreshOutcomes({})}, "pre", planned=5)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from ablate.config.lazy import LazyModule
 from ablate.data.base import IGNORED, Batch, BatchDataset
 from ablate.data.text.layouts import pad_rows
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,11 @@ class AnswerRows(BatchDataset):
         self._ends = np.cumsum(lengths)
         self._starts = self._ends - lengths
 
+    def select(self, numbers: NDArray[np.int64]) -> AnswerRows:
+        rows = copy.copy(self)
+        rows._starts, rows._ends = self._starts[numbers], self._ends[numbers]
+        return rows
+
     def __len__(self) -> int:
         return len(self._ends)
 
@@ -99,5 +110,9 @@ class AnswerRows(BatchDataset):
         return inputs, targets.where(torch.from_numpy(self.examples.answers[places[:, 1:]]), IGNORED)
 
     def measure_bytes_per_token(self) -> float:
-        """Return the mean UTF-8 bytes of a target that is trained on."""
-        return float(self.examples.sizes.sum() / self.examples.answers.sum())
+        """Return the mean UTF-8 bytes of a token of an answer."""
+        borders = np.append(0, np.cumsum(self.examples.lengths))  # a row begins and ends with an example
+        sizes = np.append(0, np.cumsum(self.examples.sizes))
+        first, last = (np.searchsorted(borders, places) for places in (self._starts, self._ends))
+        answers = np.append(0, np.cumsum(self.examples.answers))
+        return float(np.sum(sizes[last] - sizes[first]) / np.sum(answers[self._ends] - answers[self._starts]))

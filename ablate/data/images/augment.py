@@ -10,24 +10,27 @@ import contextlib
 import random
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
-import torch
 from pydantic import Field, field_validator
-from torch import Tensor
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
+from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
+    from torch import Tensor
 
     from ablate.data.images.pixels import Pixels, Transform
+else:
+    torch = LazyModule("torch")
 
 Share = Annotated[float, Field(ge=0, le=1)]
-Mix = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+Mix: TypeAlias = "Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]"
 
 # The streams of random numbers below a seed; the order of the data is stream 1.
 IMAGE, PAIR = 2, 3

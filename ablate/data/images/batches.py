@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from ablate.config.lazy import LazyModule
 from ablate.data.base import Batch, BatchDataset
 from ablate.data.images.augment import IMAGE, PAIR, Augmentation, keep_generators, seed_generators
 from ablate.data.images.pixels import Pixels, Transform
 from ablate.data.images.sources import ImageSource
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 
 @contextlib.contextmanager

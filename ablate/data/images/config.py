@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
 
 from ablate.config.base import Names
 from ablate.config.errors import DataError, Problem
+from ablate.config.lazy import LazyModule
 from ablate.data.base import Corpus, DataConfig, data_kinds
 from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
@@ -27,7 +27,10 @@ from ablate.data.splits import split
 from ablate.tracking.remote_files import fetch_all, is_url
 
 if TYPE_CHECKING:
+    import torch
     from datasets import Dataset
+else:
+    torch = LazyModule("torch")
 
 VALIDATION_SPLITS = ("validation", "val", "valid")
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import numpy as np
-import torch
 from PIL import Image, UnidentifiedImageError
 from pydantic import Field, PositiveFloat
-from torch import Tensor
 
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_PIXELS
 from ablate.config.errors import DataError
+from ablate.config.lazy import LazyModule
 from ablate.data.files import explain
 from ablate.data.images.depths import convert_to_rgb
 
-Transform = Callable[[Image.Image], Tensor]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
+
+Transform: TypeAlias = "Callable[[Image.Image], Tensor]"
 """From a decoded RGB image to float32 [3, size, size]."""
 
 _RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path
@@ -30,6 +31,14 @@ def parse_bpe_size(name: str) -> int | None:
     """Return N of "bpe-N", the number of tokens; None for any other name, and for a number of too many digits."""
     match = re.fullmatch(r"bpe-(\d{1,12})", name)
     return int(match[1]) if match else None
+
+
+def check_bpe_name(name: str) -> None:
+    """Raise ValueError for the name of a BPE of too few or too many tokens."""
+    size = parse_bpe_size(name) or 0
+    if name.startswith("bpe-") and not SMALLEST <= size <= MOST_VOCABULARY:
+        accepted = f"at least {SMALLEST}, as bpe-4096, and at most {MOST_VOCABULARY}"
+        raise ValueError(f"tokenizer {name}: a BPE is named by its number of tokens, {accepted}")
 
 
 def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:

@@ -51,7 +51,7 @@ class DatasetBuilder:
                 f"Too little data: {what} has {count:,} tokens, one window of seq_len={self.seq_len} needs "
                 f"{self.seq_len + 1:,}."
             )
-        return Windows(tokens.path, self.seq_len, np.arange(count // (self.seq_len + 1)))
+        return Windows(tokens, self.seq_len, np.arange(count // (self.seq_len + 1)))
 
     def build_split(
         self, tokens: Tokens, val_fraction: float, split_seed: int, what: str
@@ -66,18 +66,11 @@ class DatasetBuilder:
             train, val = split(tokens.documents, val_fraction, split_seed, f"documents in {what}")
             return Rows(tokens, self.seq_len, train), Rows(tokens, self.seq_len, val)
         train, val = split_windows(tokens.count, self.seq_len, val_fraction, split_seed, f"The text ({what})")
-        return Windows(tokens.path, self.seq_len, train), Windows(tokens.path, self.seq_len, val)
+        return Windows(tokens, self.seq_len, train), Windows(tokens, self.seq_len, val)
 
-    def measure_bytes_per_token(self, tokens: Tokens, data: BatchDataset) -> float:
+    def measure_bytes_per_token(self, data: BatchDataset) -> float | None:
         """Return the mean UTF-8 bytes of a target in `data`."""
-        if self.tokenizer.identity == "bytes":
-            return 1.0
-        if isinstance(data, Rows):
-            return data.measure_bytes_per_token()
-        assert isinstance(data, Windows)
-        first = data.numbers * (self.seq_len + 1) + 1
-        total = np.sum(tokens.count_bytes(first + self.seq_len) - tokens.count_bytes(first))
-        return float(total / (len(data) * self.seq_len))
+        return 1.0 if self.tokenizer.identity == "bytes" else data.measure_bytes_per_token()
 
     def describe_tokens(self, tokens: Tokens, name: str) -> str:
         """Return how much there is, for the description; `name` is the tokenizer's."""

@@ -9,19 +9,19 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from ablate.config.base import Config, Names
-from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH, MOST_VOCABULARY
+from ablate.config.base import Config, Former, Names
+from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
 from ablate.config.errors import DataError
 from ablate.data.base import Corpus, DataConfig, TrainSet, ValSet, check_one_origin, data_kinds
 from ablate.data.cache import combine_fingerprints
 from ablate.data.splits import split_text, split_windows
-from ablate.data.text.bpe import SMALLEST, parse_bpe_size, train_bpe
+from ablate.data.text.bpe import check_bpe_name, parse_bpe_size, train_bpe
 from ablate.data.text.builder import DatasetBuilder
 from ablate.data.text.layouts import Windows
 from ablate.data.text.sources import BlockSplit, FileSource, HashSplit, Side, Source, open_source
@@ -47,7 +47,7 @@ class Topics(DataConfig):
 
     kind: Literal["topics"] = "topics"
     task: ClassVar[str] = "language_modeling"
-    former: ClassVar[Mapping[str, Any]] = {"held_out": "windows"}
+    former: ClassVar[Mapping[str, Former]] = {"held_out": Former("windows", until=1)}
     seq_len: int = Field(128, ge=1, le=MOST_LENGTH)
     """Bytes of one training example. A window takes one byte more, which is the target of the last."""
     held_out: HeldOut = "blocks"
@@ -138,7 +138,7 @@ class Text(DataConfig):
 
     kind: Literal["text"] = "text"
     task: ClassVar[str] = "language_modeling"
-    former: ClassVar[Mapping[str, Any]] = {"held_out": "windows"}
+    former: ClassVar[Mapping[str, Former]] = {"held_out": Former("windows", until=1)}
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     val_files: Names = ()
@@ -167,7 +167,8 @@ class Text(DataConfig):
     train_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
     """How many tokens of the training text are made, to the end of a document. None: all."""
     val_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
-    """How many tokens of the validation set are used. None: all of files, ten million of a dataset."""
+    """How many tokens of the validation set are made and validated on, the first ones. None: all of files, ten million
+    of a dataset; trainer.val_samples says on how many of them each validation is, unless another number is given."""
     held_out: HeldOut = "blocks"
     """blocks: whole documents or contiguous parts of long ones. windows: of `files` single windows at random, which lie
     among those that are trained on, as versions before 0.2 did."""
@@ -179,6 +180,17 @@ class Text(DataConfig):
 
     def __hash__(self) -> int:
         return hash(self.model_dump_json())  # a mapping has none of its own
+
+    @property
+    def wanted_val_samples(self) -> int | None:
+        if self.val_tokens is None or (self.dataset is not None and self.val_tokens == VAL_TOKENS):
+            return None
+        return max(1, self.val_tokens // (self.seq_len + 1))
+
+    @property
+    def most_val_samples(self) -> int | None:
+        tokens = self.val_tokens or (VAL_TOKENS if self.dataset is not None else None)
+        return None if tokens is None else max(1, tokens // (self.seq_len + 1))
 
     @property
     def val_names(self) -> tuple[str, ...]:
@@ -199,10 +211,7 @@ class Text(DataConfig):
             raise ValueError(f"train_split and val_split are both {self.val_split!r}; name another one for validation")
         if "ema" in self.val_sets:
             raise ValueError("a validation set cannot be called ema: val/ema/ is that of averaged weights")
-        size = parse_bpe_size(self.tokenizer) or 0
-        if self.tokenizer.startswith("bpe-") and not SMALLEST <= size <= MOST_VOCABULARY:
-            accepted = f"at least {SMALLEST}, as bpe-4096, and at most {MOST_VOCABULARY}"
-            raise ValueError(f"tokenizer {self.tokenizer}: a BPE is named by its number of tokens, {accepted}")
+        check_bpe_name(self.tokenizer)
         return self
 
     def load(self, cache: Path) -> Corpus:
@@ -236,14 +245,14 @@ class Text(DataConfig):
             fingerprints.append(source.fingerprint)
             tokens = builder.load_tokens(source, config.tokens or limit)
             data = builder.build_all(tokens, f"The validation set {name}")
-            extra[name] = ValSet(data, builder.measure_bytes_per_token(tokens, data))
+            extra[name] = ValSet(data, builder.measure_bytes_per_token(data))
         return Corpus(
             train=train_set,
             val=held,
             fingerprint=combine_fingerprints(fingerprints),
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
-            bytes_per_token=builder.measure_bytes_per_token(val_tokens, held),
+            bytes_per_token=builder.measure_bytes_per_token(held),
             description=f"text: {amount}, {builder.describe_sizes(train_set, held)}"
             + "".join(f", {len(part.data):,} of {name}" for name, part in extra.items()),
             val_sets=extra,

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from ablate.config.lazy import LazyModule
 from ablate.data.base import IGNORED, Batch, BatchDataset
 from ablate.data.text.token_cache import Tokens
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 
 class Rows(BatchDataset):
@@ -44,8 +48,10 @@ class Rows(BatchDataset):
         tokens = torch.from_numpy(stream[np.minimum(places, len(stream) - 1)].astype(np.int64))
         return pad_rows(tokens, torch.from_numpy(inside))
 
+    def select(self, numbers: NDArray[np.int64]) -> Rows:
+        return Rows(self._tokens, self.seq_len, self.numbers[numbers])
+
     def measure_bytes_per_token(self) -> float:
-        """Return the mean UTF-8 bytes of a target."""
         _, ends = self._open()
         sizes = np.diff(ends, axis=0, prepend=np.zeros((1, 2), np.int64))[self.numbers]
         # The first token of a row is no target: its share is taken to be that of any other.
@@ -75,12 +81,12 @@ class Windows(BatchDataset):
     Windows share no token, so neither do training and validation. What remains behind the last window is dropped.
 
     Args:
-        tokens: the stream [count], or the .npy file that holds it; a file is mapped on first use and in each process.
+        tokens: the stream [count], or the file that holds it; a file is mapped on first use and in each process.
         seq_len: tokens of an input.
         numbers: which windows of the stream, in the order of the dataset [n].
     """
 
-    def __init__(self, tokens: Path | NDArray[Any], seq_len: int, numbers: NDArray[np.int64]) -> None:
+    def __init__(self, tokens: Tokens | NDArray[Any], seq_len: int, numbers: NDArray[np.int64]) -> None:
         self.seq_len, self.numbers = seq_len, numbers
         self._source = tokens
         self._table: NDArray[Any] | None = None
@@ -94,11 +100,21 @@ class Windows(BatchDataset):
         windows = torch.from_numpy(self._windows()[rows].astype(np.int64))
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()
 
+    def select(self, numbers: NDArray[np.int64]) -> Windows:
+        return Windows(self._source, self.seq_len, self.numbers[numbers])
+
+    def measure_bytes_per_token(self) -> float | None:
+        if not isinstance(self._source, Tokens):
+            return None
+        first = self.numbers * (self.seq_len + 1) + 1
+        total = np.sum(self._source.count_bytes(first + self.seq_len) - self._source.count_bytes(first))
+        return float(total / (len(self) * self.seq_len))
+
     def _windows(self) -> NDArray[Any]:
         """The windows of the stream, [count // (seq_len + 1), seq_len + 1]."""
         if self._table is None:
             source = self._source
-            tokens = np.asarray(np.load(source, mmap_mode="r")) if isinstance(source, Path) else source
+            tokens = np.asarray(np.load(source.path, mmap_mode="r")) if isinstance(source, Tokens) else source
             size = self.seq_len + 1
             self._table = tokens[: len(tokens) // size * size].reshape(-1, size)
         return self._table

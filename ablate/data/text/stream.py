@@ -7,18 +7,16 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
 
 from ablate.config.errors import DataError
+from ablate.config.lazy import LazyModule
 from ablate.data.base import Batch
 from ablate.data.files import expand_path
 from ablate.data.order import build_loader, share_batch
@@ -27,6 +25,15 @@ from ablate.data.text.layouts import pad_rows
 from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import Tokenizer
 from ablate.data.trivial_loss import MOST_STREAMED
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torch.utils.data import DataLoader
+
+    from ablate.data.text import stream_batches
+else:
+    torch, stream_batches = LazyModule("torch"), LazyModule("ablate.data.text.stream_batches")
 
 BATCH = 1 << 18
 """UTF-8 bytes that are encoded at a time."""
@@ -91,7 +98,9 @@ class Stream:
     ) -> DataLoader[Any]:
         """See `TrainSet`; the seed has no part in it."""
         size = share_batch(batch_size, rank, world_size)
-        return build_loader(_Batches(self, batch_size, start_batch, rank * size, size), None, min(workers, 1))
+        rows = partial(self.read_rows, start_batch * batch_size, remember=rank == 0)
+        batches = stream_batches.StreamBatches(rows, self.collate, batch_size, rank * size, size)
+        return build_loader(batches, None, min(workers, 1))
 
     def count_workers(self, cores: int) -> int:
         """See `TrainSet`: one, since each row depends on those before it."""
@@ -187,17 +196,3 @@ class Stream:
             self._notes.parent.mkdir(parents=True, exist_ok=True)
             with self._notes.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(asdict(place)) + "\n")
-
-
-class _Batches(IterableDataset[Batch]):
-    """The slice of one rank of each batch."""
-
-    def __init__(self, stream: Stream, batch_size: int, start_batch: int, offset: int, size: int) -> None:
-        self.stream, self.batch_size, self.start_batch = stream, batch_size, start_batch
-        self.offset, self.size = offset, size
-
-    def __iter__(self) -> Iterator[Batch]:
-        rows = self.stream.read_rows(self.start_batch * self.batch_size, remember=self.offset == 0)
-        while True:
-            batch = list(islice(rows, self.batch_size))
-            yield self.stream.collate(batch[self.offset : self.offset + self.size])

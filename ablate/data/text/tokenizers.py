@@ -10,17 +10,22 @@ import importlib
 import json
 import os
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ablate.config.bounds import MOST_VOCABULARY
 from ablate.config.errors import DataError
+from ablate.config.lazy import LazyModule
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, suggest_name
 from ablate.tracking.remote_files import is_url
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 ACCEPTED = (
     'Accepted: "bytes", bpe-N (trained on the corpus), a local tokenizer.json, a local SentencePiece *.model, or the '

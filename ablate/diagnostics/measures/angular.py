@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from ablate.config.lazy import LazyModule
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.measures.subject import Batch, Subject, select_positions
 from ablate.plots.layers import Matrix, draw_heat_maps
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 
 def angular_distance(x: Tensor, y: Tensor) -> Tensor:
@@ -49,11 +52,11 @@ class Angular(Measurement):
         super().__init__(subject, options)
         self.sums = {"distance": torch.zeros((len(subject.layers) + 1,) * 2, dtype=torch.float64)}
 
-    @torch.no_grad()
     def update(self, batch: Batch, number: int) -> None:
-        with self.subject.layers.record_states() as states:
-            self.subject.forward(batch)
-        self.observe(batch, states)
+        with torch.no_grad():
+            with self.subject.layers.record_states() as states:
+                self.subject.forward(batch)
+            self.observe(batch, states)
 
     def observe(self, batch: Batch, states: list[Tensor]) -> None:
         """Add the distances between the hidden states of a pass."""

@@ -6,17 +6,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 from ablate.config.errors import AblateError, did_you_mean
 from ablate.diagnostics.measures.subject import Batch, Subject
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor, nn
 
-Metric = Callable[[nn.Module], float]
+Metric: TypeAlias = "Callable[[nn.Module], float]"
 """A benchmark: the score of a model, such as its accuracy on multiple-choice questions."""
 
 

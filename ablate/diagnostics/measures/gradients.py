@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
 from ablate.config.errors import AblateError
+from ablate.config.lazy import LazyModule
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.layers import Layers
 from ablate.diagnostics.measures.subject import Batch
@@ -16,7 +14,11 @@ from ablate.distributed import ranks
 from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 
 @register

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from ablate.config.lazy import LazyModule
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.subject import Batch
 from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 
 @register

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import AblateError
-from ablate.models import Model
+from ablate.config.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from ablate.models import base as models
+else:
+    torch = LazyModule("torch")
+    models = LazyModule("ablate.models.base")
 
 ATTENTION = ("attn", "self_attn", "attention", "self_attention")
 MLP = ("mlp", "feed_forward", "ffn", "output")
@@ -22,7 +29,7 @@ class Layers:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.blocks = list(model.blocks()) if isinstance(model, Model) else _find_blocks(model)
+        self.blocks = list(model.blocks()) if isinstance(model, models.Model) else _find_blocks(model)
         if not self.blocks:
             raise AblateError("The model has no layers (model.layers=0), so there is nothing to measure. Leave it out.")
 
@@ -91,7 +98,7 @@ class Layers:
 
 def find_hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Return the hidden state that a layer was called with: its first tensor."""
-    state = next((x for x in (*args, *kwargs.values()) if isinstance(x, Tensor)), None)
+    state = next((x for x in (*args, *kwargs.values()) if isinstance(x, torch.Tensor)), None)
     if state is None:
         raise AblateError("A layer was called without a tensor, so its input cannot be measured.")
     return state
@@ -101,9 +108,9 @@ def _replace_hidden_state(
     x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments with `x` in the place of the first tensor."""
-    if args and isinstance(args[0], Tensor):
+    if args and isinstance(args[0], torch.Tensor):
         return (x, *args[1:]), kwargs
-    name = next(name for name, value in kwargs.items() if isinstance(value, Tensor))
+    name = next(name for name, value in kwargs.items() if isinstance(value, torch.Tensor))
     return args, {**kwargs, name: x}
 
 
@@ -119,7 +126,9 @@ def _find_blocks(model: nn.Module) -> list[nn.Module]:
     lists = [
         list(module)
         for module in model.modules()
-        if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) and len({type(m) for m in module}) == 1
+        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential))
+        and len(module)
+        and len({type(m) for m in module}) == 1
     ]
     if not lists:
         raise AblateError(f"No stack of layers was found in {type(model).__name__}: no list of modules of one class.")

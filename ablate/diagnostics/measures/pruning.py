@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from ablate.config.lazy import LazyModule
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
 from ablate.diagnostics.measures.subject import Batch, Subject
 from ablate.plots.layers import draw_bars
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 
 @register
@@ -36,13 +38,13 @@ class Pruning(Measurement):
         self.sums = {name: torch.zeros(size, dtype=torch.float64) for name in ("loss", "right")}
         self.sums["count"] = torch.zeros((), dtype=torch.float64)
 
-    @torch.no_grad()
     def update(self, batch: Batch, number: int) -> None:
-        loss, right, count = self.subject.compute_losses(batch)
-        losses = [(loss, right)]
-        for layer in range(len(self.subject.layers)):
-            with self.subject.layers.skip(layer):
-                losses.append(self.subject.compute_losses(batch)[:2])
+        with torch.no_grad():
+            loss, right, count = self.subject.compute_losses(batch)
+            losses = [(loss, right)]
+            for layer in range(len(self.subject.layers)):
+                with self.subject.layers.skip(layer):
+                    losses.append(self.subject.compute_losses(batch)[:2])
         self.add("loss", torch.stack([pair[0] for pair in losses]))
         self.add("right", torch.stack([pair[1] for pair in losses]))
         self.add("count", count)

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from ablate.config.lazy import LazyModule
 from ablate.data import IGNORED, BatchDataset
 from ablate.diagnostics.measures.layers import Layers
-from ablate.models import Model
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from ablate.models import base as models
+else:
+    torch = LazyModule("torch")
+    models = LazyModule("ablate.models.base")
 
 
 @dataclass(frozen=True)
@@ -62,11 +68,13 @@ class Subject:
         are not ignored. The model's own loss, where it has one, never holds all logits; guesses are those of
         classifiers alone."""
         count = (batch.targets != IGNORED).sum()
-        if isinstance(model := self.layers.model, Model) and self.unit == "tokens":
+        if isinstance(model := self.layers.model, models.Model) and self.unit == "tokens":
             loss = model(batch.inputs, batch.targets).float() * batch.targets.numel()
             return loss, torch.zeros_like(count), count
         logits = self.forward(batch).float()
-        loss = F.cross_entropy(logits.flatten(0, -2), batch.targets.flatten(), reduction="sum", ignore_index=IGNORED)
+        loss = torch.nn.functional.cross_entropy(
+            logits.flatten(0, -2), batch.targets.flatten(), reduction="sum", ignore_index=IGNORED
+        )
         right = (logits.argmax(-1) == batch.targets).sum() if self.unit == "images" else torch.zeros_like(count)
         return loss, right, count
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from ablate.config.lazy import LazyModule
 from ablate.diagnostics.measures.base import Measurement, Result, register
 from ablate.diagnostics.measures.subject import Batch, select_positions
 from ablate.plots.layers import draw_lines
 
 if TYPE_CHECKING:
+    import torch
     from matplotlib.figure import Figure
+    from torch import Tensor
+else:
+    torch = LazyModule("torch")
 
 
 @register
@@ -29,12 +31,12 @@ class Variance(Measurement):
         "mlp_variance": "variance of the MLP's output",
     }
 
-    @torch.no_grad()
     def update(self, batch: Batch, number: int) -> None:
         layers = self.subject.layers
-        with layers.record_states() as states, layers.record_outputs() as outputs:
-            self.subject.forward(batch)
-        self.observe(batch, states, outputs)
+        with torch.no_grad():
+            with layers.record_states() as states, layers.record_outputs() as outputs:
+                self.subject.forward(batch)
+            self.observe(batch, states, outputs)
 
     def observe(self, batch: Batch, states: list[Tensor], outputs: list[dict[str, Tensor]]) -> None:
         """Add the hidden states of a pass and the outputs of the sublayers."""

@@ -97,7 +97,11 @@ def _align(
         parameters = sum(p.numel() for p in prepared.model.parameters())
         description = _describe_pairs(corpus, setting)
         if hooks.started:
-            hooks.started(tracker.run_id, f"{parameters:,} parameters; {description}; {speed.why}", Earlier())
+            hooks.started(
+                tracker.run_id,
+                f"  model       {parameters:,} parameters\n  data        {description}\n  arithmetic  {speed.why}",
+                Earlier(),
+            )
         facts = {
             "ablate.parameters": parameters,
             "ablate.corpus_description": description,

@@ -190,7 +190,7 @@ class Follower:
         last = step >= trainer.max_steps
         if not math.isfinite(float(torch.nn.utils.get_total_norm(list(self.prepared.model.parameters())))):
             raise Stop("diverged", f"the weights are not finite after update {step}")
-        if last or step % trainer.validation_interval == 0:
+        if last or step % self.experiment.validation.interval == 0:
             self._validate(step, last)
         if not last and self.hooks.asked_to_stop and self.hooks.asked_to_stop():
             raise Stop("interrupted", f"interrupted at update {step}; it begins again")

@@ -60,6 +60,7 @@ def describe_coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mappin
     what is searched): Mix-LN whose alpha leaves no layer to Post-LN is Pre-LN. Raises ConfigError."""
     if find_factor(sweep) != (PLACEMENT,):
         return
+    sweep = sweep.without_grid()
     models: dict[str, tuple[str, str]] = {}
     for arm, tried in points.items():
         for point in tried:
@@ -93,6 +94,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
     """Return a problem for each difference that is not declared, and for each name under `factor` or `confounds` that
     is no setting of any arm."""
     problems = []
+    sweep = sweep.without_grid()
     known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
     for field, names in (("factor", sweep.factor), ("confounds", sweep.confounds)):
         for name in names:
@@ -122,8 +124,8 @@ def _is_within(path: str, parts: Iterable[str]) -> bool:
 
 
 def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
-    """Path -> arm -> value, where not all arms have the same."""
-    arms = {}
+    """Path -> arm of the file -> value, where not all arms have the same."""
+    sweep, arms = sweep.without_grid(), {}
     for arm in sweep.all_arms:
         values: dict[str, Any] = {path: format_entry(value) for path, value in sweep.base(arm).flat().items()}
         values |= {path: f"searched, {format_entry(entry)}" for path, entry in sweep.space(arm).items()}

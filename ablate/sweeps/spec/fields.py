@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,17 +14,20 @@ from pydantic import Field, PrivateAttr, field_validator, model_validator
 from ablate.config import plugins
 from ablate.config.base import Config, Names
 from ablate.config.bounds import MOST_TRIALS
+from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
 from ablate.sweeps.search.samplers import SamplerConfig, samplers
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
+from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
 from ablate.sweeps.spec.parts import MOST_SEEDS, Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 DEFAULT_TRIALS = 10
+MOST_CORNERS = 64  # of a search of batches, lengths and data that are looked at for the number of validation samples
 MOST_LETTERS = 200  # of the name of an arm: those of studies, which it is a part of, are stored in 512
 ONLY_ARM = "all"  # the arm of a sweep that names none
 
@@ -86,8 +91,8 @@ class SweepFields(Config):
 
     @model_validator(mode="after")
     def _check_baseline(self) -> Self:
-        if self.baseline is not None and self.baseline not in self.all_arms:
-            raise ValueError(f"baseline is not an arm, given {self.baseline!r}. Accepted: {', '.join(self.all_arms)}")
+        if self.baseline is not None and self.baseline not in self.own_arms:
+            raise ValueError(f"baseline is not an arm, given {self.baseline!r}. Accepted: {', '.join(self.own_arms)}")
         return self
 
     @field_validator("arms")
@@ -114,12 +119,41 @@ class SweepFields(Config):
         return yaml.safe_dump(self.to_tree(), sort_keys=False)
 
     @property
-    def all_arms(self) -> dict[str, Arm]:
-        """The arms; one named "all" where the file names none."""
+    def own_arms(self) -> dict[str, Arm]:
+        """The arms of the file; one named "all" where it names none."""
         return self.arms or {ONLY_ARM: Arm()}
 
+    @property
+    def all_arms(self) -> dict[str, Arm]:
+        """The arms as they are run: those of the file or, with `confirm.at: grid`, each of them at each point of its
+        grid, with nothing left to search."""
+        if not self.at_grid:
+            return self.own_arms
+        own = self.own_arms
+        return {name: own[cell.arm].model_copy(update={"search": {}, "fixed": []}) for name, cell in self.cells.items()}
+
+    @property
+    def at_grid(self) -> bool:
+        """Whether every point of a grid is tested, and nothing is searched."""
+        return self.confirm.at == "grid"
+
+    @cached_property
+    def cells(self) -> dict[str, Cell]:
+        """With `confirm.at: grid`, the name of each arm of `all_arms` -> what it is; else nothing."""
+        return list_grid(self.own_arms, self.search, self.compared_with) if self.at_grid else {}
+
+    def without_grid(self) -> Self:
+        """Return the sweep with the arms of its file, which search the grid whose points it tests."""
+        return (
+            self.model_copy(update={"confirm": self.confirm.model_copy(update={"at": "best"})})
+            if self.at_grid
+            else self
+        )
+
     def space(self, arm: str) -> Space:
-        """Return the search space of `arm`."""
+        """Return the search space of `arm`; nothing of one at a point of a grid."""
+        if self.at_grid:
+            return {}
         return {**self.search, **self.all_arms[arm].search}
 
     def base(self, arm: str) -> Experiment:
@@ -136,7 +170,7 @@ class SweepFields(Config):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """As of every configuration; the copy has experiments of its own."""
         copied = super().model_copy(update=update, deep=deep)
-        for known in ("_bases", "_last_tuned_seed"):
+        for known in ("_bases", "_last_tuned_seed", "_val_samples", "cells"):
             copied.__dict__.pop(known, None)
         return copied
 
@@ -146,12 +180,44 @@ class SweepFields(Config):
         if self._stored_hashes is not None:
             layers = dict(enumerate([*self.layers(arm), params]))
             plugins.check_stored(layers, self._stored_hashes.__contains__, f"the stored sweep {self.name}")
-        return Experiment.from_mapping(*self.layers(arm), params)
+        experiment = Experiment.from_mapping(*self.layers(arm), params)
+        if experiment.trainer.val_samples != "auto" or self._val_samples is None:
+            return experiment
+        trainer = experiment.trainer.model_copy(update={"val_samples": self._val_samples})
+        return experiment.model_copy(update={"trainer": trainer})
+
+    @cached_property
+    def _val_samples(self) -> int | None:
+        """Return the samples that all trials are validated on where nothing says it: as many as the smallest of them
+        takes, so that no two are compared on different ones. None where the data says it."""
+        counts = []
+        for arm in self.all_arms:
+            corners = {path: v for path, v in self.corners(arm).items() if path.startswith(("trainer.", "data."))}
+            for values in itertools.islice(itertools.product(*corners.values()), MOST_CORNERS):
+                point = dict(zip(corners, values, strict=True))
+                with contextlib.suppress(ConfigError):  # what makes no experiment is told of elsewhere
+                    experiment = Experiment.from_mapping(*self.layers(arm), point)
+                    if experiment.trainer.val_samples == "auto" and experiment.validation.samples is not None:
+                        counts.append(experiment.validation.samples)
+        return min(counts, default=None)
 
     @property
     def compared_with(self) -> str:
-        """The arm that the others are compared with."""
-        return self.baseline or next(iter(self.all_arms))
+        """The arm of the file that the others are compared with."""
+        return self.baseline or next(iter(self.own_arms))
+
+    @property
+    def baselines(self) -> dict[str, str]:
+        """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid."""
+        if self.at_grid:
+            return {name: cell.baseline for name, cell in self.cells.items()}
+        return dict.fromkeys(self.all_arms, self.compared_with)
+
+    def count_comparisons(self) -> int:
+        """Return the comparisons of arms that this sweep makes, besides those of the rest of its file."""
+        if self.at_grid:
+            return count_comparisons(self.cells)
+        return len(self.all_arms) - 1
 
     def fresh_seeds(self, count: int | None = None) -> list[int]:
         """Return the seeds on which chosen settings are tested, the first above all that any arm is tuned on: `count`
@@ -185,11 +251,17 @@ class SweepFields(Config):
 
     def layers(self, arm: str) -> tuple[Mapping[str, Any], ...]:
         """Return the settings that the experiments of `arm` share, later over earlier."""
-        return {"plugins": self.plugins}, self.experiment, self.all_arms[arm].settings
+        shared = {"plugins": self.plugins}, self.experiment
+        if self.at_grid:
+            cell = self.cells[arm]
+            return *shared, self.own_arms[cell.arm].settings, cell.point
+        return *shared, self.own_arms[arm].settings
 
     def trials(self, arm: str) -> int | None:
         """Return the number of finished trials that `arm` may have: the budget, or every cell of a smaller grid. None
         where tokens or hours alone limit it."""
+        if self.at_grid:
+            return 0
         wanted = self.budget.trials
         if self.sampler.kind == "grid":
             count = len(list_cells(self.space(arm)))

@@ -143,6 +143,9 @@ Seeds = Annotated[
 class Confirm(Config):
     """How the best settings of each arm are chosen and tested: the best of a search is flattered by the search."""
 
+    at: Literal["best", "grid"] = "best"
+    """What is tested: the settings that were chosen for each arm, or every arm at every point of its grid, where the
+    question is what happens there. With `grid` (needs `sampler: grid`) nothing is searched or chosen."""
     seeds: Seeds = 0
     """Fresh seeds on which the chosen settings are tested, the same for every arm: a number, or {min: 3, max: 12} for
     as many as the verdict takes (needs `effect`). 0: none; 2 give figures and no verdict."""

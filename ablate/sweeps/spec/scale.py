@@ -48,8 +48,9 @@ def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
         },
     )
     suffix = format_suffix(factor, model)
-    for arm in spec.all_arms:
-        _rename_donors(resized, spec, arm, suffix)
+    plain = spec.without_grid()
+    for arm in plain.all_arms:
+        _rename_donors(resized, plain, arm, suffix)
     budget, pruner = dict(resized.get("budget", {})), dict(resized["pruner"])
     if spec.budget.tokens:
         budget["tokens"] = max(1, round(spec.budget.tokens * factor))
@@ -121,6 +122,7 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
     """`spec` as a tree in which every arm has `changes` over its experiment. Raises ConfigError where what would change
     is searched."""
     tree = spec.to_tree()
+    spec = spec.without_grid()
     wanted = {arm: dict(changes(spec.base(arm))) for arm in spec.all_arms}
     for arm, values in wanted.items():
         if searched := [path for path in spec.space(arm) if path in values]:

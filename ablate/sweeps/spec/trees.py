@@ -15,7 +15,9 @@ from ablate.config.merging import Tree, merge
 from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
-from ablate.sweeps.spec.parts import Confirm, Size, Sizes, Stage, Stages
+from ablate.sweeps.search.space import Entry
+from ablate.sweeps.spec.grid import count_comparisons, list_grid
+from ablate.sweeps.spec.parts import Arm, Confirm, Size, Sizes, Stage, Stages
 from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
@@ -114,9 +116,20 @@ def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
         return 0
     try:
         confirm = Confirming.model_validate(merge(Confirming, {"confirm": own}, settings)).confirm
-    except (ValidationError, ConfigError):
+        if confirm.most_seeds < LEAST:
+            return 0
+        return _count_at_grid(tree, overrides) if confirm.at == "grid" else max(0, len(arms) - 1)
+    except (ValidationError, ConfigError, ValueError):
         return 0
-    return max(0, len(arms) - 1) if confirm.most_seeds >= LEAST else 0
+
+
+def _count_at_grid(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> int:
+    """Return the comparisons of a sweep that tests every point of its grid. Raises ValueError where it has none."""
+    searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
+    parts = {"arms": tree.get("arms"), "search": {**(tree.get("search") or {}), **searched}}
+    gridded = Gridded.model_validate(parts)
+    baseline = overrides.get("baseline") or tree.get("baseline") or next(iter(gridded.arms))
+    return count_comparisons(list_grid(gridded.arms, gridded.search, str(baseline)))
 
 
 def _rename_references(tree: Any, old: str, new: str) -> Any:
@@ -141,6 +154,15 @@ class Confirming(Config):
     """The part of a sweep that says how its arms are tested."""
 
     confirm: Confirm = Confirm()
+    """As in a sweep."""
+
+
+class Gridded(Config):
+    """The part of a sweep that says at which points its arms are tested."""
+
+    arms: dict[str, Arm] = {}
+    """As in a sweep."""
+    search: dict[str, Entry] = {}
     """As in a sweep."""
 
 

@@ -17,6 +17,7 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.fields import SweepFields
+from ablate.sweeps.spec.grid_validation import validate_grid
 from ablate.sweeps.spec.parts import is_more_better
 from ablate.sweeps.spec.references import REWARD, find_own_donor, list_references, parse_reference
 
@@ -27,8 +28,10 @@ UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a re
 def validate(sweep: SweepFields) -> list[Problem]:
     """Return the problems of the experiments of the arms and of how they are tested; where there are none, those of
     their references and their differences."""
-    problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(sweep), *_check_experiments(sweep)]
-    return problems or [*_check_references(sweep), *audit.validate(sweep)]
+    plain = sweep.without_grid()
+    problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
+    problems += validate_grid(sweep) if sweep.at_grid else []
+    return problems or [*_check_references(plain), *audit.validate(plain)]
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:

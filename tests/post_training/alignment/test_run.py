@@ -14,6 +14,7 @@ from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.reward import hash_reward, load_reward
 from ablate.post_training.alignment.run import build_procedure
 from ablate.tasks.metrics import list_metrics
+from ablate.tracking.facts import read_facts
 from ablate.tracking.tracker import STEP_METRIC
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import run_folder
@@ -56,7 +57,7 @@ def test_what_is_heard_and_tracked(aligned):
     stored = tracking.client().get_run(run_id)
     assert stored.data.tags["ablate.status"] == "completed"
     assert stored.data.params["warm_start.sha256"]
-    assert stored.data.tags["version.trl"] == version("trl")
+    assert read_facts(run_id)["version.trl"] == version("trl")
     assert (run_folder(run_id) / "hf" / "model.safetensors").exists()
 
 

@@ -78,7 +78,7 @@ def test_a_file(file):
 def test_what_it_leads_to(file):
     spec = Sweep.load(file)
     model = {"kind": "llama", "hidden": 32, "layers": 4, "heads": 2}
-    common = {"model": model, "trainer": {"max_steps": 60}}
+    common = {"model": model, "trainer": {"max_steps": 60, "val_samples": 144}}  # 60 * 16 * 0.3 in two validations
     assert spec.base("pre") == Experiment.from_mapping({**common, "optimizer.lr": 1e-4})
     mix = {"norm": {"kind": "mix", "alpha": 0.5}, "optimizer.lr": 3e-3}
     assert spec.at("mix", {"norm.alpha": 0.5, "optimizer.lr": 3e-3}) == Experiment.from_mapping({**common, **mix})
@@ -417,3 +417,24 @@ def test_the_schema_of_sweeps_lets_an_arm_have_settings():
 def test_the_direction_follows_from_the_metric(metric, direction):
     assert Objective(metric=metric).direction == direction
     assert Objective(metric=metric, direction="maximize").direction == "maximize"
+
+
+LONG = {"data": {"kind": "topics", "seq_len": 64}, "trainer": {"max_steps": 3000, "batch_size": 16}}
+
+
+def test_all_trials_of_all_arms_are_validated_on_the_same_samples():
+    arms = {"pre": {"norm": "pre"}, "short": {"norm": "post", "trainer.max_steps": 1500}}
+    spec = sweep(experiment=LONG, arms=arms, search={"trainer.batch_size": [16, 8]}, confounds=["trainer"])
+    ends = [("pre", 16), ("pre", 8), ("short", 16), ("short", 8)]
+    counts = {spec.at(arm, {"trainer.batch_size": batch}).validation.samples for arm, batch in ends}
+    assert counts == {1500 * 8 * 0.3 / 6}  # those of the smallest run
+    alone = sweep(experiment=LONG, arms={"pre": {"norm": "pre"}, "post": {"norm": "post"}})
+    assert alone.base("post").validation == Experiment.from_mapping(LONG).validation
+
+
+def test_what_a_sweep_says_of_its_validation_holds():
+    asked = sweep(experiment={**LONG, "trainer.val_samples": "all"})
+    assert asked.base("all").validation.samples is None
+    one = {"pre": {"norm": "pre"}, "post": {"norm": "post", "trainer.val_samples": 7}}
+    with pytest.raises(ConfigError, match=r"they differ in trainer.val_samples: 2400 \(pre\), 7 \(post\)"):
+        sweep(experiment=LONG, arms=one)

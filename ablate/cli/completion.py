@@ -1,0 +1,105 @@
+"""`ablate completion`: completion of verbs, options, settings and names, for bash, zsh and fish."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, get_args
+
+from ablate.cli.arguments import Verbs, add_verb
+from ablate.config.errors import AblateError
+from ablate.config.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from ablate.config import merging
+    from ablate.experiment import tree as trees
+    from ablate.sweeps import storage
+    from ablate.sweeps.spec import library
+else:
+    merging, trees = LazyModule("ablate.config.merging"), LazyModule("ablate.experiment.tree")
+    storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
+
+_EXAMPLE = 'eval "$(ablate completion bash)"        # in ~/.bashrc'
+SHELLS = ("bash", "zsh", "fish")
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb and its options."""
+    parser = add_verb(verbs, "completion", "print what completes ablate's commands in a shell", _EXAMPLE, run)
+    parser.add_argument("shell", choices=SHELLS)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the code for a shell."""
+    import argcomplete
+
+    print(argcomplete.shellcode(["ablate"], shell=options.shell))
+    return 0
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Print completions and end the process where a shell asks for them; do nothing otherwise."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return
+    import argcomplete
+
+    verbs = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    for verb in verbs.choices.values():
+        for action in verb._actions:
+            if completer := _COMPLETERS.get(action.metavar if isinstance(action.metavar, str) else ""):
+                action.completer = completer
+    argcomplete.autocomplete(parser)
+
+
+def list_settings(prefix: str, **context: Any) -> list[str]:
+    """Return the settings of an experiment that begin with `prefix`: paths, or behind `=` the values of one."""
+    path, chosen, _ = prefix.partition("=")
+    settings = dict(
+        word.split("=", 1) for word in getattr(context.get("parsed_args"), "words", None) or [] if "=" in word
+    )
+    tree = merging.merge(trees.Experiment, trees.Experiment().to_tree(), settings)
+    if chosen:
+        return [f"{path}={value}" for value in _list_values(path, tree)]
+    return [f"{known}=" for known in merging.iterate_paths(trees.Experiment, tree)]
+
+
+def _list_values(path: str, tree: merging.Tree) -> Iterator[str]:
+    registry = merging.find_registry(trees.Experiment, tree, path.split("."))
+    if registry:
+        yield from registry.names
+        return
+    *above, name = path.split(".")
+    owner: Any = trees.Experiment
+    for key in above:
+        _, owner = merging.find_part(owner, tree, key)
+        tree = tree.get(key) or {}
+    field = owner.model_fields.get(name) if owner else None
+    for value in get_args(field.annotation) if field else ():
+        yield from [value] if isinstance(value, str) else filter(lambda word: isinstance(word, str), get_args(value))
+    if field and field.annotation is bool:
+        yield from ("true", "false")
+
+
+def list_sweeps(prefix: str, **context: Any) -> list[str]:
+    """Return the names of the sweeps that were started."""
+    try:
+        return [*storage.list_sweeps(storage.storage_url())]
+    except AblateError:  # a store that cannot be read completes nothing
+        return []
+
+
+def list_files(prefix: str, **context: Any) -> list[str]:
+    """Return the sweeps that come with Ablate, and files."""
+    import argcomplete
+
+    return [*library.list_sweep_files(), *argcomplete.FilesCompleter(["yaml", "yml"])(prefix)]
+
+
+_COMPLETERS: dict[str, Callable[..., list[str]]] = {
+    "key=value": list_settings,
+    "[FILE.yaml] key=value": list_settings,
+    "SWEEP": list_sweeps,
+    "FILE.yaml": list_files,
+}
+"""Name of an argument -> what may stand there."""

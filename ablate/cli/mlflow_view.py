@@ -1,0 +1,87 @@
+"""The view of an experiment's runs that the links of `ablate ui` open: order, columns, groups and charts, in the words
+of MLflow's UI.
+
+The UI keeps such a view, as its Share button makes one, in a tag of the experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ablate.config.errors import AblateError
+from ablate.config.lazy import LazyModule
+
+if TYPE_CHECKING:
+    from ablate.reports import labels
+    from ablate.sweeps import storage
+else:
+    labels = LazyModule("ablate.reports.labels")
+    storage = LazyModule("ablate.sweeps.storage")
+
+_SINGLE = ("norm.kind", "model.kind", "optimizer.lr", "seed")  # parameters that single runs show
+_FOLDED = ("arm", "report", "selection", "crossed")  # groups of runs that a view opens without
+_ROLE = "ablate.role"
+_WIDTH = 92  # pixels of a column
+_FIRST, _LOSSES, _TRAINING, _STEPS = "Settings and result", "val", "train", "trainer"  # sections of charts
+
+
+def build_view(title: str) -> dict[str, Any]:
+    """Return the view of the experiment `title`.
+
+    Of a sweep: in groups of their own, runs of the confirmation, and below them of the search, with arm, seed and what
+    is searched; of a search alone the best on top. Of single runs: the newest on top. The charts begin with the
+    settings against the result.
+    """
+    try:
+        spec = storage.read_sweep(title).spec
+    except (AblateError, ValueError, KeyError):  # single runs, or a sweep that this storage has not, or not whole
+        order = {"orderByKey": "attributes.start_time", "orderByAsc": False}
+        metric, params, tags = "val/loss", list(_SINGLE), ["ablate.loss", "ablate.status"]
+        return {**order, **_choose_columns(metric, params, tags), **_choose_charts(metric, params[2:3])}
+    metric, params = spec.objective.metric, labels.list_searched(spec)
+    common = [path for path in params if all(path in spec.space(arm) for arm in spec.all_arms)]
+    shown = ["ablate.arm", "ablate.loss"] if metric == "val/loss" else ["ablate.arm"]
+    order = {"orderByKey": f"metrics.`{metric}`", "orderByAsc": spec.objective.direction == "minimize"}
+    if spec.confirm.first_seeds:  # by a metric, the group of the search, which is optimistic, could come first
+        order = {"orderByKey": f"tags.`{_ROLE}`", "orderByAsc": True}
+    return {
+        **order,
+        **_choose_columns(metric, ["seed", *params], [*shown, "ablate.outcome", "ablate.status"]),
+        "groupBy": {"aggregateFunction": "average", "groupByKeys": [{"mode": "tag", "groupByData": _ROLE}]},
+        "useGroupedValuesInCharts": False,
+        "groupsExpanded": {f"tag.{_ROLE}.{role}": False for role in _FOLDED},
+        **_choose_charts(metric, common, params),
+    }
+
+
+def _choose_columns(metric: str, params: Sequence[str], tags: Sequence[str]) -> dict[str, Any]:
+    """Return the columns that are shown, from left to right: the first tag, the parameters, the other tags and the
+    metric, which the UI shows with all its digits and sorts by."""
+    first, *others = (f"tags.`{name}`" for name in tags)
+    columns = [first, *(f"params.`{name}`" for name in params), *others, f"metrics.`{metric}`"]
+    return {"selectedColumns": columns, "columnOrder": columns, "columnWidths": dict.fromkeys(columns, _WIDTH)}
+
+
+def _choose_charts(metric: str, *settings: Sequence[str]) -> dict[str, Any]:
+    """Return the charts that come before those which the UI adds, one for each further metric, and their sections; what
+    describes the training is folded. `settings`: the parameters of each chart against the metric, which shows the runs
+    that have them all."""
+    names = [_FIRST, _LOSSES, _TRAINING, _STEPS]
+    sections = [
+        {"uuid": f"ablate-{name}", "name": name, "display": name in names[:2], "isReordered": True} for name in names
+    ]
+    common = {
+        "metricSectionId": f"ablate-{_FIRST}",
+        "deleted": False,
+        "isGenerated": False,
+        "runsCountToCompare": 100,
+    }
+    parallel = {"type": "PARALLEL", "selectedMetrics": [metric], "showAllRuns": True}
+    line = {"type": "LINE", "metricKey": metric, "selectedMetricKeys": [metric], "xAxisKey": "step"}
+    charts = [
+        {**common, **parallel, "uuid": f"ablate-settings-{number}", "selectedParams": list(params)}
+        for number, params in enumerate(dict.fromkeys(tuple(params) for params in settings if params))
+    ]
+    charts.append({**common, **line, "uuid": "ablate-course", "lineSmoothness": 0, "scaleType": "linear"})
+    return {"compareRunCharts": charts, "compareRunSections": sections, "isAccordionReordered": True}

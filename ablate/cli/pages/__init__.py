@@ -1,0 +1,20 @@
+"""The pages of docs/ that are written from the code: `python -m ablate.cli.pages`, or `make docs`.
+
+They are committed, so that docs/ can be read where no site is built; a test compares them with the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ablate.cli.pages import configuration, norms, notebook, verbs
+
+PAGES: Mapping[str, Callable[[Path], str]] = {
+    "reference/cli.md": lambda docs: verbs.build_page(),
+    "reference/configuration.md": lambda docs: configuration.build_experiment_page(),
+    "reference/sweep-file.md": lambda docs: configuration.build_sweep_page(),
+    "reference/norms.md": lambda docs: norms.build_page(),
+    "how-to/python.ipynb": lambda docs: notebook.build_notebook(docs / "how-to" / "python.md"),
+}
+"""File in docs/ -> what returns its text, given that folder."""

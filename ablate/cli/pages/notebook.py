@@ -1,0 +1,24 @@
+"""how-to/python.ipynb: the page how-to/python.md as a notebook, without outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+_CODE = re.compile(r"^```python\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+
+
+def build_notebook(page: Path) -> str:
+    """Return the notebook of a Markdown page: its Python blocks are the code cells, what lies between them is text."""
+    parts = _CODE.split(page.read_text(encoding="utf-8"))
+    cells: list[dict[str, Any]] = []
+    for number, part in enumerate(parts):
+        if source := part.strip().splitlines(keepends=True):
+            kind = "code" if number % 2 else "markdown"  # `split` puts what the pattern caught at the odd places
+            own: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+            cells.append({"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": source, **own})
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook = {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return json.dumps(notebook, indent=1, ensure_ascii=False) + "\n"

@@ -1,0 +1,225 @@
+"""Text that every installation has: the Python sources of installed packages, a file a document."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from ablate.config.base import Names
+from ablate.config.bounds import MOST_ITEMS, MOST_LENGTH
+from ablate.config.errors import DataError
+from ablate.config.formatting import count_noun, join_words
+from ablate.data.base import Corpus, DataConfig, TrainSet, data_kinds
+from ablate.data.cache import remember
+from ablate.data.files import explain
+from ablate.data.text.bpe import check_bpe_name, parse_bpe_size, train_bpe
+from ablate.data.text.builder import DatasetBuilder
+from ablate.data.text.documents import Piece
+from ablate.data.text.sources import HashSplit, Reader, Source
+from ablate.data.text.stream import Stream
+from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
+
+SUFFIX = ".py"
+
+
+@data_kinds.register
+class Packages(DataConfig):
+    """The Python sources of installed packages: tens of megabytes of code without a download.
+
+    A file is a document. Whole files are held out, those whose hash falls into `val_fraction`, so that no copy of one
+    is trained on. A file that is not UTF-8, empty or longer than `max_file_bytes` is left out, and counted. The text
+    depends on the versions that are installed; the description names them, and the fingerprint is that of the files.
+    """
+
+    kind: Literal["packages"] = "packages"
+    task: ClassVar[str] = "language_modeling"
+    packages: Names = ("torch", "sympy")
+    """Their names, as `pip list` shows them."""
+    tokenizer: str = "bytes"
+    """As of data kind text: bytes, a tokenizer.json, a SentencePiece *.model, a repository on the hub, or bpe-N."""
+    seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
+    """Tokens of one training example. A window takes one token more, which is the target of the last."""
+    max_file_bytes: int = Field(1_000_000, ge=1, le=2**30)
+    """Longer files, which are often generated, are left out."""
+    train_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
+    """How many tokens of the training files are made, to the end of a file. None: all."""
+    val_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
+    """How many tokens of the held-out files are used. None: all."""
+    streaming: bool = False
+    """Whether files are tokenised while they are trained on, in the order of their names, and not kept."""
+
+    @field_validator("packages")
+    @classmethod
+    def _check_packages(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
+        if not packages:
+            raise ValueError("names no package: give such as torch")
+        return packages
+
+    @field_validator("tokenizer")
+    @classmethod
+    def _check_tokenizer(cls, name: str) -> str:
+        check_bpe_name(name)
+        return name
+
+    def load(self, cache: Path) -> Corpus:
+        whole = open_packages(self.packages, self.max_file_bytes, cache)
+        train, val = (HashSplit(whole, held, self.val_fraction, self.split_seed) for held in (False, True))
+        tokenizer = self.load_tokenizer(cache, train)
+        builder = DatasetBuilder(tokenizer, self.seq_len, False, cache)
+        val_tokens = builder.load_tokens(val, self.val_tokens)
+        if val_tokens.count < (self.val_tokens or 0):
+            raise DataError(
+                f"data.val_tokens is {self.val_tokens:,}, and {val_tokens.count:,} tokens are held out "
+                f"(val_fraction={self.val_fraction}): give a larger data.val_fraction, or more packages."
+            )
+        held = builder.build_all(val_tokens, "The validation set", self.val_tokens)
+        train_set: TrainSet
+        if self.streaming:
+            train_set = Stream(train, tokenizer, self.seq_len, False, self.train_tokens, cache)
+            amount = f"streamed ({self.tokenizer})"
+        else:
+            tokens = builder.load_tokens(train, self.train_tokens)
+            train_set = builder.build_all(tokens, "The training set")
+            amount = f"{builder.describe_tokens(tokens, self.tokenizer)} to train on"
+        return Corpus(
+            train=train_set,
+            val=held,
+            fingerprint=whole.fingerprint,
+            classes=tokenizer.vocab_size,
+            shape=(self.seq_len,),
+            bytes_per_token=builder.measure_bytes_per_token(held),
+            description=f"packages: {whole.name}{whole.left_out}; {amount}, {builder.describe_sizes(train_set, held)}",
+        )
+
+    @property
+    def wanted_val_samples(self) -> int | None:
+        return None if self.val_tokens is None else max(1, self.val_tokens // (self.seq_len + 1))
+
+    def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
+        """Return the tokenizer, which `bpe-N` trains on the training files. Raises DataError where there is none."""
+        size = parse_bpe_size(self.tokenizer)
+        if size is None:
+            return load_tokenizer(self.tokenizer)
+        if train is None:
+            whole = open_packages(self.packages, self.max_file_bytes, cache)
+            train = HashSplit(whole, False, self.val_fraction, self.split_seed)
+        return train_bpe(size, train, cache)
+
+
+@dataclass(frozen=True)
+class PackageSource(Source):
+    """The sources of packages, file after file."""
+
+    packages: tuple[str, ...]
+    """Name and version of each."""
+    paths: tuple[Path, ...]
+    fingerprint: str
+    left_out: str
+    """Which files were left out, as a clause; "" where none was."""
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return f"the Python sources of {join_words(self.packages)}"
+
+    @property
+    def identity(self) -> str:  # type: ignore[override]
+        return f"packages {self.fingerprint}"
+
+    def open(self, position: Any = None) -> Reader:
+        at = [position or 0]  # files that have been read
+
+        def pieces() -> Iterator[Piece]:
+            for path in islice(self.paths, at[0], None):
+                content = _read(path)
+                try:
+                    text = content.decode()
+                except UnicodeDecodeError:
+                    raise DataError(f"{path} changed since this run began: it is not UTF-8 any more.") from None
+                at[0] += 1
+                yield Piece(text, len(content))
+
+        return Reader(pieces(), lambda: at[0])
+
+
+def open_packages(names: Sequence[str], most: int, cache: Path) -> PackageSource:
+    """Return the sources of the packages `names`, without files of more than `most` bytes. Raises DataError for a
+    package that is not installed or has no sources."""
+    packages, files = [], []
+    for name in dict.fromkeys(names):
+        package = _find_package(name)
+        own = _list_files(package)
+        if not own:
+            raise DataError(
+                f"data.packages: {name} {package.version} has no {SUFFIX} files that it knows of: it is compiled, or "
+                "installed in place (pip install --editable). Name another package, or use data=text with its files."
+            )
+        packages.append(f"{package.metadata['Name']} {package.version}")
+        files += [(f"{packages[-1]} {inner}", path) for inner, path in own]
+
+    def examine() -> list[str]:
+        digest, kept, odd, long, empty = hashlib.sha256(), [], 0, 0, 0
+        for number, (inner, path) in enumerate(files):
+            content = _read(path)
+            if not content.strip():
+                empty += 1
+            elif len(content) > most:
+                long += 1
+            elif not _is_utf8(content):
+                odd += 1
+            else:
+                kept.append(number)
+                digest.update(json.dumps([inner, hashlib.sha256(content).hexdigest()]).encode())
+        return [digest.hexdigest(), json.dumps([kept, odd, long, empty])]
+
+    what = f"packages {most} {json.dumps([inner for inner, _ in files])}"
+    fingerprint, noted = remember(what, [path for _, path in files], cache, examine)
+    kept, odd, long, empty = json.loads(noted)
+    reasons = {f"over {most:,} bytes": long, "not UTF-8": odd, "empty": empty}
+    told = join_words(f"{count} {why}" for why, count in reasons.items() if count)
+    left_out = f" (of {count_noun(len(files), 'file')} left out: {told})" if told else ""
+    if not kept:
+        raise DataError(f"data.packages: no file of {join_words(packages)} is left{left_out}.")
+    return PackageSource(tuple(packages), tuple(files[i][1] for i in kept), fingerprint, left_out)
+
+
+def _find_package(name: str) -> metadata.Distribution:
+    try:
+        return metadata.distribution(name)
+    except (metadata.PackageNotFoundError, ValueError):
+        pass
+    providers = metadata.packages_distributions().get(name, [])
+    known = sorted({str(other.metadata["Name"]) for other in metadata.distributions() if other.metadata["Name"]})
+    close = list(dict.fromkeys(providers)) or difflib.get_close_matches(name, known, 1)
+    hint = f" Did you mean {join_words(close)}?" if close else f" Install it first: pip install {name}"
+    raise DataError(f"data.packages: no package called {name} is installed here.{hint}")
+
+
+def _list_files(package: metadata.Distribution) -> list[tuple[str, Path]]:
+    """Return (its name within the package, path) of each source that is there, by name."""
+    files = [file for file in package.files or () if file.suffix == SUFFIX and ".." not in file.parts]
+    located = ((file.as_posix(), Path(str(file.locate()))) for file in sorted(files, key=lambda file: file.as_posix()))
+    return [(inner, path) for inner, path in located if path.is_file()]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {explain(error)}") from error
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

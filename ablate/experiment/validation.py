@@ -1,0 +1,107 @@
+"""How often a run is validated and on how much: by default for a tenth of what its training computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ablate.data import DataConfig
+from ablate.experiment.trainer import TrainerConfig
+
+SHARE = 0.1
+"""What validation may cost by default, of what training costs."""
+FORWARD = 1 / 3
+"""The cost of validating on one sample, of that of training on it: a forward pass without the backward one. It is the
+same for every model, so that all arms of a sweep are validated on the same samples."""
+MOST_TIMES = 6
+"""Validations of a run, where their number is chosen."""
+SMALLEST: Mapping[str, int] = {"tokens": 16_384, "images": 256}
+"""The least that a validation is made on by default."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """How often a run is validated, and on how much of each validation set."""
+
+    interval: int
+    """Updates between two validations."""
+    times: int
+    """Validations of the run, the last one after its last update."""
+    samples: int | None
+    """Sequences or images of each validation set, evenly spread over it; None: all."""
+    trained: int
+    """Samples that the run trains on."""
+    passes: int
+    """Forward passes for each sample: with the weights, and with their average where there is one."""
+    unit: str
+    """tokens or images."""
+    per_sample: int
+    """Tokens of a sequence, or 1 of an image."""
+    is_least: bool
+    """Whether `samples` is the least that is chosen."""
+
+    def count_samples(self, size: int) -> int:
+        """Return the samples that are validated on of a set of `size`."""
+        return size if self.samples is None else min(size, self.samples)
+
+    def compute_share(self, sizes: Sequence[int]) -> float:
+        """Return the part of the run's compute that validation takes, of sets with that many samples, as far as
+        the numbers of samples tell it (`FORWARD`)."""
+        validated = self.times * self.passes * sum(map(self.count_samples, sizes)) * FORWARD
+        return validated / (validated + self.trained)
+
+    def bound_share(self, sizes: Sequence[int | None]) -> float | None:
+        """Return the largest share that `compute_share` can be, of sets some of whose sizes are not known (None); None
+        where it has no bound."""
+        counts = [self.samples if size is None else self.count_samples(size) for size in sizes]
+        return None if None in counts else self.compute_share([count or 0 for count in counts])
+
+    def describe(self, sizes: Sequence[int | None]) -> str:
+        """Return how often, on how much and for what share of the compute, of sets with that many samples (None: not
+        known)."""
+        noun = "sequences" if self.unit == "tokens" else self.unit
+        when = "once, at the end," if self.times == 1 else f"{self.times} times, every {self.interval:,} updates,"
+        text = f"{when} on {' and '.join(map(self._describe_set, sizes))} {noun}"
+        share = self.bound_share(sizes)
+        if share is None:
+            return text
+        if self.unit == "tokens":
+            total = sum(self.samples or 0 if size is None else self.count_samples(size) for size in sizes)
+            text += f" ({total * self.per_sample:,} tokens)"
+        text += f": {'at most ' if None in sizes else ''}{share:.1%} of the run's compute"
+        if self.is_least and share > SHARE / (1 + SHARE):
+            text += f", more than {SHARE:.0%} of training, since on fewer it would say little (trainer.val_samples)"
+        return text
+
+    def _describe_set(self, size: int | None) -> str:
+        if size is None:
+            return "all" if self.samples is None else f"at most {self.samples:,}"
+        count = self.count_samples(size)
+        return f"all {size:,}" if count == size else f"{count:,} of {size:,}"
+
+
+def plan_validation(trainer: TrainerConfig, data: DataConfig, limited: bool = True) -> Validation:
+    """Return how often a run is validated and on how much. What is not set is chosen so that all validations together
+    cost at most `SHARE` of training, and each is on `SMALLEST` at least; without `limited` six are made, on all.
+
+    It follows from the length of the run, its batch and its data alone, and neither from the seed nor from the model.
+    """
+    steps, trained = trainer.max_steps, trainer.max_steps * trainer.batch_size
+    passes = 1 if trainer.ema_decay is None else 2
+    budget = SHARE * trained / (FORWARD * passes * (1 + len(data.val_names)))  # samples of one set
+    wanted = trainer.val_samples if isinstance(trainer.val_samples, int) else data.wanted_val_samples
+    smallest = -(-SMALLEST.get(data.unit, 1) // data.items_per_sample)
+    interval, samples = trainer.val_check_interval, None
+    if interval is None:
+        whole = trainer.val_samples == "all" or not limited
+        times = MOST_TIMES if whole else max(1, min(MOST_TIMES, int(budget // (wanted or smallest))))
+        interval = -(-steps // times)
+    interval = min(interval, steps)
+    times = -(-steps // interval)
+    is_chosen = limited and trainer.val_samples == "auto" and wanted is None
+    if is_chosen:
+        samples = max(smallest, int(budget // times))
+    elif limited and isinstance(trainer.val_samples, int):
+        samples = trainer.val_samples
+    least = is_chosen and samples == smallest
+    return Validation(interval, times, samples, trained, passes, data.unit, data.items_per_sample, least)

@@ -1,0 +1,58 @@
+"""ViT's configuration. Its model: `ablate.models.vit`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from ablate.config.bounds import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
+from ablate.models.config import ModelConfig, models
+from ablate.norms import Initialization, Placement, Stack
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@models.register
+class ViT(ModelConfig):
+    """A Vision Transformer. The default size is for 8 x 8 digits."""
+
+    kind: Literal["vit"] = "vit"
+    hidden: int = Field(48, gt=0, le=MOST_WIDTH)
+    """Width d of the hidden state."""
+    layers: int = Field(6, ge=0, le=MOST_LAYERS)
+    """Number L of Transformer layers. 0: embedding, final norm and head alone."""
+    heads: int = Field(4, gt=0, le=MOST_WIDTH)
+    """Number of attention heads."""
+    patch_size: int = Field(2, gt=0, le=MOST_PIXELS)
+    """Side of a square patch, in pixels."""
+    mlp_ratio: float = Field(4.0, gt=0, le=MOST_WIDTH)
+    """Width of the MLP divided by `hidden`."""
+    drop_path: float = Field(0.0, ge=0, lt=1)
+    """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""
+
+    task: ClassVar[str] = "image_classification"
+    defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}
+
+    def stack(self) -> Stack:
+        mlp, head_dim = int(self.hidden * self.mlp_ratio), self.hidden // self.heads
+        mlp = mlp if self.sublayers == "both" else 0
+        return Stack(self.layers, self.hidden, mlp, head_dim, causal=False, token_embedding=False)
+
+    def layer_parameters(self) -> int:
+        return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.stack().mlp)
+
+    def sequence_length(self, shape: tuple[int, ...]) -> int:
+        _, height, width = shape
+        return 1 + (height // self.patch_size) * (width // self.patch_size)
+
+    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
+        patches = state["vit.patch_embed.proj.weight"]
+        side = int((state["vit.pos_embed"].shape[1] - 1) ** 0.5) * patches.shape[-1]
+        return len(state["vit.head.weight"]), (patches.shape[1], side, side)
+
+    def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
+        return resolve_name("ablate.models.vit:ViTModel")(self, norm, init, classes, shape)

@@ -1,0 +1,114 @@
+"""The modules of the norm layers, apart from their configurations (`layers`), which are read without torch.
+
+Statistics are computed in float32 (float64 for float64 input), whatever the precision of the hidden state.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def _widen(x: Tensor) -> Tensor:
+    """`x` in float32 unless it is wider already."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+class RMSNormModule(nn.Module):
+    """`x / sqrt(mean(x^2) + eps) * weight` over the last dimension."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _widen(x)
+        return F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps).to(x.dtype)
+
+
+class LayerNormModule(nn.Module):
+    """`(x - mean) / sqrt(var + eps) * weight + bias` over the last dimension; `bias` may be None."""
+
+    def __init__(self, dim: int, eps: float, bias: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim)) if bias else None
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _widen(x)
+        bias = None if self.bias is None else self.bias.to(wide.dtype)
+        return F.layer_norm(wide, self.weight.shape, self.weight.to(wide.dtype), bias, self.eps).to(x.dtype)
+
+
+class PartialRMSNormModule(nn.Module):
+    """`x / sqrt(mean(x[:k]^2) + eps) * weight` over the last dimension, with the mean over the first `k` features."""
+
+    def __init__(self, dim: int, k: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.k, self.eps = k, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _widen(x)
+        scale = torch.rsqrt(wide[..., : self.k].square().mean(-1, keepdim=True) + self.eps)
+        return (wide * scale * self.weight.to(wide.dtype)).to(x.dtype)
+
+
+class GroupNormModule(nn.Module):
+    """`(x - mean) / sqrt(var + eps) * weight + bias` with mean and variance over each of `groups` groups of a token's
+    features. `nn.GroupNorm` would pool them over the tokens as well, and so see the future."""
+
+    def __init__(self, dim: int, groups: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.groups, self.eps = groups, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        grouped = _widen(x).unflatten(-1, (self.groups, -1))
+        normed = F.layer_norm(grouped, grouped.shape[-1:], eps=self.eps).flatten(-2)
+        return torch.addcmul(self.bias.to(normed.dtype), normed, self.weight.to(normed.dtype)).to(x.dtype)
+
+
+class BatchNormModule(nn.Module):
+    """`(x - mean) / sqrt(var + eps) * weight + bias` with mean and variance of each feature over batch and tokens while
+    training, and with their running averages afterwards."""
+
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, dim: int, eps: float, momentum: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+        self.register_buffer("running_mean", torch.zeros(dim))
+        self.register_buffer("running_var", torch.ones(dim))
+        self.eps, self.momentum = eps, momentum
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _widen(x).flatten(0, -2)
+        mean, var = self.running_mean.to(wide.dtype), self.running_var.to(wide.dtype)
+        weight, bias = self.weight.to(wide.dtype), self.bias.to(wide.dtype)
+        normed = F.batch_norm(wide, mean, var, weight, bias, self.training, self.momentum, self.eps)
+        if mean.dtype != self.running_mean.dtype:  # then the averages were updated in a copy
+            self.running_mean.copy_(mean)
+            self.running_var.copy_(var)
+        return normed.view(x.shape).to(x.dtype)
+
+
+class DynamicTanhModule(nn.Module):
+    """`weight * tanh(alpha * x) + bias` with a learnable scalar `alpha`, [1]."""
+
+    def __init__(self, dim: int, alpha: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((1,), alpha))
+        self.weight = nn.Parameter(torch.ones(dim))
+        self.bias = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _widen(x)
+        alpha, weight, bias = (p.to(wide.dtype) for p in (self.alpha, self.weight, self.bias))
+        return torch.addcmul(bias, weight, torch.tanh(alpha * wide)).to(x.dtype)

@@ -1,0 +1,89 @@
+"""What the parent runs, the run "report" and the experiment of a sweep show in MLflow beside labels: the course of the
+confirmed seeds as a band, and a description with the verdict, its figure and where to go on."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from ablate import tracking
+from ablate.reports.usage import UsageUnit
+from ablate.sweeps.records import SweepRecord
+from ablate.verdict.records import Compared
+
+if TYPE_CHECKING:
+    from ablate.reports.report_data import ReportData
+
+NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
+BAND = "ablate.band_seeds"  # the tag of a parent run with the seeds whose band it has
+_FIGURES = ("grid", "verdict", "confirmed", "learning_rate", "curves")  # the first that was drawn is shown
+_BATCH = 900  # metrics in one call; MLflow takes 1000
+
+
+def collect_band(record: SweepRecord, arm: str, compared: Compared) -> dict[int, dict[str, float]]:
+    """Return tokens or images -> the mean, the lowest and the highest objective of an arm's confirmed seeds, over those
+    that trained, where all of them were validated; empty as long as planned seeds have not ended."""
+    if len(compared.outcomes) < compared.planned:
+        return {}
+    unit = UsageUnit.of(record)
+    curves = [
+        {step * unit.per_update(run): value for step, value in run.curve.items() if math.isfinite(value)}
+        for run in record.confirmed.get(arm, ())
+        if (outcome := compared.outcomes.get(run.params.get("seed", -1))) is not None and outcome.trained
+    ]
+    steps = set.intersection(*map(set, curves)) if curves else set()
+    values = {step: [curve[step] for curve in curves] for step in sorted(steps)}
+    return {step: {"mean": statistics.fmean(row), "low": min(row), "high": max(row)} for step, row in values.items()}
+
+
+def log_band(record: SweepRecord, arm: str, compared: Compared) -> None:
+    """Write the band of an arm's confirmed seeds to its parent run, once for the same seeds. Raises StoreError."""
+    from mlflow.entities import Metric
+
+    band = collect_band(record, arm, compared)
+    seeds = ",".join(str(seed) for seed in sorted(compared.outcomes))
+    run_id = record.parents[arm]
+    if not band or tracking.client().get_run(run_id).data.tags.get(BAND) == seeds:
+        return
+    now, metric = int(1000 * time.time()), record.spec.objective.metric
+    points = [Metric(f"{metric}/{name}", value, now, step) for step, row in band.items() for name, value in row.items()]
+    for start in range(0, len(points), _BATCH):
+        tracking.client().log_batch(run_id, metrics=points[start : start + _BATCH])
+    tracking.client().set_tag(run_id, BAND, seeds)
+
+
+def describe(report: ReportData, experiment: str, run_id: str) -> str:
+    """Return the description of a sweep in Markdown: the verdict, its figure, and links to the report and the runs.
+
+    The links are relative to the MLflow server, wherever that is.
+    """
+    lines = [_escape(report.verdict)]
+    if report.scale:
+        lines.append(_escape(report.scale))
+    if figure := _pick_figure(report.figures):
+        lines.append(f"![{figure}](get-artifact?path={quote(figure)}&run_uuid={run_id})")
+    runs = f"#/experiments/{experiment}/runs/{run_id}"
+    lines.append(f"[All tables and figures]({runs}/artifacts): `report.html` of the run *report*.")
+    return "\n\n".join(lines)
+
+
+def _pick_figure(figures: Sequence[Path]) -> str:
+    """Return the file name of the figure that shows the verdict, or else the search; '' where there is none."""
+    names = {path.stem: path.name for path in figures}
+    return next((names[stem] for stem in _FIGURES if stem in names), "")
+
+
+def _escape(text: str) -> str:
+    """Return `text` as Markdown that reads the same: names of arms may hold what Markdown has a meaning for."""
+    return "".join(f"\\{letter}" if letter in "\\`*_<>[]|#" else letter for letter in text)
+
+
+def write_note(text: str, experiment: str, run_id: str) -> None:
+    """Make `text` the description of the run "report" and of the experiment. Raises what MLflow raises."""
+    tracking.client().set_tag(run_id, NOTE, text)
+    tracking.client().set_experiment_tag(experiment, NOTE, text)

@@ -1,0 +1,78 @@
+"""Checks of `confirm: {at: grid}`: that there is a grid, and that nothing is asked for which only a search has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ablate.config.errors import ConfigError, Problem
+from ablate.config.formatting import format_settings, join_words
+from ablate.sweeps.spec.fields import SweepFields
+from ablate.sweeps.spec.grid import list_grid
+from ablate.sweeps.spec.references import find_own_donor
+
+MOST_LETTERS = 400
+"""Of the name of an arm at a point, which is a part of the names of studies: those are stored in 512."""
+
+
+def validate_grid(sweep: SweepFields) -> list[Problem]:
+    """Return the problems of a sweep that tests every point of its grid."""
+    return [*_check_grid(sweep), *_check_what_is_left_out(sweep)]
+
+
+def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield why there is no grid, or none on which the arms can be compared."""
+    if sweep.sampler.kind != "grid":
+        yield Problem("confirm.at", "grid goes with sampler: grid, whose points are tested", sweep.sampler.kind)
+        return
+    plain = sweep.without_grid()
+    if not any(plain.space(arm) for arm in plain.own_arms):
+        yield Problem("confirm.at", "nothing is searched, so there is no grid: give search, or leave it out", "grid")
+        return
+    if any(sweep.sampler.validate(plain.space(arm)) for arm in plain.own_arms):
+        return  # which is told of on its own
+    baseline = sweep.compared_with
+    if own := list(sweep.own_arms[baseline].search):
+        text = (
+            f"arms are compared with {baseline} at the same point, so it has none of its own: search {join_words(own)} "
+            "for all arms, or take another baseline"
+        )
+        yield Problem(f"arms.{baseline}.search", text)
+        return
+    cells = list_grid(sweep.own_arms, sweep.search, baseline)
+    for cell in cells.values():
+        if not cell.baseline:
+            text = f"{baseline} has no point {format_settings(dict(cell.shared), {})}, with which it could be compared"
+            yield Problem(f"arms.{cell.arm}.search", text)
+            return
+    longest = max(cells, key=len)
+    if len(longest) > MOST_LETTERS:
+        text = f"the name of an arm at a point has at most {MOST_LETTERS} letters, and {longest[:60]}... has more"
+        yield Problem("search", text)
+
+
+def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield what is given and makes no sense where nothing is searched or chosen."""
+    confirm, usual = sweep.confirm, type(sweep.confirm)()
+    if not confirm.most_seeds:
+        yield Problem("confirm.seeds", "is required with at: grid, whose points are trained on fresh seeds alone")
+    for field in ("candidates", "selection_seeds"):
+        if getattr(confirm, field) != getattr(usual, field):
+            text = "goes without at: grid, where every point is tested and none is chosen"
+            yield Problem(f"confirm.{field}", text, getattr(confirm, field))
+    if sweep.budget != type(sweep.budget)():
+        text = "goes without confirm.at: grid, where every arm is trained at every point on confirm.seeds seeds"
+        yield Problem("budget", text)
+    if sweep.pruner.kind != "none":
+        yield Problem("pruner", "goes without confirm.at: grid, where every run is an outcome", sweep.pruner.kind)
+    if sweep.published:
+        text = "goes without confirm.at: grid: published figures are of settings that were chosen"
+        yield Problem("published", text)
+    plain = sweep.without_grid()
+    for arm in plain.own_arms:
+        try:
+            donor = find_own_donor(plain, arm)
+        except ConfigError:  # an experiment that is told of on its own
+            continue
+        if donor is not None:
+            text = f"{donor} is tested at every point of its grid, and none of them is its best"
+            yield Problem(f"arms.{arm}.warm_start.from", text)

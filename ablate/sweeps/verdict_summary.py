@@ -1,0 +1,130 @@
+"""The verdict on each arm in a few words: what `ablate status`, the live display and the report show first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from ablate.config.formatting import UNBOUNDED, count_noun, format_settings, join_words, shorten_paths
+from ablate.sweeps.comparison import compare_record, plan_record, read_outcomes
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.parts import SHARES
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.verdict.records import Compared
+from ablate.verdict.statements import format_estimate
+from ablate.verdict.summary import summarise
+
+LEAST = {"loss": 0.0, "perplexity": 1.0, "bits_per_byte": 0.0}
+"""Last part of the name of a metric of a validation set -> the least that it can be."""
+
+_MANY = 5  # arms above which they are named by verdict, without their differences
+
+
+def find_bounds(metric: str) -> tuple[float, float]:
+    """Return the least and the most that a metric can be."""
+    first, _, last = metric.rpartition("/")
+    if last in SHARES:
+        return 0.0, 1.0
+    return (LEAST[last], math.inf) if last in LEAST and first.startswith("val") else UNBOUNDED
+
+
+def find_difference_bounds(metric: str) -> tuple[float, float]:
+    """Return the least and the most that the difference of two values of a metric can be."""
+    low, high = find_bounds(metric)
+    return low - high, high - low
+
+
+def strip_set_name(metric: str) -> str:
+    """Return val/loss for val/loss and for val/wiki/loss, the loss on a further validation set."""
+    parts = metric.split("/")
+    return f"{parts[0]}/{parts[-1]}"
+
+
+def name_unit(spec: Sweep) -> str:
+    """Return the unit of the objective in a sentence."""
+    metric = spec.objective.metric
+    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(strip_set_name(metric), metric)
+
+
+def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:
+    """Return the verdict of an arm in a word or two."""
+    c = compared[arm]
+    if c.kind == "baseline":
+        kinds = {compared[other].kind for other, base in record.spec.baselines.items() if base == arm}
+        if "baseline fails on all seeds" in kinds:
+            return "baseline, fails on all seeds"
+        if "baseline could not be trained" in kinds:
+            return "baseline, could not be trained"
+        return "baseline" if any(record.confirmed.values()) else "baseline, could not be trained"
+    if c.kind == "figures":
+        return "no verdict yet"
+    if c.kind == "equivalent":
+        return f"equivalent within {c.effect:.2g}"
+    if c.kind == "undecided":
+        if c.versus is not None and c.versus.side:
+            return "inconclusive, not yet crossed" if c.needs_crossed else "inconclusive, as settings differ"
+        return f"inconclusive with {count_noun(c.versus.seeds, 'seed')}" if c.versus else "inconclusive"
+    if c.kind in ("better", "worse") and c.versus is not None and c.versus.lies_within(c.effect):
+        return f"{c.kind}, by less than matters"
+    if c.kind == "mixed" and c.versus is not None:
+        sign = 1 if record.spec.objective.direction == "maximize" else -1
+        better = c.versus.side == sign
+        return "mixed: better when it trains, failed more" if better else "mixed: worse when it trains, failed less"
+    return c.kind
+
+
+def summarise_verdict(record: SweepRecord) -> str:
+    """Return the verdict on all arms in one line, as far as it is known: 'Verdict against pre: post worse (+0.100 ±
+    0.021), mix inconclusive with 3 seeds (-0.010 ± 0.034).'"""
+    compared, baseline = compare_record(record), record.spec.compared_with
+    if not compared:
+        if not record.spec.confirm.most_seeds:
+            return "No verdict: this sweep asks for no fresh seeds (confirm.seeds)."
+        return "No verdict yet: no fresh seed has ended."
+    head = f"Verdict{' so far' if is_open(record) else ''}"
+    others = {arm: c for arm, c in compared.items() if c.kind != "baseline"}
+    if not others:
+        alone = [f"{arm} failed on {c.failures.describe() if c.failures else 'no seed'}" for arm, c in compared.items()]
+        return f"{head}: {join_words(alone)}; nothing to compare {'it' if len(compared) == 1 else 'them'} with."
+    if all(c.kind == "figures" for c in others.values()):
+        ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
+        return f"No verdict yet against {baseline}: {ended} of {planned} fresh seeds have ended."
+    if record.spec.at_grid:
+        return f"{head}. {_summarise_grid(record, compared)}"
+    if len(others) > _MANY:
+        groups: dict[str, list[str]] = {}
+        for arm in sorted(others, key=lambda arm: not others[arm].decided):
+            groups.setdefault(name_verdict(record, arm, compared), []).append(arm)
+        told = "; ".join(f"{name}: {join_words(arms)}" for name, arms in groups.items())
+        return f"{head} against {baseline}: {len(others)} arms. {told[0].upper()}{told[1:]}."
+    parts = [f"{arm} {name_verdict(record, arm, compared)}{_add_difference(c)}" for arm, c in others.items()]
+    return f"{head} against {baseline}: {'; '.join(parts)}."
+
+
+def _summarise_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
+    """Return one sentence on all arms at all points of a grid."""
+    spec, cells = record.spec, record.spec.cells
+    short = shorten_paths(path for cell in cells.values() for path in cell.point)
+    names, places = {}, dict[str, list[str]]()
+    for arm in compared:
+        places.setdefault(f"at {format_settings(dict(cells[arm].shared), short)}", []).append(arm)
+        extra = {path: value for path, value in cells[arm].point.items() if path not in spec.search}
+        names[arm] = cells[arm].arm + (f" ({format_settings(extra, short)})" if extra else "")
+    maximize = spec.objective.direction == "maximize"
+    return summarise(
+        compared, places, names=names, baseline=spec.compared_with, unit=name_unit(spec), maximize=maximize
+    )
+
+
+def _add_difference(c: Compared) -> str:
+    return f" ({format_estimate(c.difference, sign=True)})" if c.difference else ""
+
+
+def is_open(record: SweepRecord) -> bool:
+    """Return whether runs are still to come that may change the verdict."""
+    if any(arm not in record.chosen and record.best(arm) and not record.confirmed.get(arm) for arm in record.trials):
+        return True
+    wanted = plan_record(record).seeds
+    done = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in wanted}
+    crossing = any(c.needs_crossed for c in compare_record(record).values())
+    return crossing or any(done[arm] < count for arm, count in wanted.items())

@@ -1,0 +1,42 @@
+"""What a run was computed with and what it cost: a few of the facts are tags of the run, all are in an artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ablate.tracking.connection import PLUGINS, client, explain_errors
+from ablate.tracking.paths import tracking_uri
+from ablate.tracking.tracker import Tracker
+
+FILE = "environment.json"
+SHOWN = frozenset(
+    (
+        "ablate.hardware", "ablate.precision", "ablate.parameters", "ablate.checkpoint", "ablate.folder", "ablate.copy",
+        "mlflow.source.git.commit", PLUGINS,
+    )
+)  # fmt: skip
+"""Facts that are tags as well: what runs are told apart by at a glance, and what is looked for by a tag."""
+
+
+def pick_shown(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts that are tags of a run."""
+    return {key: value for key, value in facts.items() if key in SHOWN}
+
+
+def log_facts(tracker: Tracker, facts: Mapping[str, Any]) -> None:
+    """Store all facts as the artifact of the run, over those of before."""
+    texts = {key: str(value) for key, value in facts.items()}
+    tracker.log_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n", FILE)
+
+
+def read_facts(run_id: str) -> dict[str, str]:
+    """Return the facts of a run as texts: its tags and, of runs that have it, the artifact. Raises StoreError."""
+    with explain_errors(tracking_uri()):
+        tags = dict(client().get_run(run_id).data.tags)
+        if not any(item.path == FILE for item in client().list_artifacts(run_id)):
+            return tags
+        text = Path(client().download_artifacts(run_id, FILE)).read_text(encoding="utf-8")
+    return {**tags, **json.loads(text)}

@@ -1,0 +1,98 @@
+"""What was found, in one sentence: all arms of a comparison, those of one verdict together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ablate.config.formatting import count_noun, format_uncertain, join_words
+from ablate.verdict.records import Compared
+
+
+def summarise(
+    compared: Mapping[str, Compared],
+    places: Mapping[str, Sequence[str]],
+    *,
+    names: Mapping[str, str],
+    baseline: str,
+    unit: str,
+    maximize: bool = False,
+) -> str:
+    """Return one sentence on all comparisons; '' where nothing was compared, or there is no verdict yet.
+
+    Args:
+        compared: the arms.
+        places: where they are compared, such as 'at lr=0.003' -> those of `compared` that are; '' names no place.
+        names: arm of `compared` -> its name in the sentence.
+        baseline: the name of what the others are compared with.
+        unit: the unit of the objective.
+        maximize: whether more of the objective is better.
+    """
+    others = [c for c in compared.values() if c.kind != "baseline"]
+    if not others or all(c.kind == "figures" for c in others):
+        return ""
+    clauses = []
+    for place, arms in places.items():
+        said = _describe_place({names[arm]: compared[arm] for arm in arms}, baseline, unit, maximize)
+        clauses.append(f"{place} {said}" if place else said)
+    family = max(c.family for c in others)
+    sharing = "one comparison" if family == 1 else f"all {family} comparisons together"
+    seeds = sorted({c.versus.seeds for c in others if c.versus})
+    over = (
+        f"On {' to '.join(map(str, dict.fromkeys((seeds[0], seeds[-1]))))} fresh seeds" if seeds else "On fresh seeds"
+    )
+    return f"{over}, with an error of at most 5 % for {sharing}: {'; '.join(clauses)}."
+
+
+def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str, maximize: bool) -> str:
+    """Return what was found at one place: what is claimed first, then how often arms failed, what is open at last."""
+    by_kind: dict[str, list[str]] = {}
+    for arm, c in arms.items():
+        by_kind.setdefault(_name_group(c, maximize), []).append(arm)
+    phrases = []
+    for kind in (*_WORDS, *(kind for kind in by_kind if kind not in _WORDS)):
+        named = by_kind.get(kind, [])
+        if not named or kind == "baseline":
+            continue
+        told = [f"{arm}{_format_amount(arms[arm], unit) if kind in _WITH_AMOUNT else ''}" for arm in named]
+        one, several = _WORDS.get(kind, (kind, kind))
+        phrases.append(f"{join_words(told)} {one if len(named) == 1 else several}".replace("BASELINE", baseline))
+    shares = [f"{arm} on {c.failures.failed}" for arm, c in arms.items() if c.failures and c.failures.failed]
+    if shares:
+        counts = {c.failures.n for c in arms.values() if c.failures}
+        of = f" of {count_noun(counts.pop(), 'seed')}" if len(counts) == 1 else ""
+        phrases.append(f"failed: {join_words(shares)}{of}")
+    return ", ".join(phrases)
+
+
+_WORDS = {
+    "better": ("is better than BASELINE", "are better than BASELINE"),
+    "better, failed more": ("is better than BASELINE when it trains", "are better than BASELINE when they train"),
+    "worse": ("is worse than BASELINE", "are worse than BASELINE"),
+    "worse, failed less": ("is worse than BASELINE when it trains", "are worse than BASELINE when they train"),
+    "fails more often": ("fails more often than BASELINE", "fail more often than BASELINE"),
+    "fails less often": ("fails less often than BASELINE", "fail less often than BASELINE"),
+    "trained on no seed": ("trained on no seed", "trained on no seed"),
+    "baseline fails on all seeds": ("trained where BASELINE did on no seed", "trained where BASELINE did on no seed"),
+    "equivalent": ("is equivalent to BASELINE", "are equivalent to BASELINE"),
+    "undecided": ("is inconclusive", "are inconclusive"),
+    "could not be trained": ("could not be trained", "could not be trained"),
+    "baseline could not be trained": ("has no BASELINE to compare with", "have no BASELINE to compare with"),
+    "figures": ("has no verdict yet", "have no verdict yet"),
+}
+"""Group -> what is said of one arm and of several, in this order."""
+_WITH_AMOUNT = ("better", "better, failed more", "worse", "worse, failed less")
+
+
+def _name_group(c: Compared, maximize: bool) -> str:
+    """Return the group that an arm is told with."""
+    if c.kind == "mixed" and c.versus is not None:
+        return "better, failed more" if c.versus.side == (1 if maximize else -1) else "worse, failed less"
+    if c.kind == "fails on all seeds" and c.versus is not None:
+        return "fails more often" if c.versus.failure_side else "trained on no seed"
+    return c.kind
+
+
+def _format_amount(c: Compared, unit: str) -> str:
+    """Return ' (by 0.27 ± 0.15 nats)'."""
+    d = c.difference
+    return f" (by {format_uncertain(abs(d.mean), d.half_width)} {unit})" if d else ""

@@ -1,0 +1,68 @@
+"""What the runs and the experiment of a sweep show in MLflow: the band of the confirmed seeds, the description."""
+
+from dataclasses import replace
+
+import pytest
+
+from ablate import tracking
+from ablate.reports import report as module
+from ablate.reports.mlflow_notes import collect_band
+from ablate.sweeps.comparison import compare_record
+
+from .hand_built import build_record
+
+PRE = [2.10, 2.14, 2.11, 2.16, 2.12]
+POST = [2.05, 2.10, 2.06, 2.12, None]
+
+
+def add_curves(record):
+    """The record with two validations of each confirmed seed: one above its last loss, and that."""
+    confirmed = {
+        arm: [replace(run, curve={50: (run.value or 9.0) + 1, 100: run.value or 9.0}) for run in runs]
+        for arm, runs in record.confirmed.items()
+    }
+    return replace(record, confirmed=confirmed)
+
+
+def test_the_band_is_over_the_seeds_that_trained():
+    record = add_curves(build_record({"pre": PRE, "post": POST}))
+    band = collect_band(record, "post", compare_record(record)["post"])
+    first, last = band.values()
+    assert last == {"mean": pytest.approx((2.05 + 2.10 + 2.06 + 2.12) / 4), "low": 2.05, "high": 2.12}
+    assert (first["low"], first["high"]) == pytest.approx((3.05, 3.12))
+
+
+def test_there_is_no_band_while_planned_seeds_run():
+    record = add_curves(build_record({"pre": PRE, "post": POST}))
+    assert collect_band(record, "pre", replace(compare_record(record)["pre"], planned=6)) == {}
+
+
+def test_the_parent_has_the_band_once_and_the_experiment_the_verdict(tmp_path, monkeypatch, without_figures):
+    record = add_curves(build_record({"pre": PRE, "p*st": POST}))
+    parents = {arm: tracking.Tracker.start("judged", arm, {}).run_id for arm in ("pre", "p*st")}
+    monkeypatch.setattr(module, "read_sweep", lambda title, storage: replace(record, parents=parents))
+    made = module.report("judged", folder=tmp_path)
+    module.report("judged", folder=tmp_path)
+    client = tracking.client()
+    metric = record.spec.objective.metric
+    for name, value in {"mean": 2.126, "low": 2.10, "high": 2.16}.items():
+        points = client.get_metric_history(parents["pre"], f"{metric}/{name}")
+        assert [point.value for point in points][-1] == pytest.approx(value)
+        assert len(points) == 2
+    metrics = client.get_run(parents["pre"]).data.metrics
+    assert metrics["verdict/mean_low"] < metrics["verdict/mean_when_trained"] < metrics["verdict/mean_high"]
+    run = client.get_run(made.mlflow["run_id"])
+    note = run.data.tags["mlflow.note.content"]
+    assert note.replace("\\", "").startswith(made.verdict)
+    assert r"p\*st" in note
+    assert f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts" in note
+    assert client.get_experiment(run.info.experiment_id).tags["mlflow.note.content"] == note
+
+
+def test_the_description_shows_the_figure_of_the_verdict():
+    from pathlib import Path
+
+    from ablate.reports.mlflow_notes import _pick_figure
+
+    assert _pick_figure([Path("a/curves.png"), Path("a/verdict.png")]) == "verdict.png"
+    assert _pick_figure([Path("a/layers-variance.png")]) == ""

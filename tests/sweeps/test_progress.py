@@ -1,0 +1,26 @@
+"""The display of a sweep in a log file: lines of events, and one now and then while trials are trained."""
+
+import io
+
+from rich.console import Console
+
+from ablate.sweeps import progress
+
+
+def test_a_long_trial_shows_in_a_log_file_that_it_goes_on(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    written = io.StringIO()
+    with progress.Display(Console(file=written, width=40), "val/loss", 2) as display:
+        display.total = 4
+        display.show_start(0, progress.Running("pre #0", "optimizer.lr=0.001", 20_000))
+        display.show_start(1, progress.Running("post #0", "optimizer.lr=0.001", 20_000))
+        for step in range(1, 20_000):
+            now += 1.0
+            display.show_progress(0, step, 3.25)
+        display.show_end(0, "completed, val/loss 3.2", True)
+    first, second, *lines, last = written.getvalue().splitlines()
+    assert (first, second) == ("pre #0 started: optimizer.lr=0.001", "post #0 started: optimizer.lr=0.001")
+    assert last.startswith("[0/4] pre #0 completed, val/loss 3.2: optimizer.lr=0.001, about ")
+    assert lines[0] == "training pre #0 at update 600/20,000 (loss 3.250) and post #0 at update 0/20,000"
+    assert len(lines) == 33  # every ten minutes

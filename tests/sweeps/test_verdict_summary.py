@@ -1,0 +1,80 @@
+"""The verdict in a line: what it says of several arms, of many, and before it is known."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from ablate.sweeps.progress import Display
+from ablate.sweeps.simulation import Valley, simulate
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, is_open, summarise_verdict
+
+
+def run(floors, trials=None, seeds=3):
+    import optuna
+
+    spec = Sweep.from_tree(
+        {
+            "name": "told",
+            "experiment": {"model": "llama", "data": "topics"},
+            "arms": {arm: {"norm": {"kind": "mix", "alpha": 0.05 + 0.1 * i}} for i, arm in enumerate(floors)},
+            "search": {"optimizer.lr": [1e-3, 1e-2]},
+            "sampler": "grid",
+            "confirm": {"seeds": seeds, "candidates": 1},
+        }
+    )
+    return simulate(spec, Valley(floors, shared=0.01, own=0.001), optuna.storages.InMemoryStorage(), trials)
+
+
+def test_each_arm_is_told_with_its_difference():
+    record = run({"pre": 2.1, "post": 2.5, "mix": 2.1})
+    assert summarise_verdict(record).startswith("Verdict against pre: post worse (+0.39")
+    assert "; mix inconclusive with 3 seeds (" in summarise_verdict(record)
+    assert not is_open(record)
+
+
+def test_many_arms_are_named_by_verdict():
+    record = run({f"arm-{i}": 2.1 + 0.2 * (i > 3) for i in range(7)})
+    text = summarise_verdict(record)
+    assert text.startswith("Verdict against arm-0: 6 arms. Worse: arm-4, arm-5 and arm-6; inconclusive")
+    assert "±" not in text
+
+
+def test_before_it_is_known_that_is_said():
+    floors = {"pre": 2.1, "post": 2.5}
+    assert summarise_verdict(run(floors, trials=4)) == "No verdict yet: no fresh seed has ended."
+    some = run(floors, trials=6)
+    assert summarise_verdict(some) == "No verdict yet against pre: 2 of 6 fresh seeds have ended."
+    assert is_open(some)
+    assert summarise_verdict(run(floors, seeds=0)).startswith("No verdict: this sweep asks for no fresh seeds")
+
+
+def test_a_log_has_a_line_where_a_verdict_changes_and_not_its_numbers():
+    console = Console(file=io.StringIO(), width=200)
+    with Display(console, "val/loss", 1) as display:
+        for text in (
+            "No verdict yet.",
+            "Verdict so far: a worse (+0.1 ± 0.2).",
+            "Verdict so far: a worse (+0.1 ± 0.1).",
+        ):
+            display.show_verdict(text)
+        display.show_verdict("Verdict so far: a better (-0.1 ± 0.1).")
+    assert [line.split(" (")[0] for line in console.file.getvalue().splitlines()] == [
+        "Verdict so far: a worse",
+        "Verdict so far: a better",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metric", "bounds", "difference"),
+    [
+        ("val/loss", (0, float("inf")), (-float("inf"), float("inf"))),
+        ("val/wiki/perplexity", (1, float("inf")), (-float("inf"), float("inf"))),
+        ("val/accuracy", (0, 1), (-1, 1)),
+        ("align/margin", (-float("inf"), float("inf")), (-float("inf"), float("inf"))),
+    ],
+)
+def test_what_a_metric_can_be(metric, bounds, difference):
+    assert find_bounds(metric) == bounds
+    assert find_difference_bounds(metric) == difference
