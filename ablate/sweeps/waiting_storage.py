@@ -16,9 +16,10 @@ from optuna.exceptions import UpdateFinishedTrialError
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
-from ablate.tracking.databases import repeat_while_away
+from ablate.tracking.databases import LostConnectionError, repeat_while_away
 
 if TYPE_CHECKING:
+    from optuna.storages._rdb.models import TrialModel
     from sqlalchemy import Connection
 
 T = TypeVar("T")
@@ -28,6 +29,7 @@ class WaitingStorage(RDBStorage):
     """Optuna's storage; its calls wait for the server, two minutes at most."""
 
     _lock: Connection | None = None  # that of the lock that this process holds
+    _has_tried = False  # whether the trial that is being made was written once, perhaps in vain
 
     @contextlib.contextmanager
     def guard_writes(self, connection: Connection | None) -> Iterator[None]:
@@ -39,11 +41,15 @@ class WaitingStorage(RDBStorage):
             self._lock = None
 
     def _check_lock(self) -> None:
-        """Raise what SQLAlchemy raises where the lock is gone."""
+        """Raise LostConnectionError where the lock is gone."""
         if self._lock is not None:
             from sqlalchemy import text
+            from sqlalchemy.exc import SQLAlchemyError
 
-            self._lock.execute(text("SELECT 1"))
+            try:
+                self._lock.execute(text("SELECT 1"))
+            except SQLAlchemyError as error:
+                raise LostConnectionError("the lock of the database is gone") from error
 
     def wait(self, action: Callable[[], T]) -> T:
         """Return what `action` returns, made again while the server is away."""
@@ -71,7 +77,7 @@ class WaitingStorage(RDBStorage):
         def create() -> FrozenTrial:
             nonlocal tries
             tries += 1
-            self._check_lock()
+            self._has_tried = False
             if tries > 1 and template_trial is not None and template_trial.user_attrs:
                 for trial in self.get_all_trials(study_id):
                     if trial.user_attrs == template_trial.user_attrs:  # the connection broke after it was written
@@ -79,6 +85,16 @@ class WaitingStorage(RDBStorage):
             return RDBStorage._create_new_trial(self, study_id, template_trial)
 
         return self.wait(create)
+
+    def _get_prepared_new_trial(self, *args: Any) -> TrialModel:
+        """Optuna repeats by itself what failed, seconds later, whoever has the lock by then and whatever was written:
+        its first try is the only one here. The connection that it writes on is open already, so that a server which
+        goes away after this look at the lock takes both."""
+        if self._has_tried:
+            raise LostConnectionError("the connection was lost while a trial was written")
+        self._check_lock()
+        self._has_tried = True
+        return RDBStorage._get_prepared_new_trial(self, *args)
 
 
 def _make_waiting(plain: Callable[..., Any]) -> Callable[..., Any]:

@@ -30,6 +30,10 @@ ASKING, CREATING = 1, 2  # what locks are taken for: a trial's turn, and making 
 _DRIVERS = ("psycopg", "psycopg2")
 
 
+class LostConnectionError(Exception):
+    """The server cut a connection in the middle of a step, which has to begin anew."""
+
+
 def remember_address(url: str) -> str:
     """Return `url`, whose password `redact` then knows however it is written."""
     _addresses.add(url)
@@ -60,7 +64,7 @@ def is_away(error: BaseException | None) -> bool:
     from sqlalchemy import exc
 
     while error is not None:
-        if isinstance(error, (exc.OperationalError, exc.InterfaceError, exc.PendingRollbackError)):
+        if isinstance(error, (exc.OperationalError, exc.InterfaceError, exc.PendingRollbackError, LostConnectionError)):
             return True
         if isinstance(error, exc.DBAPIError) and error.connection_invalidated:
             return True

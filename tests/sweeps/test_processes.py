@@ -11,6 +11,9 @@ import optuna
 import pytest
 import yaml
 from forked import Forked
+from optuna.storages import RDBStorage
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
 from ablate.config.errors import StoreError
 from ablate.sweeps.comparison import compare_record
@@ -224,6 +227,42 @@ def test_a_lock_that_is_lost_in_the_middle_is_taken_again(postgres):
 
     assert do_locked(storage, step) == "done"
     assert tries == [0, 0]
+    assert len(study.get_trials()) == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_trial_that_is_cut_off_while_it_is_written_is_written_once(moment, postgres, monkeypatch):
+    """Before its commit or after it, and while another process takes the lock and writes it, too: Optuna would write it
+    again by itself two seconds later."""
+    url = postgres.database()
+    storage, other = open_storage(url), open_storage(url)
+    study = optuna.create_study(storage=storage, study_name="s")
+    others = optuna.load_study(study_name="s", storage=other)
+    commit, prepare, prepared, cut = Session.commit, RDBStorage._get_prepared_new_trial, [], []
+
+    def write(study):
+        if not study.get_trials():
+            study.enqueue_trial({"x": 1}, user_attrs={"number": 0})
+
+    def note(self, *args):
+        prepared.append(args)
+        return prepare(self, *args)
+
+    def cut_off(session):
+        if cut or not prepared:
+            return commit(session)
+        cut.append(session)
+        if moment == "after":
+            commit(session)
+        postgres.control("restart")
+        do_locked(other, lambda: write(others))
+        session.execute(text("SELECT 1"))  # as a commit whose answer does not come
+        return None
+
+    monkeypatch.setattr(RDBStorage, "_get_prepared_new_trial", note)
+    monkeypatch.setattr(Session, "commit", cut_off)
+    do_locked(storage, lambda: write(study))
+    assert len(cut) == 1
     assert len(study.get_trials()) == 1
 
 
