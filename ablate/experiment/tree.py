@@ -23,7 +23,7 @@ from ablate.experiment.lora import Lora
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.validation import Validation, plan_validation
 from ablate.experiment.warm_start import WarmStart
-from ablate.models import ModelConfig, models
+from ablate.models import ModelConfig, models, validate_asks
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers
 from ablate.optim.schedules import ScheduleConfig, schedules
@@ -77,6 +77,7 @@ class Experiment(Config):
         stack = self.model.stack()
         placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
         problems += [problem.within("norm") for problem in placed]
+        problems += validate_asks(self.model, self.norm)
         problems += [problem.within("init") for problem in self.init.validate(stack)]
         if self.data.task != self.model.task:
             data, model = (f"{part.kind} is for {part.task.replace('_', ' ')}" for part in (self.data, self.model))

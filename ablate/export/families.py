@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from ablate.config.errors import AblateError
+from ablate.models import ModelConfig, models
 
 FAMILIES = {"hf": ("llama", "language models"), "timm": ("vit", "ViTs")}
-"""Form -> (its kind of model, the name of such models in messages)."""
+"""Form -> (the kind of model, the name of such models in messages)."""
 FOR_ALL = ("consolidated", "safetensors")
 
 
-def check_family(form: str, kind: str) -> None:
-    """Raise AblateError where `form` is for another kind of model."""
+def check_family(form: str, model: ModelConfig) -> None:
+    """Raise AblateError where `form` is for another family of models."""
     family, members = FAMILIES[form]
-    if kind != family:
-        accepted = [*(name for name, (other, _) in FAMILIES.items() if other == kind), *FOR_ALL]
-        raise AblateError(f"{form} is for {members}, this is a {kind}. Accepted for it: {', '.join(accepted)}.")
+    if not isinstance(model, models[family]):
+        accepted = [*(name for name, (other, _) in FAMILIES.items() if isinstance(model, models[other])), *FOR_ALL]
+        raise AblateError(f"{form} is for {members}, this is a {model.kind}. Accepted for it: {', '.join(accepted)}.")

@@ -36,7 +36,8 @@ def to_hf(source: TrainedModel, auto: str = "AutoModelForCausalLM") -> Any:
         model = getattr(module, transformers_files.AUTO[auto])(config)
         type(model).register_for_auto_class(auto)  # so that save_pretrained writes the code beside the weights
     else:
-        config = transformers.LlamaConfig(**files.config)
+        fields = dict(files.config)
+        config = transformers.AutoConfig.for_model(fields.pop("model_type"), **fields)
         model = getattr(transformers, auto).from_config(config)
     weights = dict(files.weights)
     if auto == "AutoModel":

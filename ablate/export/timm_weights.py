@@ -19,13 +19,18 @@ _EPS = 1e-6  # timm's LayerNorm in a ViT
 def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
     """Return (weights by timm's names, its configuration of the model). Raises AblateError where it has no such one."""
     config: Any = source.experiment.model
-    check_family("timm", config.kind)
+    check_family("timm", config)
     norm: Any = source.experiment.norm
     fields = (norm.kind, norm.layer.kind, norm.final_norm, getattr(norm.layer, "bias", False))
     if fields != ("pre", "layernorm", True, True) or norm.layer.eps != _EPS:
         raise AblateError(
             "timm has Pre-LN with LayerNorm, eps 1e-6 and bias alone (norm=pre norm.layer=layernorm); this model has "
             f"norm={norm.kind} norm.layer={norm.layer.kind}. Accepted for it: consolidated, safetensors."
+        )
+    if norm.has_qk_norm and (norm.qk != norm.layer or norm.qk_over != "head"):
+        raise AblateError(
+            "timm's QK-norm is the norm layer of the model, over each head (norm.qk=layernorm norm.qk_over=head); this "
+            f"model has norm.qk={norm.qk.kind} norm.qk_over={norm.qk_over}. Accepted for it: consolidated, safetensors."
         )
     classes, (channels, height, width) = source.inputs
     arguments = {
@@ -36,6 +41,7 @@ def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping
         "depth": config.layers,
         "num_heads": config.heads,
         "mlp_ratio": config.mlp_ratio,
+        **({"qk_norm": True} if norm.has_qk_norm else {}),
     }
     weights = {_rename(name): value for name, value in source.state.items()}
     pixels: Any = source.experiment.data

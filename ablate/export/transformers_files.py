@@ -1,5 +1,5 @@
-"""A language model as `transformers` loads it: as its own LLaMA where that is the same, otherwise with the model's
-code."""
+"""A language model as `transformers` loads it: as one of its own architectures where it is the same, otherwise with the
+model's code."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.experiment.tree import Experiment
 from ablate.export import tokenizer
+from ablate.export.architectures import HEAD, Architecture, find_architecture
 from ablate.export.families import check_family
 from ablate.export.sources import Sources, describe_module
 from ablate.training.trained import TrainedModel
 
 TEMPLATE = Path(__file__).with_name("modeling_template.py")
-CODE, HEAD = "modeling_ablate.py", "lm_head.weight"
+CODE = "modeling_ablate.py"
 MARK = """\
 LlamaModel: Any = nn.Module  # the code of the trained model takes the place of these two
 causal: Any = None
@@ -45,84 +45,48 @@ class Files:
 
 
 def build_files(source: TrainedModel) -> Files:
-    """Return the files of `transformers`' LLaMA where the model is one, else those with its own code.
+    """Return the files of an architecture of `transformers` where the model is one, else those with its own code.
 
     Raises AblateError for what is no language model, or cannot be written down.
     """
-    check_family("hf", source.experiment.model.kind)
-    return convert_to_llama(source) if is_llama(source.experiment) else write_own_code(source)
+    check_family("hf", source.experiment.model)
+    architecture = find_architecture(source.experiment)
+    return convert_to_native(source, architecture) if architecture else write_own_code(source)
 
 
-def is_llama(experiment: Experiment) -> bool:
-    """Return whether the model is `transformers`' LLaMA."""
-    norm, model = experiment.norm, experiment.model
-    if model.sublayers != "both" or not model.layers:
-        return False
-    return norm.kind == "pre" and norm.layer.kind == "rmsnorm" and norm.final_norm
-
-
-def convert_to_llama(source: TrainedModel) -> Files:
-    """Return the model as `LlamaForCausalLM`: by its names, with fused matrices split."""
+def convert_to_native(source: TrainedModel, architecture: Architecture) -> Files:
+    """Return the model as one of `transformers`' own: by its names, with fused matrices split."""
     model: Any = source.experiment.model
-    heads, kv_heads = model.heads, model.kv_heads or model.heads
-    width = model.hidden // heads
+    stack = model.stack()
+    sizes = [heads * stack.head_dim for heads in (stack.heads, stack.kv_heads, stack.kv_heads)]
     weights: dict[str, Tensor] = {}
     for name, value in source.state.items():
-        if name == HEAD:
-            if not model.tie_embeddings:
-                weights[name] = value
-        elif name.endswith("attn.qkv_proj.weight"):
-            for part, rows in zip("qkv", value.split([heads * width, kv_heads * width, kv_heads * width]), strict=True):
-                weights[_rename_matrix(name, "attn.qkv_proj", f"self_attn.{part}_proj")] = rows.clone()
-        elif name.endswith("mlp.gate_up_proj.weight"):
-            for part, rows in zip(("gate", "up"), value.chunk(2), strict=True):
-                weights[_rename_matrix(name, "gate_up_proj", f"{part}_proj")] = rows.clone()
-        else:
-            weights[f"model.{_rename(name)}"] = value
+        names = architecture.rename(name)
+        if name == HEAD and model.tie_embeddings:
+            continue
+        parts = value.split(sizes) if len(names) == 3 else value.chunk(len(names))
+        weights |= {theirs: part.clone() if len(names) > 1 else part for theirs, part in zip(names, parts, strict=True)}
     eps: float = getattr(source.experiment.norm.layer, "eps")  # noqa: B009 - a field of RMSNorm
-    fields = {"intermediate_size": model.mlp, "num_key_value_heads": kv_heads, "head_dim": width, "rms_norm_eps": eps}
-    fields |= {"rope_theta": model.rope_base, "hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **_common_fields(source), **fields}
-    return Files(config, weights, "LlamaForCausalLM of transformers")
-
-
-_NAMES = {
-    "attn.o_proj": "self_attn.o_proj",
-    "attn_residual.norm": "input_layernorm",
-    "mlp_residual.norm": "post_attention_layernorm",
-}
+    fields = {"intermediate_size": model.mlp, "num_key_value_heads": stack.kv_heads, "rms_norm_eps": eps}
+    fields |= {"head_dim": stack.head_dim, "rope_theta": model.rope_base, "hidden_act": "silu", "attention_bias": False}
+    config = {"architectures": [architecture.cls], "model_type": architecture.model_type, **_common_fields(source)}
+    return Files(config | fields | architecture.fields, weights, f"{architecture.cls} of transformers")
 
 
 def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return weights that `transformers` has trained on from `build_files(source)`, by our own names."""
-    if not is_llama(source.experiment):
+    architecture = find_architecture(source.experiment)
+    if architecture is None:
         state = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}
     else:
         state = {}
         for name in source.state:
-            if name == HEAD:
-                parts = [HEAD]
-            elif name.endswith("attn.qkv_proj.weight"):
-                parts = [_rename_matrix(name, "attn.qkv_proj", f"self_attn.{part}_proj") for part in "qkv"]
-            elif name.endswith("mlp.gate_up_proj.weight"):
-                parts = [_rename_matrix(name, "gate_up_proj", f"{part}_proj") for part in ("gate", "up")]
-            else:
-                parts = [f"model.{_rename(name)}"]
+            parts = architecture.rename(name)
             if parts[0] in weights:  # a head that is the embedding may be left out
                 state[name] = torch.cat([weights[part] for part in parts])
     for name, other in source.experiment.model.tied_weights().items():
         state[name] = state[other]
     return state
-
-
-def _rename(name: str) -> str:
-    for ours, theirs in _NAMES.items():
-        name = name.replace(ours, theirs)
-    return name
-
-
-def _rename_matrix(name: str, ours: str, theirs: str) -> str:
-    return "model." + name.replace(ours, theirs)
 
 
 def write_own_code(source: TrainedModel) -> Files:

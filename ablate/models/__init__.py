@@ -2,13 +2,16 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ablate.models import llama_config, sizes, vit_config  # noqa: F401 - registers the families, then their sizes
-from ablate.models.config import ModelConfig, TensorPlan, models
+from ablate.models import llama_config, vit_config  # noqa: F401 - registers the families
+
+# isort: split
+from ablate.models import published, sizes  # noqa: F401
+from ablate.models.config import ModelConfig, TensorPlan, list_families, models, validate_asks
 
 if TYPE_CHECKING:
     from ablate.models.base import Model
 
-__all__ = ["Model", "ModelConfig", "TensorPlan", "models"]
+__all__ = ["Model", "ModelConfig", "TensorPlan", "list_families", "models", "validate_asks"]
 
 
 def __getattr__(name: str) -> Any:

@@ -120,14 +120,41 @@ def make_norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:
 class QKVNorm(nn.Module):
     """Norms on the queries, keys and values of each head: [..., heads + 2 kv_heads, head_dim] -> the same."""
 
-    def __init__(self, norm: Placement, heads: int, kv_heads: int, head_dim: int) -> None:
+    def __init__(self, heads: int, kv_heads: int, q: nn.Module, k: nn.Module, v: nn.Module) -> None:
         super().__init__()
         self.heads = [heads, kv_heads, kv_heads]
-        self.q, self.k, self.v = (norm.layer.build(head_dim) for _ in "qkv")
+        self.q, self.k, self.v = q, k, v
 
     def forward(self, qkv: Tensor) -> Tensor:
         q, k, v = qkv.split(self.heads, dim=-2)
         return torch.cat([self.q(q), self.k(k), self.v(v)], dim=-2)
+
+
+class WideQKNorm(nn.Module):
+    """Norms on all queries and on all keys of a token: [..., heads + 2 kv_heads, head_dim] -> the same."""
+
+    def __init__(self, heads: int, kv_heads: int, q: nn.Module, k: nn.Module) -> None:
+        super().__init__()
+        self.heads = [heads, kv_heads, kv_heads]
+        self.q, self.k = q, k
+
+    def forward(self, qkv: Tensor) -> Tensor:
+        q, k, v = qkv.split(self.heads, dim=-2)
+        width = [-1, qkv.shape[-1]]
+        return torch.cat([self.q(q.flatten(-2)).unflatten(-1, width), self.k(k.flatten(-2)).unflatten(-1, width), v], -2)
+
+
+def build_qkv_norm(norm: Placement, placed: Placement, stack: Stack) -> nn.Module:
+    """Return the norms on the queries, keys and values [..., heads + 2 kv_heads, head_dim] of a layer, of which `placed`
+    is the placement: those of the placement, the QK-norm of `norm`, or nothing."""
+    heads, dim = (stack.heads, stack.kv_heads), stack.head_dim
+    if placed.qkv_norm:
+        return QKVNorm(*heads, *(norm.layer.build(dim) for _ in "qkv"))
+    if not norm.has_qk_norm:
+        return nn.Identity()
+    if norm.qk_over == "head":
+        return QKVNorm(*heads, norm.qk.build(dim), norm.qk.build(dim), nn.Identity())
+    return WideQKNorm(*heads, *(norm.qk.build(count * dim) for count in heads))
 
 
 def freeze(model: Model, parts: Iterable[str]) -> None:

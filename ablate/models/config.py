@@ -13,7 +13,7 @@ from ablate.config.base import Kind
 from ablate.config.bounds import MOST_LAYERS, MOST_WEIGHTS, MOST_WIDTH
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.norms import Initialization, Placement, Stack
+from ablate.norms import ASKS, Initialization, Placement, Stack, placements
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +56,8 @@ class ModelConfig(Kind):
     defaults: ClassVar[dict[str, Any]]
     """What the rest of an experiment defaults to with this family: dotted path -> value."""
 
+    honours: ClassVar[frozenset[str]] = frozenset()
+    """What its models do if a placement or norm layer asks for it, of `ablate.norms.ASKS`. The rest is refused."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, each with logits of its own; otherwise it is a whole input, such as an image."""
 
@@ -83,7 +85,8 @@ class ModelConfig(Kind):
     def attention_flops(self, shape: tuple[int, ...]) -> int:
         """Return the FLOPs of the products of activations in the forward pass of one item: 4 d for each token that a
         token attends to, which in a causal model is about half of them, in each layer."""
-        each = (2 if self.stack().causal else 4) * self.hidden * self.sequence_length(shape)
+        stack = self.stack()
+        each = (2 if stack.causal else 4) * stack.heads * stack.head_dim * self.sequence_length(shape)
         return self.layers * each * self.tokens_per_item(shape)
 
     def vocabulary(self, classes: int) -> int:
@@ -113,12 +116,34 @@ class ModelConfig(Kind):
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
         """Return what is wrong between these fields."""
-        if self.hidden % self.heads:
+        if self.hidden % self.heads and not getattr(self, "head_dim", None):
             return [Problem("heads", f"must divide hidden ({self.hidden})", self.heads)]
         if (weights := self.layer_parameters()) > MOST_WEIGHTS:
             size = f"{weights:,} weights, {4 * weights / 2**40:,.0f} TiB in float32"
             return [Problem("", f"the layers would have {size}. Accepted: at most {MOST_WEIGHTS:,}")]
         return []
 
+
+def list_families() -> list[str]:
+    """Return the kinds of model that have a model of their own; the others are one of these with other defaults."""
+    own = [kind for kind in models if not any(base in models[kind].__mro__[1:] for base in map(models.__getitem__, models))]
+    return own
+
+
+def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
+    """Return what `norm` asks of a model that the family of `model` does not do, each with both names."""
+    stack, problems = model.stack(), []
+    for ask, who in norm.list_asks(stack).items():
+        if ask not in model.honours:
+            text = f"{who} asks for {ASKS[ask]}, which model {model.kind} does not have"
+            if who.startswith("placement"):
+                honoured = [kind for kind in placements if placements[kind]().list_asks(stack).keys() <= model.honours]
+                text += f". Accepted with it: {', '.join(honoured)}"
+            problems.append(Problem(_SETTINGS.get(ask, "norm.kind"), text, norm.kind if ask not in _SETTINGS else None))
+    return problems
+
+
+_SETTINGS = {"qk": "norm.qk", "no_final_norm": "norm.final_norm", "embedding_scale": "norm.layer"}
+"""What is asked for -> the setting that asks for it, where that is not the placement."""
 
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.models.base import Model, QKVNorm, build_site, make_norm_factory, name_sublayers
+from ablate.models.base import Model, build_qkv_norm, build_site, make_norm_factory, name_sublayers
 from ablate.models.head import CrossEntropy
 from ablate.models.llama_config import Llama
 from ablate.norms import Initialization, Placement, Projection, initialize
@@ -57,12 +57,13 @@ class Attention(nn.Module):
 
     def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
         super().__init__()
-        self.head_dim = config.hidden // config.heads
-        self.heads, self.kv_heads = config.heads, config.kv_heads or config.heads
-        self.qkv_proj = Linear(config.hidden, (self.heads + 2 * self.kv_heads) * self.head_dim)
-        self.qkv_norm = QKVNorm(norm, self.heads, self.kv_heads, self.head_dim) if placed.qkv_norm else nn.Identity()
-        self.norm = norm.layer.build(config.hidden) if placed.inner_norm else nn.Identity()
-        self.o_proj = Linear(config.hidden, config.hidden)
+        stack = config.stack()
+        self.heads, self.kv_heads, self.head_dim = stack.heads, stack.kv_heads, stack.head_dim
+        width = self.heads * self.head_dim
+        self.qkv_proj = Linear(config.hidden, width + 2 * self.kv_heads * self.head_dim)
+        self.qkv_norm = build_qkv_norm(norm, placed, stack)
+        self.norm = norm.layer.build(width) if placed.inner_norm else nn.Identity()
+        self.o_proj = Linear(width, config.hidden)
 
     def forward(self, x: Tensor, table: Tensor, attend: Attend = causal) -> Tensor:
         batch, seq, _ = x.shape
@@ -151,7 +152,7 @@ class LlamaModel(Model):
         scales = norm.layer.scales_embedding
         self.embed_scale = EmbeddingScale(config.hidden**0.5) if scales else nn.Identity()
         self.embed_norm = new_norm() if norm.at(0, config.layers).embedding_norm else nn.Identity()
-        self.rotary = Rotary(config.hidden // config.heads, config.rope_base)
+        self.rotary = Rotary(config.stack().head_dim, config.rope_base)
         self.layers = nn.ModuleList(BLOCKS[config.sublayers](config, norm, i) for i in range(config.layers))
         self.norm = new_norm() if norm.final_norm else nn.Identity()
         self.lm_head = Linear(config.hidden, vocab_size)

@@ -11,7 +11,7 @@ from pydantic import Field
 from ablate.config.bounds import MOST_LAYERS, MOST_VOCABULARY, MOST_WIDTH
 from ablate.config.errors import Problem
 from ablate.models.config import ModelConfig, TensorPlan, models
-from ablate.norms import Initialization, Placement, Stack
+from ablate.norms import ASKS, Initialization, Placement, Stack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,8 @@ class Llama(ModelConfig):
     """Number of attention heads."""
     kv_heads: int | None = Field(None, gt=0, le=MOST_WIDTH)
     """Number of key and value heads (grouped-query attention). None: as many as `heads`."""
+    head_dim: int | None = Field(None, gt=0, le=MOST_WIDTH)
+    """Width of one attention head. None: `hidden` / `heads`."""
     rope_base: float = Field(10000.0, gt=0)
     """Base of the rotary embedding's wavelengths."""
     tie_embeddings: bool = False
@@ -41,18 +43,21 @@ class Llama(ModelConfig):
 
     task: ClassVar[str] = "language_modeling"
     per_token: ClassVar[bool] = True
+    honours: ClassVar[frozenset[str]] = frozenset(ASKS)
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "topics", "norm.layer.kind": "rmsnorm"}
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
         return resolve_name("ablate.models.llama:LlamaModel")(self, norm, init, self.vocabulary(classes))
 
     def stack(self) -> Stack:
-        head_dim, mlp = self.hidden // self.heads, self.mlp if self.sublayers == "both" else 0
-        return Stack(self.layers, self.hidden, mlp, head_dim, causal=True, token_embedding=not self.tie_embeddings)
+        mlp = self.mlp if self.sublayers == "both" else 0
+        heads = self.heads, self.kv_heads or self.heads, self.head_dim or self.hidden // self.heads
+        return Stack(self.layers, self.hidden, mlp, *heads, causal=True, token_embedding=not self.tie_embeddings)
 
     def layer_parameters(self) -> int:
-        kv = self.hidden // self.heads * (self.kv_heads or self.heads)
-        return self.layers * (2 * self.hidden * (self.hidden + kv) + 3 * self.hidden * self.stack().mlp)
+        stack = self.stack()
+        heads = stack.heads + stack.kv_heads
+        return self.layers * self.hidden * (2 * heads * stack.head_dim + 3 * stack.mlp)
 
     def sequence_length(self, shape: tuple[int, ...]) -> int:
         return shape[0]
@@ -67,14 +72,14 @@ class Llama(ModelConfig):
         return {"lm_head.weight": "embed_tokens.weight"} if self.tie_embeddings else {}
 
     def tensor_plan(self) -> TensorPlan:
-        kv_heads = self.kv_heads or self.heads
-        kv = kv_heads * (self.hidden // self.heads)
+        stack = self.stack()
+        q, kv = stack.heads * stack.head_dim, stack.kv_heads * stack.head_dim
         return TensorPlan(
             by_output=("attn.qkv_proj", "mlp.gate_up_proj"),
             by_input=("attn.o_proj", "mlp.down_proj"),
-            fused={"qkv_proj.weight": [self.hidden, kv, kv], "gate_up_proj.weight": [self.mlp, self.mlp]},
+            fused={"qkv_proj.weight": [q, kv, kv], "gate_up_proj.weight": [self.mlp, self.mlp]},
             counts=("heads", "kv_heads"),
-            divided={"heads": self.heads, "kv_heads": kv_heads, "mlp": self.mlp},
+            divided={"heads": self.heads, "kv_heads": stack.kv_heads, "mlp": self.mlp},
         )
 
     def narrowed(self, share: float) -> dict[str, Any]:
@@ -88,7 +93,9 @@ class Llama(ModelConfig):
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
         problems = super().validate()
-        if not problems and self.hidden // self.heads % 2:
+        if self.head_dim is not None and self.head_dim % 2:
+            problems.append(Problem("head_dim", "must be even for the rotary embedding", self.head_dim))
+        elif not problems and self.stack().head_dim % 2:
             text = "hidden / heads must be even for the rotary embedding"
             problems.append(Problem("heads", text, self.heads))
         if self.kv_heads and self.heads % self.kv_heads:

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.models.base import Model, QKVNorm, build_site, name_sublayers
+from ablate.models.base import Model, build_qkv_norm, build_site, name_sublayers
 from ablate.models.vit_config import ViT
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 
 class NormedQKV(nn.Module):
-    """timm's query, key and value projection with a norm on each head of each: [..., dim] -> [..., 3 dim]."""
+    """timm's query, key and value projection with norms on what it gives: [..., dim] -> [..., 3 dim]."""
 
-    def __init__(self, projection: nn.Linear, heads: int, norm: Placement) -> None:
+    def __init__(self, projection: nn.Linear, heads: int, norm: nn.Module) -> None:
         super().__init__()
-        self.projection, self.heads = projection, heads
-        self.norm = QKVNorm(norm, heads, heads, projection.in_features // heads)
+        self.projection, self.heads, self.norm = projection, heads, norm
 
     @property
     def weight(self) -> Tensor:
@@ -55,7 +54,7 @@ class AttentionBlock(nn.Module):
         super().__init__()
         self.attn_residual = norm.wire_attn(build_site(norm, depth, stack, partial(DropPath, drop_path)))
         _check_drop(norm.at(depth, stack.depth), drop_path, self.attn_residual)
-        self.attn = _attention(dim, num_heads, norm, norm.at(depth, stack.depth), timm)
+        self.attn = _attention(stack, norm, norm.at(depth, stack.depth), timm)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.attn_residual(x, self.attn)
@@ -86,7 +85,7 @@ class Block(nn.Module):
         drop = partial(DropPath, drop_path)
         self.attn_residual, self.mlp_residual = norm.wire(build_site(norm, depth, stack, drop))
         _check_drop(placed, drop_path, self.attn_residual, self.mlp_residual)
-        self.attn = _attention(dim, num_heads, norm, placed, timm)
+        self.attn = _attention(stack, norm, placed, timm)
         self.mlp = Mlp(
             dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=timm["norm_layer"] if placed.inner_norm else None
         )
@@ -97,15 +96,17 @@ class Block(nn.Module):
         return x
 
 
-def _attention(dim: int, heads: int, norm: Placement, placed: Placement, timm: dict[str, Any]) -> nn.Module:
-    """timm's attention, with the norms that the placement asks for."""
+def _attention(stack: Stack, norm: Placement, placed: Placement, timm: dict[str, Any]) -> nn.Module:
+    """timm's attention, with the norms that are asked for."""
     from timm.layers import Attention
 
-    inner, new_norm = placed.inner_norm, timm["norm_layer"]
-    attn: nn.Module = Attention(dim, heads, qkv_bias=timm["qkv_bias"], scale_norm=inner, norm_layer=new_norm)
-    if placed.qkv_norm:
-        attn.qkv = NormedQKV(attn.qkv, heads, norm)  # type: ignore[arg-type]
-    return attn
+    dim, heads, new_norm = stack.hidden, stack.heads, timm["norm_layer"]
+    attn: Any = Attention(dim, heads, qkv_bias=timm["qkv_bias"], scale_norm=placed.inner_norm, norm_layer=new_norm)
+    if norm.has_qk_norm and norm.qk_over == "head":  # timm has a place for these
+        attn.q_norm, attn.k_norm = norm.qk.build(stack.head_dim), norm.qk.build(stack.head_dim)
+    elif placed.qkv_norm or norm.has_qk_norm:
+        attn.qkv = NormedQKV(attn.qkv, heads, build_qkv_norm(norm, placed, stack))
+    return cast(nn.Module, attn)
 
 
 def _check_drop(placed: Placement, drop_path: float, *residuals: nn.Module) -> None:

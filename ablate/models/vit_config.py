@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ablate.config.bounds import MOST_LAYERS, MOST_PIXELS, MOST_WIDTH
 from ablate.models.config import ModelConfig, models
-from ablate.norms import Initialization, Placement, Stack
+from ablate.norms import ASKS, Initialization, Placement, Stack
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,12 +35,14 @@ class ViT(ModelConfig):
     """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""
 
     task: ClassVar[str] = "image_classification"
+    honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale"}
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}
 
     def stack(self) -> Stack:
         mlp, head_dim = int(self.hidden * self.mlp_ratio), self.hidden // self.heads
         mlp = mlp if self.sublayers == "both" else 0
-        return Stack(self.layers, self.hidden, mlp, head_dim, causal=False, token_embedding=False)
+        heads = self.heads, self.heads, head_dim
+        return Stack(self.layers, self.hidden, mlp, *heads, causal=False, token_embedding=False)
 
     def layer_parameters(self) -> int:
         return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.stack().mlp)

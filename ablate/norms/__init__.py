@@ -6,9 +6,10 @@ from ablate.norms import by_depth  # noqa: F401 - registers the placements of al
 from ablate.norms import admin  # noqa: F401
 from ablate.norms.init import Initialization, Projection, initializations, initialize
 from ablate.norms.layers import NormLayer, norm_layers
-from ablate.norms.placement import Placement, Site, Stack, placements
+from ablate.norms.placement import ASKS, Placement, Site, Stack, placements
 
 __all__ = [
+    "ASKS",
     "Initialization",
     "NormLayer",
     "Placement",

@@ -17,7 +17,7 @@ from ablate.norms.placements import Post, Pre
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_SHARED = ("layer", "final_norm")
+_SHARED = ("layer", "final_norm", "qk", "qk_over")
 _DEEP = 1 << 20  # layers, in the place of none: every share of them that is not 0 has the first
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from ablate.config.base import Kind
 from ablate.config.errors import Problem
 from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
-from ablate.norms.layers import NormLayer, RMSNorm, norm_layers
+from ablate.norms.layers import NoNorm, NormLayer, RMSNorm, norm_layers
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +39,10 @@ class Stack:
     """Width d of the hidden state."""
     mlp: int
     """Width of the MLP; 0 where layers have none."""
+    heads: int
+    """Number of heads of the queries."""
+    kv_heads: int
+    """Number of heads of the keys and of the values."""
     head_dim: int
     """Width of one attention head."""
     causal: bool
@@ -63,6 +67,19 @@ class Site:
     """Builds the stochastic depth of a branch that is added to the stream."""
 
 
+ASKS = {
+    "embedding_norm": "a norm after the embedding",
+    "inner_norm": "norms before the output projections",
+    "qkv_norm": "norms on the queries, keys and values of each head",
+    "qk": "norms on queries and keys (norm.qk)",
+    "no_final_norm": "no norm before the head (norm.final_norm=false)",
+    "gains": "an initialisation by the role of a projection",
+    "calibration": "values that are set from the first batch",
+    "embedding_scale": "a learnable factor of the embedding",
+}
+"""What a placement or a norm layer can ask of a model besides the wiring of its residual connections, in words."""
+
+
 class Placement(Kind):
     """A placement. Fields given here are common to all placements and stay when `norm.kind` changes."""
 
@@ -72,6 +89,12 @@ class Placement(Kind):
     final_norm: bool = True
     """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
     Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
+    qk: Annotated[NormLayer, norm_layers] = NoNorm()
+    """QK-norm: the norm layer on queries and keys, in front of the rotary embedding; beside every placement. none:
+    there is none."""
+    qk_over: Literal["head", "width"] = "head"
+    """What the QK-norm is over: the features of each head, with gains that all heads share (Qwen3, Gemma 3), or all
+    queries, and all keys, of a token (OLMo 2)."""
 
     rule: ClassVar[str] = ""
     """The sublayer rule in one line, as `ablate list placements` prints it."""
@@ -120,14 +143,52 @@ class Placement(Kind):
         """Return what is wrong, in a model, with the fields that the placement adds."""
         return []
 
+    @property
+    def has_qk_norm(self) -> bool:
+        """Whether queries and keys are normed by `qk`."""
+        return not isinstance(self.qk, NoNorm)
+
+    def list_asks(self, stack: Stack) -> dict[str, str]:
+        """Return what is asked of a model: a key of `ASKS` -> the placement or norm layer that asks for it."""
+        layers = [self.at(index, stack.depth) for index in range(max(1, stack.depth))]
+        asks = {
+            ask: f"placement {placed.kind}"
+            for placed in reversed(layers)
+            for ask, is_asked in placed._list_own_asks(stack.depth).items()
+            if is_asked and (ask != "embedding_norm" or placed is layers[0])
+        }
+        shared = {
+            "qk": (self.has_qk_norm, f"norm.qk={self.qk.kind}"),
+            "no_final_norm": (not self.final_norm, "norm.final_norm"),
+            "embedding_scale": (self.layer.scales_embedding and stack.causal, f"norm layer {self.layer.kind}"),
+        }
+        return asks | {ask: who for ask, (is_asked, who) in shared.items() if is_asked}
+
+    def _list_own_asks(self, depth: int) -> dict[str, bool]:
+        return {
+            "embedding_norm": self.embedding_norm,
+            "inner_norm": self.inner_norm,
+            "qkv_norm": self.qkv_norm,
+            "gains": bool(self.gains(max(1, depth))),
+            "calibration": type(self).prepare is not Placement.prepare,
+        }
+
     def validate_layer(self, stack: Stack) -> list[Problem]:
-        """Return what is wrong with the norm layer in a model with this placement."""
+        """Return what is wrong with the norm layers in a model with this placement."""
         layers = [self.at(index, stack.depth) for index in range(stack.depth)]
+        width = stack.heads * stack.head_dim  # of the attention's output
         widths = {stack.hidden}
-        widths |= {stack.mlp for placed in layers if placed.inner_norm and stack.mlp}
+        widths |= {inner for placed in layers if placed.inner_norm for inner in (width, stack.mlp) if inner}
         widths |= {stack.head_dim for placed in layers if placed.qkv_norm}
-        problems = [problem for width in sorted(widths) for problem in self.layer.validate(width, stack.causal)]
-        return [problem.within("layer") for problem in {(p.path, p.message): p for p in problems}.values()]
+        qk_widths = {stack.head_dim} if self.qk_over == "head" else {width, stack.kv_heads * stack.head_dim}
+        problems = []
+        for name, layer, norms in (("layer", self.layer, widths), ("qk", self.qk, qk_widths)):
+            wrong = [problem for dim in sorted(norms) for problem in layer.validate(dim, stack.causal)]
+            problems += [problem.within(name) for problem in {(p.path, p.message): p for p in wrong}.values()]
+        if self.has_qk_norm and (placed := next((one for one in layers if one.qkv_norm), None)):
+            text = f"placement {placed.kind} norms queries and keys itself. Accepted with it: none"
+            problems.append(Problem("qk", text, self.qk.kind))
+        return problems
 
 
 placements: Registry[Placement] = Registry("placement", Placement, default="pre")

@@ -31,7 +31,7 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
         assert plan is not None
         problems += validate_plan(plan, size)
         placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
-        if any(one.inner_norm or one.qkv_norm for one in placed):
-            text = "the placement norms what the ranks have parts of: leave it out"
+        if experiment.norm.has_qk_norm or any(one.inner_norm or one.qkv_norm for one in placed):
+            text = "inner norms and norms of queries and keys are over what the ranks have parts of: leave one of them out"
             problems.append(Problem("trainer.tensor_parallel", text, size))
     return problems

@@ -44,7 +44,8 @@ def test_cache_and_padding_change_nothing(kind, settings, tmp_path):
     ours, theirs = both(tmp_path, {"norm": kind, **settings})
     tokens = draw(2, 12)
     expected = ours(tokens)
-    assert torch.equal(theirs(tokens).logits, expected) or kind == "pre"  # LLaMA's own code rounds in another way
+    own = type(theirs).__name__.startswith("Ablate")
+    assert torch.equal(theirs(tokens).logits, expected) or not own  # the code of transformers rounds in another way
     torch.testing.assert_close(theirs(tokens).logits, expected, rtol=1e-5, atol=1e-5)
 
     first = theirs(tokens[:, :7], use_cache=True)  # in three pieces: several tokens after others, then one

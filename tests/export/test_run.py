@@ -40,7 +40,16 @@ def test_transformers_gives_our_logits(kind, settings, tmp_path):
     count = sum(p.numel() for p in theirs.parameters())
     assert count == ours.parameter_count()
     plain = kind == "pre" and not {"norm.layer", "norm.final_norm", "model.layers", "model.sublayers"} & set(settings)
-    assert type(theirs).__name__ == ("LlamaForCausalLM" if plain else "AblateForCausalLM")
+    named = {
+        ("pre", "rmsnorm", None): "Qwen3ForCausalLM",
+        ("olmo2", "rmsnorm", "width"): "Olmo2ForCausalLM",
+        ("pre", None, None): "LlamaForCausalLM" if plain else "AblateForCausalLM",
+    }
+    qk = settings.get("norm.qk")
+    own = "AblateForCausalLM"
+    expected = own if isinstance(qk, dict) else named.get((kind, qk, settings.get("norm.qk_over")), own)
+    plain = expected != own
+    assert type(theirs).__name__ == expected
     code = tmp_path / "out" / "modeling_ablate.py"
     assert code.exists() is not plain
     if not plain:

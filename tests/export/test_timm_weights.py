@@ -29,7 +29,7 @@ def checkpoint(folder, settings):
     return file, model
 
 
-@pytest.mark.parametrize("settings", [{}, {"model.drop_path": 0.1}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"model.drop_path": 0.1}, {"norm.qk": "layernorm"}], ids=str)
 def test_timm_gives_our_logits(tmp_path, settings):
     file, ours = checkpoint(tmp_path, settings)
     words = export(str(file), "timm", tmp_path / "out")
@@ -38,7 +38,7 @@ def test_timm_gives_our_logits(tmp_path, settings):
     wanted = ours(images)
 
     shape = {"img_size": 16, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2, "mlp_ratio": 3.0}
-    by_state = timm.create_model("vit_tiny_patch16_224", num_classes=7, **shape).eval()
+    by_state = timm.create_model("vit_tiny_patch16_224", num_classes=7, qk_norm="norm.qk" in settings, **shape).eval()
     by_state.load_state_dict(load_file(tmp_path / "out" / "model.safetensors"))
     torch.testing.assert_close(by_state(images), wanted, rtol=0, atol=1e-6)
     by_folder = timm.create_model(f"local-dir:{tmp_path / 'out'}", pretrained=True).eval()
@@ -51,6 +51,8 @@ def test_timm_gives_our_logits(tmp_path, settings):
         ({"norm": "post"}, "this model has norm=post"),
         ({"norm.layer": "rmsnorm"}, "norm.layer=rmsnorm"),
         ({"norm.layer.eps": 1e-5}, "eps 1e-6"),
+        ({"norm.qk": "rmsnorm"}, "norm.qk=rmsnorm"),
+        ({"norm.qk": "layernorm", "norm.qk_over": "width"}, "norm.qk_over=width"),
     ],
 )
 def test_what_timm_does_not_have_is_refused(tmp_path, settings, message):
