@@ -19,7 +19,7 @@ from ablate.norms import Initialization, Placement, Projection, Stack, initializ
 
 
 class NormedQKV(nn.Module):
-    """timm's query, key and value projection with norms on what it gives: [..., dim] -> [..., 3 dim]."""
+    """timm's query, key and value projection, followed by norms: [..., dim] -> [..., 3 dim]."""
 
     def __init__(self, projection: nn.Linear, heads: int, norm: nn.Module) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class NormedQKV(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """That of the projection."""
+        """The weight of the projection."""
         return self.projection.weight
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,7 +35,7 @@ class NormedQKV(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """One layer of timm's attention alone, in the placement's wiring. timm calls it as `Block`."""
+    """One layer with timm's attention and no MLP, in the placement's wiring. timm calls it like `Block`."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Block(nn.Module):
 
 
 def _attention(stack: Stack, norm: Placement, placed: Placement, timm: dict[str, Any]) -> nn.Module:
-    """timm's attention, with the norms that are asked for."""
+    """Return timm's attention, with the norms that the placement and `norm.qk` ask for."""
     from timm.layers import Attention
 
     dim, heads, new_norm = stack.hidden, stack.heads, timm["norm_layer"]
@@ -110,16 +110,16 @@ def _attention(stack: Stack, norm: Placement, placed: Placement, timm: dict[str,
 
 
 def _check_drop(placed: Placement, drop_path: float, *residuals: nn.Module) -> None:
-    """Raises ConfigError where a wiring has no place for the stochastic depth that there is."""
+    """Raise ConfigError if stochastic depth is configured and the wiring does not apply it."""
     from timm.layers import DropPath
 
     if drop_path and any(DropPath not in map(type, residual.modules()) for residual in residuals):
-        text = f"placement {placed.kind} does not say where stochastic depth is: its wiring leaves out site.drop()"
+        text = f"placement {placed.kind} does not support stochastic depth: its wiring does not call site.drop()"
         raise ConfigError([Problem("model.drop_path", text, drop_path)])
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
-"""By the sublayers of a layer."""
+"""Sublayers of a layer -> its module."""
 
 
 class ViTModel(Model):
