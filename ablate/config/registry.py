@@ -44,6 +44,8 @@ class Registry(Generic[T]):
         self.name, self.base, self.default, self.keeps = name, base, default, keeps
         self._kinds: dict[str, type[T]] = {}
         self._presets: dict[str, dict[str, Any]] = {}
+        self.notes: dict[str, str] = {}
+        """Preset -> what to know of it."""
         Registry.all[name] = self
 
     def register(self, cls: C) -> C:
@@ -59,9 +61,10 @@ class Registry(Generic[T]):
         self._kinds[kind] = cls  # type: ignore[assignment]
         return cls
 
-    def preset(self, name: str, kind: str, **fields: Any) -> None:
+    def preset(self, name: str, kind: str, /, note: str = "", **fields: Any) -> None:
         """Gives a set of `fields` of one kind a name of its own, accepted wherever a kind is."""
         self._presets[name] = {"kind": kind, **fields}
+        self.notes[name] = note
 
     def forget(self, module: str) -> None:
         """Takes out the kinds of the classes in `module`, and their presets: it is loaded anew, or it failed."""

@@ -52,7 +52,7 @@ _ARCHITECTURES = {  # placement and what the QK-norm is over, None without one
 
 
 def find_architecture(experiment: Experiment) -> Architecture | None:
-    """Return the architecture of `transformers` that the model is, whatever it is called here; None if there is none."""
+    """Return the architecture of `transformers` that the model is, whatever its name here; None if there is none."""
     norm, model = experiment.norm, experiment.model
     qk_norm = norm.qk if norm.has_qk_norm else norm.layer
     if model.sublayers != "both" or not model.layers or not norm.final_norm:

@@ -70,7 +70,7 @@ def convert_to_native(source: TrainedModel, architecture: Architecture) -> Files
     fields = {"intermediate_size": model.mlp, "num_key_value_heads": stack.kv_heads, "rms_norm_eps": eps}
     fields |= {"head_dim": stack.head_dim, "rope_theta": model.rope_base, "hidden_act": "silu", "attention_bias": False}
     config = {"architectures": [architecture.cls], "model_type": architecture.model_type, **_common_fields(source)}
-    return Files(config | fields | architecture.fields, weights, f"{architecture.cls} of transformers")
+    return Files({**config, **fields, **architecture.fields}, weights, f"{architecture.cls} of transformers")
 
 
 def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -138,13 +138,13 @@ class WideQKNorm(nn.Module):
 
     def forward(self, qkv: Tensor) -> Tensor:
         q, k, v = qkv.split(self.heads, dim=-2)
-        width = [-1, qkv.shape[-1]]
-        return torch.cat([self.q(q.flatten(-2)).unflatten(-1, width), self.k(k.flatten(-2)).unflatten(-1, width), v], -2)
+        q, k = (norm(x.flatten(-2)).view_as(x) for norm, x in ((self.q, q), (self.k, k)))
+        return torch.cat([q, k, v], dim=-2)
 
 
 def build_qkv_norm(norm: Placement, placed: Placement, stack: Stack) -> nn.Module:
-    """Return the norms on the queries, keys and values [..., heads + 2 kv_heads, head_dim] of a layer, of which `placed`
-    is the placement: those of the placement, the QK-norm of `norm`, or nothing."""
+    """Return the norms on queries, keys and values [..., heads + 2 kv_heads, head_dim] in a layer whose placement is
+    `placed`: those of the placement, the QK-norm of `norm`, or nothing."""
     heads, dim = (stack.heads, stack.kv_heads), stack.head_dim
     if placed.qkv_norm:
         return QKVNorm(*heads, *(norm.layer.build(dim) for _ in "qkv"))

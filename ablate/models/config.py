@@ -127,8 +127,8 @@ class ModelConfig(Kind):
 
 def list_families() -> list[str]:
     """Return the kinds of model that have a model of their own; the others are one of these with other defaults."""
-    own = [kind for kind in models if not any(base in models[kind].__mro__[1:] for base in map(models.__getitem__, models))]
-    return own
+    classes = {models[kind] for kind in models}
+    return [kind for kind in models if classes.isdisjoint(models[kind].__mro__[1:])]
 
 
 def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
@@ -138,7 +138,9 @@ def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
         if ask not in model.honours:
             text = f"{who} asks for {ASKS[ask]}, which model {model.kind} does not have"
             if who.startswith("placement"):
-                honoured = [kind for kind in placements if placements[kind]().list_asks(stack).keys() <= model.honours]
+                honoured = [
+                    name for name in placements if placements.parse(name).list_asks(stack).keys() <= model.honours
+                ]
                 text += f". Accepted with it: {', '.join(honoured)}"
             problems.append(Problem(_SETTINGS.get(ask, "norm.kind"), text, norm.kind if ask not in _SETTINGS else None))
     return problems

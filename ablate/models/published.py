@@ -44,8 +44,8 @@ class OLMo2(Llama):
     }
 
 
-_GROUPED = {"tie_embeddings": True, "head_dim": 128, "heads": 16, "kv_heads": 8}
-models.preset("qwen3-0.6b", "qwen3", hidden=1024, mlp=3072, layers=28, **_GROUPED)
-models.preset("qwen3-1.7b", "qwen3", hidden=2048, mlp=6144, layers=28, **_GROUPED)
+models.preset(
+    "qwen3-0.6b", "qwen3", hidden=1024, mlp=3072, layers=28, heads=16, kv_heads=8, head_dim=128, tie_embeddings=True
+)
 models.preset("olmo2-1b", "olmo2", hidden=2048, mlp=8192, layers=16, heads=16)
 models.preset("olmo2-7b", "olmo2", hidden=4096, mlp=11008, layers=32, heads=32)

@@ -28,6 +28,19 @@ class RMSNormModule(nn.Module):
         return F.rms_norm(wide, self.weight.shape, self.weight.to(wide.dtype), self.eps).to(x.dtype)
 
 
+class OffsetRMSNormModule(nn.Module):
+    """`x / sqrt(mean(x^2) + eps) * (1 + weight)` over the last dimension, with `weight` from 0."""
+
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(dim))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = _widen(x)
+        return F.rms_norm(wide, self.weight.shape, 1 + self.weight.to(wide.dtype), self.eps).to(x.dtype)
+
+
 class LayerNormModule(nn.Module):
     """`(x - mean) / sqrt(var + eps) * weight + bias` over the last dimension; `bias` may be None."""
 

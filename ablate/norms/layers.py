@@ -63,6 +63,21 @@ class RMSNorm(NormLayer):
 
 
 @norm_layers.register
+class OffsetRMSNorm(NormLayer):
+    """RMSNorm whose gain is 1 + g, with g from 0: what weight decay pulls to is a gain of 1."""
+
+    kind: Literal["rmsnorm1p"] = "rmsnorm1p"
+    eps: float = Field(1e-6, gt=0)
+    """Added to the mean square."""
+    formula = "x / sqrt(mean(x^2) + eps) * (1 + g)"
+    source = "Gemma Team 2024, arXiv 2403.08295, and its code"
+    caveats = "As long as gains do not decay, which is the default, it trains as rmsnorm does."
+
+    def build(self, dim: int) -> nn.Module:
+        return layer_modules.OffsetRMSNormModule(dim, self.eps)
+
+
+@norm_layers.register
 class LayerNorm(NormLayer):
     """Layer normalisation: re-centred and re-scaled."""
 

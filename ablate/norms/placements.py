@@ -120,6 +120,19 @@ class Sandwich(Placement):
         return residuals.SandwichResidual(site)
 
 
+placements.preset(
+    "gemma3",
+    "sandwich",
+    note=(
+        "The norms of Gemma 3 (Gemma Team 2025, arXiv 2503.19786). It is not Gemma 3, which also has GELU in its "
+        "MLP, an embedding scaled by sqrt(d), attention within a sliding window in five of six layers, with a "
+        "rotary base of their own, and a fixed scale of the queries."
+    ),
+    layer={"kind": "rmsnorm1p"},
+    qk={"kind": "rmsnorm1p"},
+)
+
+
 @placements.register
 class Peri(Sandwich):
     """Peri-LN: norms on the input and on the output of each sublayer, and on the embedding and before the head."""

@@ -32,6 +32,6 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
         problems += validate_plan(plan, size)
         placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
         if experiment.norm.has_qk_norm or any(one.inner_norm or one.qkv_norm for one in placed):
-            text = "inner norms and norms of queries and keys are over what the ranks have parts of: leave one of them out"
+            text = "the placement or norm.qk norms features that the ranks divide: leave one of the two out"
             problems.append(Problem("trainer.tensor_parallel", text, size))
     return problems

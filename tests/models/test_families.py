@@ -9,11 +9,11 @@ from torch.utils.checkpoint import checkpoint
 
 from ablate.config.errors import Problem
 from ablate.experiment.tree import Experiment
-from ablate.models import models
+from ablate.models import list_families, models
 
 LANGUAGE = [case for case in COMBINATIONS if models[case[0]].task == "language_modeling"]
 every_combination = pytest.mark.parametrize(("family", "kind", "layer"), COMBINATIONS)
-every_family = pytest.mark.parametrize("family", models)
+every_family = pytest.mark.parametrize("family", list_families())
 
 
 @pytest.mark.parametrize(("family", "kind", "layer"), LANGUAGE)

@@ -2,7 +2,7 @@
 
 import torch
 
-from ablate.models import models
+from ablate.models import list_families, models
 from ablate.norms import initializations, norm_layers, placements
 
 
@@ -13,7 +13,7 @@ def sensible(family, layer):
 
 COMBINATIONS = [
     (family, kind, layer)
-    for family in models
+    for family in list_families()
     for kind in placements
     for layer in norm_layers
     if sensible(family, layer)
@@ -26,7 +26,7 @@ stands."""
 
 INITS = [
     (family, init)
-    for family in models
+    for family in list_families()
     for init in initializations
     if init != "scaled_embedding" or models[family].task == "language_modeling"
 ]

@@ -13,6 +13,10 @@ def rmsnorm(x, p, c):
     return x / ((x * x).sum(-1, keepdim=True) / x.shape[-1] + c["eps"]) ** 0.5 * p["weight"]
 
 
+def rmsnorm1p(x, p, c):
+    return rmsnorm(x, {"weight": 1 + p["weight"]}, c)
+
+
 def layernorm(x, p, c):
     mean = x.sum(-1, keepdim=True) / x.shape[-1]
     variance = ((x - mean) ** 2).sum(-1, keepdim=True) / x.shape[-1]
@@ -48,7 +52,7 @@ def none(x, p, c):
     return x
 
 
-NORMS = {f.__name__: f for f in (rmsnorm, layernorm, prmsnorm, groupnorm, batchnorm, dyt, none)}
+NORMS = {f.__name__: f for f in (rmsnorm, rmsnorm1p, layernorm, prmsnorm, groupnorm, batchnorm, dyt, none)}
 
 # --- placements: one layer from x, its sublayers, its norms n, its learned factors s, its number from 1, the depth L
 
@@ -136,8 +140,8 @@ LAYERS = {
 class Weights:
     """The parameters of a model by name, and the norms that they belong to."""
 
-    def __init__(self, parameters, kind, settings):
-        self.all, self.kind, self.settings = dict(parameters), kind, settings
+    def __init__(self, parameters, kind, settings, qk=None):
+        self.all, self.kind, self.settings, self.qk = dict(parameters), kind, settings, qk
 
     def __getitem__(self, name):
         return self.all[name]
@@ -147,6 +151,16 @@ class Weights:
 
     def norm(self, prefix):
         return lambda x: NORMS[self.kind](x, self.below(f"{prefix}."), self.settings)
+
+    def qk_norm(self, prefix, x):
+        """Queries or keys [batch, heads, seq, head_dim], normed over each head or over the whole width."""
+        kind, settings, over = self.qk
+        if over == "head":
+            return NORMS[kind](x, self.below(f"{prefix}."), settings)
+        batch, heads, seq, size = x.shape
+        wide = x.transpose(1, 2).reshape(batch, seq, heads * size)
+        wide = NORMS[kind](wide, self.below(f"{prefix}."), settings)
+        return wide.reshape(batch, seq, heads, size).transpose(1, 2)
 
     def wiring(self, layer, children):
         """(norms, learned factors) of a layer, the attention's before the MLP's."""
@@ -196,6 +210,8 @@ def llama(tokens, w, layers, heads, kinds, rule, embedding_norm, final_norm):
             q, k, v = (t.reshape(batch, seq, heads, size).transpose(1, 2) for t in parts)
             if kinds[i] == "hybrid":
                 q, k, v = (w.norm(f"{at}.attn.qkv_norm.{name}")(t) for name, t in zip("qkv", (q, k, v), strict=True))
+            if w.qk:
+                q, k = w.qk_norm(f"{at}.attn.qkv_norm.q", q), w.qk_norm(f"{at}.attn.qkv_norm.k", k)
             y = attention(rotated(q), rotated(k), v, causal=True).transpose(1, 2).reshape(batch, seq, d)
             return (w.norm(f"{at}.attn.norm")(y) if kinds[i] == "subln" else y) @ w[f"{at}.attn.o_proj.weight"].T
 
@@ -227,10 +243,14 @@ def vit(images, w, layers, heads, kinds, rule, embedding_norm, final_norm, patch
 
         def attn(h, at=at, i=i, linear=linear):
             hybrid = kinds[i] == "hybrid"
-            parts = linear(h, "attn.qkv.projection" if hybrid else "attn.qkv").split(d, -1)
+            wrapped = hybrid or (w.qk and w.qk[2] == "width")
+            parts = linear(h, "attn.qkv.projection" if wrapped else "attn.qkv").split(d, -1)
             q, k, v = (t.reshape(batch, seq, heads, size).transpose(1, 2) for t in parts)
             if hybrid:
                 q, k, v = (w.norm(f"{at}.attn.qkv.norm.{name}")(t) for name, t in zip("qkv", (q, k, v), strict=True))
+            if w.qk:
+                q_norm, k_norm = (f"attn.qkv.norm.{x}" if wrapped else f"attn.{x}_norm" for x in "qk")
+                q, k = w.qk_norm(f"{at}.{q_norm}", q), w.qk_norm(f"{at}.{k_norm}", k)
             y = attention(q, k, v, causal=False).transpose(1, 2).reshape(batch, seq, d)
             return linear(w.norm(f"{at}.attn.norm")(y) if kinds[i] == "subln" else y, "attn.proj")
 

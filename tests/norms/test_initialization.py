@@ -7,7 +7,7 @@ import torch
 from norms.cases import INITS
 
 from ablate.experiment.tree import Experiment
-from ablate.models import models
+from ablate.models import list_families
 from ablate.norms import placements
 
 HIDDEN, MLP = 128, 352
@@ -50,7 +50,7 @@ def std(matrix):
 
 
 @pytest.mark.parametrize("kind", ["pre", "post", "lns", "mix"])
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_normal_has_one_std_everywhere(family, kind):
     for matrices in weights(family, 2, {"norm": kind, "init": {"kind": "normal", "std": 0.05}}).values():
         assert [std(m) for m in matrices] == pytest.approx([0.05] * 2, rel=0.03)
@@ -64,7 +64,7 @@ def test_the_default_is_002():
 
 
 @pytest.mark.parametrize("depth", [2, 8])
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_scaled_shrinks_what_writes_to_the_stream(family, depth):
     for role, matrices in weights(family, depth, {"init": "scaled"}).items():
         expected = 0.02 / math.sqrt(2 * depth) if role in ("o", "down") else 0.02
@@ -89,7 +89,7 @@ def test_every_placement_with_gains_is_tested_above():
 
 
 @pytest.mark.parametrize("depth", [2, 8])
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_small_scaled_follows_width_and_depth(family, depth):
     small = math.sqrt(2 / (5 * HIDDEN))
     for role, matrices in weights(family, depth, {"init": "small_scaled"}).items():
@@ -106,7 +106,7 @@ def test_scaled_embedding_scales_the_embedding_alone():
         assert torch.equal(a.weight, b.weight)
 
 
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_a_mix_initialises_each_layer_by_its_own_placement(family):
     found = weights(family, 4, {"norm": "mix", "norm.alpha": 0.5, "norm.first": "deepnorm"})["down"]
     xavier = (8 * 4) ** -0.25 * math.sqrt(2 / (HIDDEN + MLP))
@@ -123,7 +123,7 @@ def test_the_seed_fixes_the_weights(family, init):
 
 
 @pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_placements_are_paired_by_seed(family, kind):
     """With one seed, all placements start from the same draw: what they do not initialise themselves is the same."""
     ours, pre = (build(family, 2, {"norm": norm}).projections() for norm in (kind, "pre"))

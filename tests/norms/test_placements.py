@@ -12,7 +12,7 @@ from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
-from ablate.models import models
+from ablate.models import list_families
 from ablate.norms import Site, norm_layers, placements
 
 DIM, DEPTH, HEADS = 16, 4, 2
@@ -50,7 +50,7 @@ SCHEMES = {
     "by_depth": ({"norm": "by_depth"}, ["post", "pre", "pre", "pre"]),
     **{f"mix-{i}": case for i, case in enumerate(MIXES)},
 }
-every_family = pytest.mark.parametrize("family", models)
+every_family = pytest.mark.parametrize("family", list_families())
 
 
 def distance(a, b):
@@ -75,7 +75,9 @@ def expected(experiment, model, inputs, kinds):
     layer = experiment.norm.layer
     if layer.kind not in reference.NORMS:
         pytest.fail(f"write the formula of {layer.kind} into NORMS of tests/norms/reference.py")
-    weights = reference.Weights(model.named_parameters(), layer.kind, layer.model_dump())
+    norm = experiment.norm
+    qk = (norm.qk.kind, norm.qk.model_dump(), norm.qk_over) if norm.has_qk_norm else None
+    weights = reference.Weights(model.named_parameters(), layer.kind, layer.model_dump(), qk)
     forward = reference.MODELS[experiment.model.kind]
     embedded, final = kinds[0] == "peri", experiment.norm.final_norm
     return forward(inputs, weights, DEPTH, HEADS, kinds, rule_of(kinds), embedded, final)
@@ -102,6 +104,28 @@ def test_outputs_and_gradients_equal_the_formula(tiny, family, scheme, layer):
         assert a.abs().max() > 0, name
 
 
+QK_NORMED = [
+    *((scheme, "rmsnorm") for scheme in SCHEMES),
+    *(("pre", layer) for layer in norm_layers if layer != "none"),
+]
+
+
+@pytest.mark.parametrize("over", ["head", "width"])
+@pytest.mark.parametrize(("scheme", "layer"), QK_NORMED)
+@every_family
+def test_the_norm_of_queries_and_keys_equals_the_formula(tiny, family, scheme, layer, over):
+    settings, kinds = SCHEMES[scheme]
+    if not sensible(family, layer) or "hybrid" in kinds:
+        pytest.skip("refused by the configuration, see test_combinations_without_sense_are_refused")
+    own = {"p": 0.5} if layer == "prmsnorm" else {"groups": 2} if layer == "groupnorm" else {}
+    settings = {**settings, "norm.qk": {"kind": layer, **own}, "norm.qk_over": over}
+    experiment, model, inputs = tiny(family, {**settings, "model.layers": DEPTH, "model.heads": HEADS})
+    shaken(model, 0.1)
+    with torch.no_grad():
+        outputs = model(inputs), expected(experiment, model, inputs, kinds)
+    assert distance(*outputs) < 1e-10
+
+
 @every_family
 def test_the_placements_can_be_told_apart(tiny, family):
     """What the test above rests on: no two placements give the same outputs, but for those that are the same."""
@@ -122,6 +146,10 @@ def test_the_placements_can_be_told_apart(tiny, family):
     ("settings", "message"),
     [
         ({"norm.layer": "batchnorm"}, r"norm\.layer\.kind: its statistics include future tokens"),
+        ({"norm.qk": "batchnorm"}, r"norm\.qk\.kind: its statistics include future tokens"),
+        ({"norm": "hybrid", "norm.qk": "rmsnorm"}, r"norm\.qk: placement hybrid norms queries and keys itself"),
+        ({"norm": {"kind": "mix", "first": "hybrid"}, "norm.qk": "rmsnorm"}, "placement hybrid norms queries"),
+        ({"norm.qk": {"kind": "groupnorm", "groups": 16}}, r"norm\.qk\.groups: must divide the 8 features"),
         ({"norm": "group", "norm.layer.groups": 3}, r"norm\.layer\.groups: must divide the 16 features .*given: 3"),
         ({"norm": "hybrid", "norm.layer": {"kind": "groupnorm", "groups": 16}}, "must divide the 8 features"),
         ({"norm": "subln", "norm.layer": {"kind": "groupnorm", "groups": 16}, "model.mlp": 40}, "must divide the 40"),
@@ -234,7 +262,7 @@ def test_mix_of_a_mix_splits_the_whole_depth():
 
 
 @pytest.mark.parametrize(("alpha", "whole"), [(0, "pre"), (1, "post")])
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_mix_at_its_ends_is_the_whole(tiny, family, alpha, whole):
     _, ends, inputs = tiny(family, {"norm": "mix", "norm.alpha": alpha})
     _, plain, _ = tiny(family, {"norm": whole})
@@ -243,7 +271,7 @@ def test_mix_at_its_ends_is_the_whole(tiny, family, alpha, whole):
 
 
 @pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_any_placement_can_be_mixed(tiny, family, kind):
     """Mixed into all layers it is the placement itself, its initialisation included."""
     _, plain, inputs = tiny(family, {"norm": kind})
@@ -278,7 +306,7 @@ def test_lns_scales_by_the_layer_counted_from_one(index):
         assert scaled_by("lns", index, depth, lambda x: x) == pytest.approx(1 + 1 / (index + 1) ** 0.5, rel=1e-15)
 
 
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_lns_of_one_layer_is_pre(tiny, family):
     for depth, same in [(1, True), (2, False)]:
         size = {"model.layers": depth}
@@ -289,7 +317,7 @@ def test_lns_of_one_layer_is_pre(tiny, family):
 
 
 @pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_factors_survive_the_meta_device(tiny, family, kind):
     experiment, model, inputs = tiny(family, {"norm": kind, "model.layers": 4})
     shape = (12,) if experiment.model.task == "language_modeling" else (1, 8, 8)
@@ -309,7 +337,7 @@ def test_factors_survive_the_meta_device(tiny, family, kind):
 
 @pytest.mark.parametrize("final_norm", [True, False])
 @pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_final_norm(tiny, family, kind, final_norm):
     _, model, inputs = tiny(family, {"norm": kind, "norm.layer": "rmsnorm", "norm.final_norm": final_norm})
     inner = getattr(model, "vit", model)

@@ -7,7 +7,7 @@ import torch
 from pydantic import ValidationError
 from torch import nn
 
-from ablate.models import models
+from ablate.models import list_families
 from ablate.optim.optimizers import optimizers
 from ablate.optim.schedules import schedules
 
@@ -232,7 +232,7 @@ def test_the_step_is_fused_where_the_device_has_one_and_plain_elsewhere(kind):
 
 
 @pytest.mark.parametrize("kind", optimizers)
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_only_matrices_decay(tiny, family, kind):
     _, model, _ = tiny(family)
     frozen = next(p for p in model.parameters() if p.ndim >= 2).requires_grad_(False)

@@ -13,7 +13,7 @@ from ablate.config.schema import json_schema
 from ablate.data import IGNORED
 from ablate.experiment.lora import Lora
 from ablate.experiment.tree import Experiment
-from ablate.models import models
+from ablate.models import list_families
 from ablate.norms import placements
 from ablate.post_training.lora import adapt
 from ablate.training.procedures import Hooks, Place
@@ -27,7 +27,7 @@ NAMES = {
     "llama": ["attn.qkv_proj", "attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"],
     "vit": ["attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2"],
 }
-CASES = [(family, kind) for family in models for kind in placements]
+CASES = [(family, kind) for family in list_families() for kind in placements]
 
 
 def experiment(settings, **more):

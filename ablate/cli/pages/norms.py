@@ -84,7 +84,8 @@ def _describe_presets() -> str:
     named = []
     for name, fields in placements.presets.items():
         settings = " ".join(f"norm.{path}={value}" for path, value in iterate_leaves(fields))
-        named.append(f"### {name}\n\nA name for `{settings}`.\n")
+        note = f" {placements.notes[name]}" if placements.notes[name] else ""
+        named.append(f"### {name}\n\nA name for `{settings}`.{note}\n")
     return "\n".join(named)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,6 +213,6 @@ class ImageFiles(ImageTableConfig):
 
 
 data_kinds.preset("imagenet", "image_dataset", dataset="ILSVRC/imagenet-1k", crop_pct=0.875, check=False)
-_CIFAR = {"image_size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}
+_CIFAR: dict[str, Any] = {"image_size": 32, "mean": [0.4914, 0.4822, 0.4465], "std": [0.247, 0.2435, 0.2616]}
 data_kinds.preset("cifar10", "image_dataset", dataset="uoft-cs/cifar10", **_CIFAR)
 data_kinds.preset("cifar100", "image_dataset", dataset="uoft-cs/cifar100", label_column="fine_label", **_CIFAR)

@@ -7,7 +7,7 @@ from ablate.estimate.flops import estimate_work
 from ablate.estimate.gpus import find_gpu
 from ablate.estimate.plan import Assumed, plan
 from ablate.experiment.tree import Experiment
-from ablate.models import models
+from ablate.models import list_families, models
 from ablate.sweeps.spec.scale import describe_scale, scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 
@@ -114,7 +114,7 @@ def test_grouped_queries_still_divide_the_heads():
         assert made["heads"] % made["kv_heads"] == 0
 
 
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_the_parameters_of_the_layers_are_those_of_their_matrices(tiny, family):
     settings = {"model.kv_heads": 1} if family == "llama" else {}
     experiment, model, _ = tiny(family, settings)
