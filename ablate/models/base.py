@@ -28,8 +28,9 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def blocks(self) -> nn.ModuleList | nn.Sequential:
-        """The model's container of layers, in order."""
-        raise NotImplementedError
+        """Return the container of the layers, in order: `layers`, unless the model calls it otherwise."""
+        layers: nn.ModuleList | nn.Sequential = self.layers  # type: ignore[assignment]
+        return layers
 
     def heads(self) -> Iterable[nn.Module]:
         """Modules after the layers that are compiled on their own when the layers are; they have no parameters."""
@@ -46,8 +47,9 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def count_uses(self, part: str) -> int:
-        """Return how often one item, a token or an image, is multiplied by the weights of a part of `parts`."""
-        raise NotImplementedError
+        """Return how often one item, a token or an image, is multiplied by the weights of a part of `parts`. Here: of a
+        model whose items are tokens, which are looked up in the embedding and not multiplied."""
+        return 0 if part.startswith("embedding") else 1
 
     def no_weight_decay(self) -> set[str]:
         """Names of parameters with two or more dimensions that get no weight decay."""

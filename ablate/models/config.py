@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
@@ -47,9 +47,6 @@ class ModelConfig(Kind):
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
-    sublayers: Literal["both", "attn"] = "both"
-    """The sublayers of a layer: attention and MLP, or attention alone. A placement's factors depend on the number of
-    layers, not of sublayers."""
 
     task: ClassVar[str]
     """The task that the family is trained for."""
@@ -58,6 +55,8 @@ class ModelConfig(Kind):
 
     honours: ClassVar[frozenset[str]] = frozenset()
     """What its models do if a placement or norm layer asks for it, of `ablate.norms.ASKS`. The rest is refused."""
+    mlp_matrices: ClassVar[int] = 2
+    """Number of matrices [`hidden`, width of the MLP] in an MLP: 3 with a gate."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, with logits for each; otherwise it is a whole input, such as an image."""
 
@@ -71,12 +70,16 @@ class ModelConfig(Kind):
         raise NotImplementedError
 
     def layer_parameters(self) -> int:
-        """The number of weights in the matrices of the layers, which does not depend on vocabulary and placement."""
-        raise NotImplementedError
+        """Return the number of weights in the matrices of the layers, whatever the vocabulary and the placement. Here: of
+        queries, keys, values and output, and of `mlp_matrices` in the MLP."""
+        stack = self.stack()
+        attention = 2 * (stack.heads + stack.kv_heads) * stack.head_dim
+        return stack.depth * stack.hidden * (attention + self.mlp_matrices * stack.mlp)
 
     def sequence_length(self, shape: tuple[int, ...]) -> int:
-        """Return how many tokens attend to one another in an input of `shape`."""
-        raise NotImplementedError
+        """Return how many tokens attend to one another in an input of `shape`. Here: of one that is tokens, (length,)."""
+        (length,) = shape
+        return length
 
     def tokens_per_item(self, shape: tuple[int, ...]) -> int:
         """Return how many tokens the layers process for one item."""

@@ -175,9 +175,6 @@ class LlamaModel(Model):
             x = layer(x, table)
         return self.norm(x)
 
-    def blocks(self) -> nn.ModuleList:
-        return self.layers
-
     def heads(self) -> Iterable[nn.Module]:
         return [self.criterion]
 
@@ -187,9 +184,6 @@ class LlamaModel(Model):
 
     def embeddings(self) -> tuple[str, ...]:
         return ("embed_tokens",)
-
-    def count_uses(self, part: str) -> int:
-        return 0 if part == "embedding" else 1  # a look-up multiplies nothing
 
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)

@@ -30,6 +30,9 @@ class Llama(ModelConfig):
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(4, gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
+    sublayers: Literal["both", "attn"] = "both"
+    """The sublayers of a layer: attention and MLP, or attention alone. A placement's factors depend on the number of
+    layers, not of sublayers."""
     kv_heads: int | None = Field(None, gt=0, le=MOST_WIDTH)
     """Number of key and value heads (grouped-query attention). None: as many as `heads`."""
     head_dim: int | None = Field(None, gt=0, le=MOST_WIDTH)
@@ -43,6 +46,7 @@ class Llama(ModelConfig):
 
     task: ClassVar[str] = "language_modeling"
     per_token: ClassVar[bool] = True
+    mlp_matrices: ClassVar[int] = 3
     honours: ClassVar[frozenset[str]] = frozenset(ASKS)
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "topics", "norm.layer.kind": "rmsnorm"}
 
@@ -53,14 +57,6 @@ class Llama(ModelConfig):
         mlp = self.mlp if self.sublayers == "both" else 0
         heads = self.heads, self.kv_heads or self.heads, self.head_dim or self.hidden // self.heads
         return Stack(self.layers, self.hidden, mlp, *heads, causal=True, token_embedding=not self.tie_embeddings)
-
-    def layer_parameters(self) -> int:
-        stack = self.stack()
-        heads = stack.heads + stack.kv_heads
-        return self.layers * self.hidden * (2 * heads * stack.head_dim + 3 * stack.mlp)
-
-    def sequence_length(self, shape: tuple[int, ...]) -> int:
-        return shape[0]
 
     def vocabulary(self, classes: int) -> int:
         return self.vocab_size or classes

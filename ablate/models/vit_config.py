@@ -27,6 +27,9 @@ class ViT(ModelConfig):
     """Number L of Transformer layers. 0: embedding, final norm and head alone."""
     heads: int = Field(4, gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
+    sublayers: Literal["both", "attn"] = "both"
+    """The sublayers of a layer: attention and MLP, or attention alone. A placement's factors depend on the number of
+    layers, not of sublayers."""
     patch_size: int = Field(2, gt=0, le=MOST_PIXELS)
     """Side length of a square patch, in pixels."""
     mlp_ratio: float = Field(4.0, gt=0, le=MOST_WIDTH)
@@ -43,9 +46,6 @@ class ViT(ModelConfig):
         mlp = mlp if self.sublayers == "both" else 0
         heads = self.heads, self.heads, head_dim
         return Stack(self.layers, self.hidden, mlp, *heads, causal=False, token_embedding=False)
-
-    def layer_parameters(self) -> int:
-        return self.layers * (4 * self.hidden**2 + 2 * self.hidden * self.stack().mlp)
 
     def sequence_length(self, shape: tuple[int, ...]) -> int:
         _, height, width = shape
