@@ -85,8 +85,9 @@ def diagnose(
     """Measure `models`, one after another, and draw the results together.
 
     Args:
-        models: a run's id, a checkpoint's path, sweep:NAME/ARM, init: followed by one of these, hf:NAME or timm:NAME, each with
-            an optional prefix LABEL=.
+        models: a run's id, a checkpoint's path, sweep:NAME/ARM, init: followed by one of these, hf:NAME or timm:NAME,
+            each
+            with an optional prefix LABEL=.
         what: names of measurements; none: all.
         tokens: number of tokens, or images, to measure on; fewer if the data has fewer.
         data: `--data` words; none: the validation data of the model's own experiment.

@@ -99,7 +99,8 @@ def compare_sizes(
 
     Args:
         parameters: of each size, ascending.
-        outcomes: arm -> for each size, the outcomes of its fresh seeds; values are losses. Without recorded looks there was one, at the seeds that ended.
+        outcomes: arm -> for each size, the outcomes of its fresh seeds; values are losses. Without
+            recorded looks there was one, at the seeds that ended.
         baseline: the arm that the others are compared with.
         effect: the smallest change of a difference that matters; None: nothing is claimed to stay.
         draws: of the seeds, for the intervals of the curves.

@@ -158,7 +158,8 @@ def fit_curve(
         parameters: of each size, ascending.
         losses: of each size: seed -> loss, of the seeds that trained.
         draws: of the seeds.
-        level: the error of the intervals. There are no intervals if a size has fewer than three seeds, or all its seeds have the same loss.
+        level: the error of the intervals. There are no intervals if a size has fewer than three seeds, or all its seeds
+            have the same loss.
     """
     kept = [k for k, by_seed in enumerate(losses) if by_seed]
     if len(kept) < LEAST_SIZES:

@@ -32,7 +32,8 @@ def compare(
         planned: the planned number of seeds of each arm. maximize: whether a higher objective is better.
         effect: the smallest difference that matters; None: nothing is called equivalent.
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
-        shared: paths of the searched parameters that the arms share; if an arm and the baseline differ in one, a difference is claimed only if it also holds at the winner's settings.
+        shared: paths of the searched parameters that the arms share; if an arm and the baseline differ in one, a
+            difference is claimed only if it also holds at the winner's settings.
         others: number of further comparisons that share the error: of other sizes, tasks, earlier baselines.
     """
     against = dict.fromkeys(arms, baselines) if isinstance(baselines, str) else baselines

@@ -35,7 +35,8 @@ def find_levels(pairs: Sequence[int], spent: Sequence[float]) -> tuple[float, ..
     any look so far is `spent`.
 
     Args:
-        pairs: the number of pairs at each look, not descending. A look with fewer than LEAST pairs has no test (level 0), and its share is available at the next look.
+        pairs: the number of pairs at each look, not descending. A look with fewer than LEAST pairs has no test (level
+            0), and its share is available at the next look.
         spent: the probability that may be spent up to each look, ascending.
     """
     return _find_levels(tuple(pairs), tuple(spent))

@@ -39,7 +39,9 @@ def state_verdict(
         baselines: the baseline of all arms, or arm -> its baseline.
         unit: the unit of the objective.
         maximize: whether a higher objective is better.
-        shared_start: the model that all seeds start from, such as 'stage-1 model'; empty: each has its own start. bounds: the possible range of the objective, to which printed intervals are clipped. where: the settings at which they are compared.
+        shared_start: the model that all seeds start from, such as 'stage-1 model'; empty: each has its own start.
+        bounds: the possible range of the objective, to which printed intervals are clipped.
+        where: the settings at which they are compared.
     """
     if not compared:
         return ""
