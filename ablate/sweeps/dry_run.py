@@ -194,8 +194,11 @@ def _format_plan(
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
     lines += _describe_grid(spec, items) if spec.at_grid else []
     if len(spec.own_arms) > 1:
-        others = "; ".join(str(confound) for confound in audit.find_confounds(spec)) or "nothing"
-        lines.append(f"compares {join_words(audit.find_factor(spec))}; the arms also differ in {others}")
+        factor = join_words(audit.find_factor(spec))
+        others = "; ".join(str(confound) for confound in audit.find_confounds(spec))
+        lines.append(
+            f"the arms differ in {factor}, and also in {others}" if others else f"the arms differ only in {factor}"
+        )
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
     lines += describe_seeds(spec)
     lines += [f"    {line}" for line in describe_power(spec, _count_seed_hours(spec))]

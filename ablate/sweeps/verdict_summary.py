@@ -62,7 +62,7 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
         return f"equivalent within {c.effect:.2g}"
     if c.kind == "undecided":
         if c.versus is not None and c.versus.side:
-            return "inconclusive, not yet crossed" if c.needs_crossed else "inconclusive, because settings differ"
+            return "inconclusive, not yet crossed" if c.needs_crossed else "inconclusive, as settings differ"
         return f"inconclusive with {count_noun(c.versus.seeds, 'seed')}" if c.versus else "inconclusive"
     if c.kind in ("better", "worse") and c.versus is not None and c.versus.lies_within(c.effect):
         return f"{c.kind}, by less than matters"
