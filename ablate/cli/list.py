@@ -1,4 +1,4 @@
-"""`ablate list`: what there is to choose from, each registry's kinds with one line about them."""
+"""`ablate list`: the available choices, with one line about each."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Row = dict[str, Any]
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    parser = add_verb(verbs, "list", "what there is to choose from", "ablate list placements", run)
-    text = "the list (default: what can be listed)"
+    parser = add_verb(verbs, "list", "list the available choices", "ablate list placements", run)
+    text = "the list to print (default: the available lists)"
     parser.add_argument("what", nargs="?", choices=list(_ROWS), metavar=f"{{{','.join(_ROWS)}}}", help=text)
     parser.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=PLUGINS)
     add_json(parser)
@@ -52,20 +52,21 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_choices(what: str, files: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. What the
-    plugin `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be loaded."""
+    """Return the rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. The kinds
+    of the plugin `files` and of installed plugins are included. Raises ConfigError for a plugin that cannot be
+    loaded."""
     if files:
-        _ = ablate.Experiment  # which fills every registry, so that all that the files add is listed
+        _ = ablate.Experiment  # fills every registry, so that everything that the files add is listed
     plugins.load(files)
     return _ROWS[what]()
 
 
 def render(rows: list[Row], console: Console) -> None:
-    """Print the rows of one list, or what to do where there are none: only sweeps can be missing."""
+    """Print the rows of one list, or how to start a sweep if there are none: only the list of sweeps can be empty."""
     if not rows:
         console.print(
-            "No sweeps: there is no YAML file in sweeps/ of this folder, and none has been started. "
-            "Write one (`ablate schema --sweep` says what it takes) and start it with: ablate sweep FILE.yaml"
+            "No sweeps: this folder has no YAML file in sweeps/, and no sweep has been started. Write a sweep file "
+            "(`ablate schema --sweep` prints its fields) and start it with: ablate sweep FILE.yaml"
         )
         return
     numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
@@ -74,7 +75,7 @@ def render(rows: list[Row], console: Console) -> None:
 
 
 def _lists() -> list[Row]:
-    """Return what can be listed."""
+    """Return the rows of the list of lists."""
     return [{"list": f"ablate list {what}", "what it shows": _first_sentence(rows)} for what, rows in _ROWS.items()]
 
 
@@ -84,7 +85,7 @@ def _first_sentence(item: object) -> str:
 
 
 def _placements() -> list[Row]:
-    """Where norms stand in a layer: norm=KIND."""
+    """Positions of the norms in a layer: norm=KIND."""
     placements = norms.placements
     rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
     for name, fields in placements.presets.items():
@@ -102,7 +103,7 @@ def _norms() -> list[Row]:
 
 
 def _data() -> list[Row]:
-    """What can be trained on: data=KIND."""
+    """Training data: data=KIND."""
     data_kinds = data.data_kinds
     what = {kind: (kind, _first_sentence(data_kinds[kind])) for kind in data_kinds}
     for name, fields in data_kinds.presets.items():
@@ -115,7 +116,7 @@ def _data() -> list[Row]:
 
 
 def _models() -> list[Row]:
-    """Model families and named sizes: model=NAME. With their parameters at the papers' vocabulary and resolution."""
+    """Model families and named sizes: model=NAME. Parameters are counted at the papers' vocabulary and resolution."""
     import torch
 
     rows = []
@@ -133,7 +134,8 @@ def _models() -> list[Row]:
 
 
 def _find_inputs(name: str, kind: str, hidden: int) -> tuple[tuple[int, ...], int]:
-    """Return the shape of the inputs, and the classes or the vocabulary, that a model's parameters are counted for."""
+    """Return the shape of the inputs, and the number of classes or the vocabulary, for which a model's parameters are
+    counted."""
     if kind == "llama":
         return (256,), 32000
     if name == "vit-glyphs":
@@ -142,9 +144,8 @@ def _find_inputs(name: str, kind: str, hidden: int) -> tuple[tuple[int, ...], in
 
 
 def _sweeps() -> list[Row]:
-    """Sweep files, those of this folder and those that come with Ablate, and sweeps that were started.
-
-    With the first line of a file's header. A file that comes with Ablate is started by its name.
+    """Sweep files of this folder, those that come with Ablate, and started sweeps. With the first line of each file's
+    header. A file that comes with Ablate is started by its name.
     """
     known = storage.list_sweeps(storage.storage_url())
     rows, seen = [], set()
@@ -167,4 +168,4 @@ def _yes(value: bool) -> str:
 
 
 _ROWS = {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}
-"""List -> what returns its rows."""
+"""List -> the function that returns its rows."""

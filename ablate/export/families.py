@@ -1,4 +1,4 @@
-"""Forms that only one family of models has."""
+"""Formats that exist only for one family of models."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ FOR_ALL = ("consolidated", "safetensors")
 
 
 def check_family(form: str, kind: str) -> None:
-    """Raise AblateError where `form` is for another kind of model."""
+    """Raise AblateError if `form` is for another kind of model."""
     family, members = FAMILIES[form]
     if kind != family:
         accepted = [*(name for name, (other, _) in FAMILIES.items() if other == kind), *FOR_ALL]
-        raise AblateError(f"{form} is for {members}, this is a {kind}. Accepted for it: {', '.join(accepted)}.")
+        raise AblateError(
+            f"{form} is for {members}, and this model is a {kind}. Accepted for it: {', '.join(accepted)}."
+        )

@@ -1,5 +1,5 @@
-"""A language model as `transformers` loads it: as its own LLaMA where that is the same, otherwise with the model's
-code."""
+"""A language model in the format of `transformers`: as its LLaMA if the model is equal to it, otherwise with the
+model's code."""
 
 from __future__ import annotations
 
@@ -45,9 +45,8 @@ class Files:
 
 
 def build_files(source: TrainedModel) -> Files:
-    """Return the files of `transformers`' LLaMA where the model is one, else those with its own code.
-
-    Raises AblateError for what is no language model, or cannot be written down.
+    """Return the files of `transformers`' LLaMA if the model is one, otherwise files with its own code. Raises
+    AblateError for a model that is not a language model, or whose code cannot be written.
     """
     check_family("hf", source.experiment.model.kind)
     return convert_to_llama(source) if is_llama(source.experiment) else write_own_code(source)
@@ -62,7 +61,7 @@ def is_llama(experiment: Experiment) -> bool:
 
 
 def convert_to_llama(source: TrainedModel) -> Files:
-    """Return the model as `LlamaForCausalLM`: by its names, with fused matrices split."""
+    """Return the model as `LlamaForCausalLM`: with its names, and fused matrices split."""
     model: Any = source.experiment.model
     heads, kv_heads = model.heads, model.kv_heads or model.heads
     width = model.hidden // heads
@@ -94,7 +93,7 @@ _NAMES = {
 
 
 def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights that `transformers` has trained on from `build_files(source)`, by our own names."""
+    """Return weights that `transformers` trained from `build_files(source)`, with Ablate's names."""
     if not is_llama(source.experiment):
         state = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}
     else:

@@ -1,4 +1,4 @@
-"""The model families: LLaMA and ViT, with one norm registry. What needs torch is imported when it is asked for."""
+"""The model families: LLaMA and ViT, with one norm registry. Names that need torch are imported on first use."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""The contract of model families: what is asked of a model, and what the models share. Configurations: `config`."""
+"""The interface that every model implements, and code that the models share. Configurations: `config`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WRAPPED = "_checkpoint_wrapped_module."  # what torch puts into the names of pa
 
 
 def strip_wrapper(name: str) -> str:
-    """Return the name of a parameter as the model has it, whatever torch has wrapped."""
+    """Return the parameter's name in the model, without the prefixes of torch's wrappers."""
     return name.replace(_WRAPPED, "")
 
 
@@ -28,30 +28,29 @@ class Model(nn.Module):
         raise NotImplementedError
 
     def blocks(self) -> nn.ModuleList | nn.Sequential:
-        """The layers, in their order, in the container that the model has them in."""
+        """The model's container of layers, in order."""
         raise NotImplementedError
 
     def heads(self) -> Iterable[nn.Module]:
-        """What comes after the layers and is worth compiling on its own where they are; it has no parameters."""
+        """Modules after the layers that are compiled on their own when the layers are; they have no parameters."""
         return ()
 
     def parts(self) -> dict[str, tuple[str, ...]]:
-        """Part -> the names, in the state dict, of what belongs to it: parameters, buffers and modules of such.
-
-        Of each layer a sublayer goes with its residual wiring: the norms and learned factors of its placement.
+        """Part -> the state dict names that belong to it: parameters, buffers and modules that hold them. A sublayer of
+        a layer includes its residual wiring: the norms and learned factors of its placement.
         """
         raise NotImplementedError
 
     def embeddings(self) -> tuple[str, ...]:
-        """The names, in the state dict, of what embeds an input, without the norms and factors behind it."""
+        """The state dict names of the input embedding, without the norms and factors after it."""
         raise NotImplementedError
 
     def count_uses(self, part: str) -> int:
-        """Return how often one item, a token or an image, is multiplied with the weights of a part of `parts`."""
+        """Return how often one item, a token or an image, is multiplied by the weights of a part of `parts`."""
         raise NotImplementedError
 
     def no_weight_decay(self) -> set[str]:
-        """Names of parameters that never decay although they have two or more dimensions."""
+        """Names of parameters with two or more dimensions that get no weight decay."""
         return set()
 
     def parameter_count(self) -> int:
@@ -60,17 +59,17 @@ class Model(nn.Module):
 
 
 def match_parts(parts: Iterable[str], wanted: str) -> list[str]:
-    """Return those of `parts` that a name stands for."""
+    """Return the members of `parts` that a name selects."""
     return [part for part in parts if wanted in (part, ALL) or part.startswith(f"{wanted}.")]
 
 
 def list_tensors(model: Model, wanted: str) -> set[str]:
-    """Return the names, in the state dict of `model`, of the tensors of a part."""
+    """Return the state dict names of a part's tensors in `model`."""
     return set().union(*(names for part, names in list_tensors_by_part(model).items() if match_parts([part], wanted)))
 
 
 def list_tensors_by_part(model: Model) -> dict[str, set[str]]:
-    """Return part -> the names, in the state dict of `model`, of its tensors. One look at each tensor: a deep model has
+    """Return part -> the state dict names of its tensors in `model`. Each tensor is looked up once: a deep model has
     thousands of parts."""
     parts = model.parts()
     owners: dict[str, list[str]] = {}
@@ -92,13 +91,12 @@ def list_filled_parts(model: Model) -> list[str]:
 
 
 def is_inside(name: str, prefixes: Sequence[str]) -> bool:
-    """Return whether a tensor is one of those named by `prefixes`, or within a module that is."""
+    """Return whether `prefixes` names a tensor or a module that contains it."""
     return any(name.startswith(prefix) and name[len(prefix) : len(prefix) + 1] in ("", ".") for prefix in prefixes)
 
 
 def name_sublayers(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[str, ...]]:
-    """Return `Model.parts` of layers that are called `prefix`.INDEX in the model: layers.INDEX.attn and
-    layers.INDEX.mlp."""
+    """Return the `Model.parts` layers.INDEX.attn and layers.INDEX.mlp for layers named `prefix`.INDEX in the model."""
     return {
         f"layers.{i}.{name}": (f"{prefix}.{i}.{name}", f"{prefix}.{i}.{name}_residual")
         for i, layer in enumerate(layers)
@@ -108,7 +106,7 @@ def name_sublayers(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[
 
 
 def build_site(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:
-    """Return the site of one layer, whose norms are `norm.layer` on the hidden state."""
+    """Return the site of one layer, with `norm.layer` on the hidden state as its norms."""
     return Site(index, stack.depth, stack.hidden, make_norm_factory(norm, stack.hidden), drop)
 
 
@@ -131,7 +129,7 @@ class QKVNorm(nn.Module):
 
 
 def freeze(model: Model, parts: Iterable[str]) -> None:
-    """Take the gradient from the parameters of `parts`."""
+    """Freeze the parameters of `parts`: they need no gradient."""
     frozen = list_tensors_in(model, parts)
     for name, parameter in model.named_parameters(remove_duplicate=False):
         if name in frozen:

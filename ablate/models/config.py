@@ -1,5 +1,4 @@
-"""The contract of model families: what is asked of a configuration. It needs no torch; what is asked of a model is in
-`base`."""
+"""The interface of a model family's configuration, without torch. The interface of the model itself: `base`."""
 
 from __future__ import annotations
 
@@ -19,21 +18,21 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ALL = "all"
-"""The name that stands for all parts of a model."""
+"""The name that selects all parts of a model."""
 
 
 @dataclass(frozen=True)
 class TensorPlan:
-    """How ranks share the matrices of a layer, by the names of its modules."""
+    """How the ranks split the matrices of a layer, by the names of its modules."""
 
     by_output: tuple[str, ...]
-    """Matrices of which each rank has some outputs."""
+    """Matrices split over the ranks by their outputs."""
     by_input: tuple[str, ...]
-    """Matrices of which each rank has some inputs; their outputs are summed over the ranks."""
+    """Matrices split over the ranks by their inputs; their outputs are summed over the ranks."""
     fused: Mapping[str, list[int]] = field(default_factory=dict)
-    """End of a weight's name -> the outputs of each of the matrices that are fused in it."""
+    """Suffix of a weight's name -> the number of outputs of each matrix that is fused in it."""
     counts: tuple[str, ...] = ()
-    """Attributes of `attn` that count what a rank has its part of."""
+    """Attributes of `attn` with counts that are divided by the number of ranks."""
     divided: Mapping[str, int] = field(default_factory=dict)
     """Fields of the configuration that must be multiples of the number of ranks, and their values."""
 
@@ -49,27 +48,28 @@ class ModelConfig(Kind):
     heads: int = Field(gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
     sublayers: Literal["both", "attn"] = "both"
-    """What a layer has: attention and MLP, or attention alone. Factors of a placement go by the number of layers."""
+    """The sublayers of a layer: attention and MLP, or attention alone. A placement's factors depend on the number of
+    layers, not of sublayers."""
 
     task: ClassVar[str]
     """The task that the family is trained for."""
     defaults: ClassVar[dict[str, Any]]
-    """What the rest of an experiment defaults to with this family: dotted path -> value."""
+    """Defaults of the rest of an experiment with this family: dotted path -> value."""
 
     per_token: ClassVar[bool] = False
-    """Whether an item is a token, each with logits of its own; otherwise it is a whole input, such as an image."""
+    """Whether an item is a token, with logits for each; otherwise it is a whole input, such as an image."""
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
         """Return the initialised model, an `ablate.models.base.Model`. `classes`: vocabulary size or number of classes;
-        `shape`: of one input. It imports the model's module: a configuration is read without torch."""
+        `shape`: shape of one input. The model's module, which needs torch, is imported only here."""
         raise NotImplementedError
 
     def stack(self) -> Stack:
-        """What placements, norm layers and initialisations have to know of the model."""
+        """The properties of the model that placements, norm layers and initialisations depend on."""
         raise NotImplementedError
 
     def layer_parameters(self) -> int:
-        """The number of weights in the matrices of the layers, which no vocabulary and no placement changes."""
+        """The number of weights in the matrices of the layers, which does not depend on vocabulary and placement."""
         raise NotImplementedError
 
     def sequence_length(self, shape: tuple[int, ...]) -> int:
@@ -77,42 +77,42 @@ class ModelConfig(Kind):
         raise NotImplementedError
 
     def tokens_per_item(self, shape: tuple[int, ...]) -> int:
-        """Return how many tokens the layers see of one item."""
+        """Return how many tokens the layers process for one item."""
         return 1 if self.per_token else self.sequence_length(shape)
 
     def attention_flops(self, shape: tuple[int, ...]) -> int:
-        """Return the FLOPs of the products of activations in the forward pass of one item: 4 d for each token that a
-        token attends to, which in a causal model is about half of them, in each layer."""
+        """Return the FLOPs of the products of activations in the forward pass of one item: in each layer, 4 d for each
+        pair of a token and a token that it attends to; a causal model has about half of all pairs."""
         each = (2 if self.stack().causal else 4) * self.hidden * self.sequence_length(shape)
         return self.layers * each * self.tokens_per_item(shape)
 
     def vocabulary(self, classes: int) -> int:
-        """Return the number of classes of the model's output for a corpus that has `classes`."""
+        """Return the number of output classes of the model for data with `classes` classes."""
         return classes
 
     def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
-        """Return (classes, shape of one input) by the weights of a trained model. `length`: tokens of an input, where
-        the weights do not say."""
+        """Return (classes, shape of one input) as the weights of a trained model imply them. `length`: tokens of an
+        input, used if the weights do not determine it."""
         raise NotImplementedError
 
     def tied_weights(self) -> dict[str, str]:
-        """Return the names of weights that are another one: name -> name of that."""
+        """Return the tied weights: name -> name of the weight that it shares."""
         return {}
 
     def tensor_plan(self) -> TensorPlan | None:
-        """Return how ranks share the matrices of a layer; None where they cannot."""
+        """Return how the ranks split the matrices of a layer; None if they cannot be split."""
         return None
 
     def narrowed(self, share: float) -> dict[str, Any]:
-        """The fields that leave about `share` of `layer_parameters`: narrower by its root and as deep as before, so
-        that placements that go by depth keep their layers. Heads stay about as wide as they are, in steps of four
-        features (rotary pairs and groups still fit), and become fewer."""
+        """The fields of a narrower model with about `share` of `layer_parameters`: the width is multiplied by the root
+        of `share` and the depth is kept, so that placements that depend on depth keep their layers. There are fewer
+        heads of about the same width, in steps of four features (so that rotary pairs and groups still fit)."""
         hidden = self.hidden * share**0.5
         heads = max(1, round(hidden / (self.hidden // self.heads)))
         return {"hidden": heads * max(4, 4 * round(hidden / heads / 4)), "heads": heads}
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong between these fields."""
+        """Return the problems with combinations of these fields."""
         if self.hidden % self.heads:
             return [Problem("heads", f"must divide hidden ({self.hidden})", self.heads)]
         if (weights := self.layer_parameters()) > MOST_WEIGHTS:

@@ -1,4 +1,4 @@
-"""The output layer of a language model together with its loss, so that the logits of a whole batch never exist."""
+"""The output layer of a language model fused with its loss, so that the logits of a whole batch are never in memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 LOGITS = 1 << 26
-"""The most logits that are kept at a time: 256 MiB in float32."""
+"""The largest number of logits in memory at a time: 256 MiB in float32."""
 
 
 def cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """The cross-entropy of `x weight^T`, in nats, float32: the sum over all targets but those of padding (-100, what
-    torch's ignores), over the number of positions.
-
-    Where there are more logits than `LOGITS`, they are made, used and forgotten in parts, forwards and backwards at
-    once, which takes no operation more than keeping them. Under autocast the products are in its type, the loss is not.
+    """Return the cross-entropy of `x weight^T` in nats, float32: the sum over all targets except padding (-100, torch's
+    `ignore_index`), divided by the number of positions. If there are more than `LOGITS` logits, they are computed in
+    chunks, forward and backward together, and not kept; this takes no more operations than keeping them. Under autocast
+    the matrix products use the autocast type, the loss stays in float32.
 
     Args:
         x: hidden state [..., d].
@@ -41,13 +40,14 @@ class CrossEntropy(nn.Module):
 
 
 def count_rows_at_once(vocabulary: int) -> int:
-    """The positions whose logits may be there together."""
+    """Return the number of positions whose logits may be in memory together."""
     return max(1, LOGITS // vocabulary)
 
 
 class _InParts(torch.autograd.Function):
-    """The summed cross-entropy, `rows` positions at a time. The gradient of each part is made while its logits are
-    there: softmax - one-hot by the logits, and from that by the hidden state and the weight."""
+    """The summed cross-entropy, `rows` positions at a time. The gradient of each chunk is computed while its logits are
+    in memory: softmax - one-hot with respect to the logits, and from it with respect to the hidden state and the
+    weight."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, targets: Tensor, rows: int) -> Tensor:

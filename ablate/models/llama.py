@@ -1,7 +1,7 @@
-"""LLaMA: RMSNorm by the registry, SwiGLU, rotary embedding, causal attention, no biases, untied head.
+"""LLaMA: norms from the registry (default RMSNorm), SwiGLU, rotary embedding, causal attention, no biases, untied head.
 
 Its fields: `ablate.models.llama_config`. Names follow `transformers`; query, key and value are one matrix, and so are
-gate and up, to keep the step short.
+gate and up, which makes the step faster.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Rotary(nn.Module):
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
-    """Rotates each pair (x_i, x_{i + head_dim/2}) of [batch, seq, heads, head_dim] by its position's angle."""
+    """Rotate each pair (x_i, x_{i + head_dim/2}) of [batch, seq, heads, head_dim] by its position's angle."""
     cos, sin = table.to(x.dtype)
     first, second = x.chunk(2, dim=-1)
     return torch.addcmul(x * cos, torch.cat([second, first], -1), sin)
@@ -48,12 +48,13 @@ Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """What training attends with. Generation has a cache of keys and values instead, and padding (see `exporting`)."""
+    """Causal attention, as used in training. Generation uses a cache of keys and values and padding instead (see
+    `ablate.export`)."""
     return F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=k.shape[1] != q.shape[1])
 
 
 class Attention(nn.Module):
-    """Self-attention, causal unless `attend` is another. [batch, seq, hidden] -> the same."""
+    """Self-attention, causal unless another `attend` is given. [batch, seq, hidden] -> the same."""
 
     def __init__(self, config: Llama, norm: Placement, placed: Placement) -> None:
         super().__init__()
@@ -88,7 +89,7 @@ class MLP(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """One layer of attention alone."""
+    """One layer with attention and no MLP."""
 
     def __init__(self, config: Llama, norm: Placement, index: int) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class AttentionBlock(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer. Where its norms are is the placement's business:
+    """One layer. The placement decides where its norms are:
 
     x ──┬── attn ──┐      x ──┬── mlp ──┐
         └─ attn_residual ─►   └─ mlp_residual ─►
@@ -120,10 +121,10 @@ class Block(nn.Module):
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
-"""By the sublayers of a layer."""
+"""Sublayers of a layer -> its module."""
 
 Layer = Callable[[Tensor, Tensor], Tensor]
-"""A block, or what stands for one: hidden state and rotary table -> hidden state."""
+"""A block or its replacement: hidden state and rotary table -> hidden state."""
 
 
 class EmbeddingScale(nn.Module):
@@ -138,8 +139,8 @@ class EmbeddingScale(nn.Module):
 
 
 class LlamaModel(Model):
-    """Token ids [batch, seq] -> logits [batch, seq, vocab_size]; with targets [batch, seq] their `cross_entropy`, for
-    which the logits are never there at once."""
+    """Token ids [batch, seq] -> logits [batch, seq, vocab_size]; with targets [batch, seq] their `cross_entropy`,
+    without all logits in memory at once."""
 
     config: Llama
 
@@ -166,7 +167,7 @@ class LlamaModel(Model):
         return self.lm_head(x) if targets is None else self.criterion(x, self.lm_head.weight, targets)
 
     def hidden_state(self, x: Tensor, position: Tensor, layers: Iterable[Layer]) -> Tensor:
-        """What the head sees of embedded tokens [batch, seq, hidden] at positions [seq] or [batch, seq]."""
+        """Return the head's input for embedded tokens [batch, seq, hidden] at positions [seq] or [batch, seq]."""
         x = self.embed_norm(self.embed_scale(x))
         table = self.rotary(position)
         for layer in layers:

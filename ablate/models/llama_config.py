@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @models.register
 class Llama(ModelConfig):
-    """A LLaMA language model. The default size is that of the demo."""
+    """A LLaMA language model. The default size is the demo's."""
 
     kind: Literal["llama"] = "llama"
     hidden: int = Field(128, gt=0, le=MOST_WIDTH)
@@ -33,7 +33,7 @@ class Llama(ModelConfig):
     kv_heads: int | None = Field(None, gt=0, le=MOST_WIDTH)
     """Number of key and value heads (grouped-query attention). None: as many as `heads`."""
     rope_base: float = Field(10000.0, gt=0)
-    """Base of the rotary embedding's wavelengths."""
+    """Base of the rotary embedding's wavelengths (theta)."""
     tie_embeddings: bool = False
     """Whether the head uses the embedding's matrix."""
     vocab_size: int | None = Field(None, gt=0, le=MOST_VOCABULARY)

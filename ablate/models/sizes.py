@@ -1,10 +1,9 @@
-"""Named sizes: `model: llama-71m`. LLaMA's are those of Mix-LN (arXiv 2412.13795, table 7, and its released
-configurations, which give 250M a width of 768) and of LayerNorm Scaling (arXiv 2502.05795); ViT's are timm's.
-
-570m-e and 1b-e are those of two-stage pre-training (Lee et al.), with the vocabulary of GPT-2. The paper names no width
-of the MLP. 3.5 times the hidden one gives the layers alone 570.2M parameters, and it is what the paper's own arithmetic
-comes to: its 16.1 % less memory and 11.52 % less compute at 570M follow to the last digit. At 1B the same factor gives
-the layers 1.04B, and 27.6 % less compute where the paper has 28.33 %."""
+"""Named sizes: `model: llama-71m`. LLaMA's sizes are from Mix-LN (arXiv 2412.13795, table 7, and its released
+configurations, which give 250M a width of 768) and LayerNorm Scaling (arXiv 2502.05795); ViT's sizes are timm's. 570m-e
+and 1b-e are from two-stage pre-training (Lee et al.), with the vocabulary of GPT-2. The paper does not state the width
+of the MLP. With 3.5 times the hidden width, the layers alone have 570.2M parameters, and the paper's 16.1 % less memory
+and 11.52 % less compute at 570M follow to the last digit. At 1B the same factor gives the layers 1.04B parameters and
+27.6 % less compute, where the paper reports 28.33 %."""
 
 from ablate.models.config import models
 

@@ -19,7 +19,7 @@ from ablate.norms import Initialization, Placement, Projection, Stack, initializ
 
 
 class NormedQKV(nn.Module):
-    """timm's query, key and value projection with a norm on each head of each: [..., dim] -> [..., 3 dim]."""
+    """timm's query, key and value projection, with a norm on each head of the three: [..., dim] -> [..., 3 dim]."""
 
     def __init__(self, projection: nn.Linear, heads: int, norm: Placement) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class NormedQKV(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """That of the projection."""
+        """The weight of the projection."""
         return self.projection.weight
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class NormedQKV(nn.Module):
 
 
 class AttentionBlock(nn.Module):
-    """One layer of timm's attention alone, in the placement's wiring. timm calls it as `Block`."""
+    """One layer with timm's attention and no MLP, in the placement's wiring. timm calls it like `Block`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Block(nn.Module):
 
 
 def _attention(dim: int, heads: int, norm: Placement, placed: Placement, timm: dict[str, Any]) -> nn.Module:
-    """timm's attention, with the norms that the placement asks for."""
+    """Return timm's attention, with the norms that the placement declares."""
     from timm.layers import Attention
 
     inner, new_norm = placed.inner_norm, timm["norm_layer"]
@@ -109,16 +109,16 @@ def _attention(dim: int, heads: int, norm: Placement, placed: Placement, timm: d
 
 
 def _check_drop(placed: Placement, drop_path: float, *residuals: nn.Module) -> None:
-    """Raises ConfigError where a wiring has no place for the stochastic depth that there is."""
+    """Raise ConfigError if stochastic depth is configured and the wiring does not apply it."""
     from timm.layers import DropPath
 
     if drop_path and any(DropPath not in map(type, residual.modules()) for residual in residuals):
-        text = f"placement {placed.kind} does not say where stochastic depth is: its wiring leaves out site.drop()"
+        text = f"placement {placed.kind} does not support stochastic depth: its wiring does not call site.drop()"
         raise ConfigError([Problem("model.drop_path", text, drop_path)])
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
-"""By the sublayers of a layer."""
+"""Sublayers of a layer -> its module."""
 
 
 class ViTModel(Model):

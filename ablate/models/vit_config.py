@@ -28,7 +28,7 @@ class ViT(ModelConfig):
     heads: int = Field(4, gt=0, le=MOST_WIDTH)
     """Number of attention heads."""
     patch_size: int = Field(2, gt=0, le=MOST_PIXELS)
-    """Side of a square patch, in pixels."""
+    """Side length of a square patch, in pixels."""
     mlp_ratio: float = Field(4.0, gt=0, le=MOST_WIDTH)
     """Width of the MLP divided by `hidden`."""
     drop_path: float = Field(0.0, ge=0, lt=1)

@@ -1,4 +1,4 @@
-"""Admin: Post-LN whose residual weights are set from one pass through the untrained model."""
+"""Admin: Post-LN with residual weights that are set from one forward pass of the untrained model."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ else:
 
 @placements.register
 class Admin(Placement):
-    """Admin: Post-LN whose residual is weighted by a learnable vector `omega`, which starts so that no sublayer's
-    output outweighs all that was added before it. `omega` of the i-th sublayer is the square root of the summed
-    variances of the stack's input and of the sublayers before it, measured on one batch before training."""
+    """Admin: Post-LN whose residual is weighted by a learnable vector `omega`, initialised so that no sublayer's output
+    dominates the sum of the outputs before it. `omega` of the i-th sublayer is the square root of the summed variances
+    of the stack's input and of the sublayers before it, measured on one batch before training."""
 
     kind: Literal["admin"] = "admin"
     start: Literal["profile", "closed_form"] = "profile"
-    """Where omega starts. profile: as measured; closed_form: sqrt((2L + 1) / ln(2L + 1) - 1) for every sublayer, as in
-    the authors' later package."""
+    """Initial value of omega. profile: as measured; closed_form: sqrt((2L + 1) / ln(2L + 1) - 1) for every sublayer, as
+    in the authors' later package."""
     rule = "N(omega * x + f(x)), omega learnable [d]"
     source = "Liu et al. 2020, arXiv 2004.08249"
     diagram = "x ─┬─ f ─────── + ─ N ─►\n   └─ * omega ──┘"
     initialisation = (
-        "that of init; omega_1 = 1, omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
+        "set by `init`; omega_1 = 1, omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
     )
     caveats = (
-        "Measured once, before the first update; a continued run has it in its checkpoint. With a small "
-        "embedding, as init: normal has it, all omegas but the first start small. In a mix the sum begins at "
-        "the first layer of Admin and counts the layers of Admin alone."
+        "Measured once, before the first update; a resumed run loads it from its checkpoint. With a small embedding, "
+        "as with init: normal, all omegas except the first start small. In a mix the sum starts at the first Admin "
+        "layer and includes Admin layers only."
     )
 
     def residual(self, site: Site) -> nn.Module:

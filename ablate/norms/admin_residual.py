@@ -1,4 +1,4 @@
-"""The wiring of Admin's residual, and the pass that measures where its weights start."""
+"""The wiring of Admin's residual, and the forward pass that measures its initial weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablate.norms.residuals import Sublayer
 
 
 class AdminResidual(nn.Module):
-    """`N(omega * x + f(x))` with a learnable vector `omega`, [dim], that starts at a given value; where that is None,
+    """`N(omega * x + f(x))` with a learnable vector `omega`, [dim], with a given initial value; if it is None,
     `profile` measures it."""
 
     def __init__(self, site: Site, omega: float | None) -> None:
@@ -27,10 +27,10 @@ class AdminResidual(nn.Module):
 
 @torch.no_grad()
 def profile(model: nn.Module, inputs: Tensor) -> None:
-    """Set the omegas that are to be measured in `model` from one pass, in which it neither learns nor drops anything.
+    """Set the unset omegas of `model` from one forward pass without dropout and without an update.
 
-    The omega of the i-th is the square root of the variance of what has been added up before it: of the input of the
-    first, and of every earlier sublayer's output. The first one's is 1.
+    The omega of the i-th sublayer is the square root of the summed variances of the first sublayer's input and of the
+    outputs of all earlier sublayers. The first omega is 1.
     """
     residuals = [module for module in model.modules() if isinstance(module, AdminResidual)]
     variance: Tensor | None = None

@@ -22,7 +22,7 @@ _DEEP = 1 << 20  # layers, in the place of none: every share of them that is not
 
 
 def _check_only_own(**parts: Placement) -> None:
-    """Raise ValueError where a part sets what holds for all layers."""
+    """Raise ValueError if a part sets a field that holds for all layers."""
     for name, part in parts.items():
         if shared := sorted(part.model_fields_set & set(_SHARED)):
             raise ValueError(f"set {', '.join(shared)} on norm itself, not on {name}")
@@ -33,15 +33,15 @@ def _dump_own_fields(placement: Placement) -> dict[str, Any]:
 
 
 def floor_of(share: float, depth: int) -> int:
-    """`floor(share * depth)`, as exact arithmetic has it: 0.29 * 100 is 28.999999999999996."""
+    """Return `floor(share * depth)` in exact arithmetic: in floating point 0.29 * 100 is 28.999999999999996."""
     return math.floor(share * depth + 1e-9)
 
 
 class Depthwise(Placement):
-    """A placement made of others, each for a range of layers."""
+    """A placement that combines others, each for a range of layers."""
 
     def parts(self, depth: int) -> list[tuple[str, int, Placement]]:
-        """(field, first layer after its range, placement), in the order of the layers."""
+        """Return (field, first layer after its range, placement) for each part, in the order of the layers."""
         raise NotImplementedError
 
     def at(self, index: int, depth: int) -> Placement:
@@ -67,12 +67,13 @@ class Mix(Depthwise):
 
     kind: Literal["mix"] = "mix"
     alpha: float | None = Field(None, ge=0, le=1)
-    """The share of the layers that take `first`: 0 is `second` everywhere, 1 is `first` everywhere. 0.25 if not
-    given."""
+    """The share of the layers with the placement `first`: 0 means `second` everywhere, 1 means `first` everywhere.
+    Default 0.25."""
     first_layers: int | None = Field(None, ge=0, le=MOST_LAYERS)
-    """The number of the layers that take `first`, instead of `alpha` (floor(0.33 * 24) = 7, while a third is 8)."""
+    """The number of layers with the placement `first`, instead of `alpha`: floor(0.33 * 24) = 7, but a third of 24 is
+    8."""
     first: Annotated[Placement, placements] = Post()
-    """The placement of the shallow layers. `layer` and `final_norm` belong to `norm` itself and hold for both."""
+    """The placement of the shallow layers. Set `layer` and `final_norm` on `norm` itself; they hold for both."""
     second: Annotated[Placement, placements] = Pre()
     """The placement of the deep layers."""
     rule = "first floor(alpha L) layers N(x + f(x)), then x + f(N(x))"
@@ -82,7 +83,7 @@ class Mix(Depthwise):
         "layers floor(alpha L) + 1 ... L  x ─┬─ N ─ f ─ + ─►\n"
         "                                    └──────────┘"
     )
-    initialisation = "that of each layer's placement"
+    initialisation = "set by each layer's placement"
 
     @model_validator(mode="before")
     @classmethod
@@ -103,7 +104,7 @@ class Mix(Depthwise):
         return _dump_own_fields(placement)
 
     def switch(self, depth: int) -> int:
-        """Return the number of layers, of `depth`, that take `first`."""
+        """Return how many of `depth` layers have the placement `first`."""
         if self.first_layers is not None:
             return self.first_layers
         assert self.alpha is not None
@@ -120,10 +121,10 @@ class Mix(Depthwise):
 
 
 class LayerRange(Config):
-    """Neighbouring layers of one placement. A range begins where the one before it ends."""
+    """A range of consecutive layers with one placement. It begins where the previous range ends."""
 
     placement: Annotated[Placement, placements]
-    """Their placement. `layer` and `final_norm` belong to `norm` itself and hold for all ranges."""
+    """The placement of these layers. Set `layer` and `final_norm` on `norm` itself; they hold for all ranges."""
     until: float = Field(1.0, ge=0, le=1)
     """Where the range ends, as a share of the layers: after layer `floor(until * L)`."""
 
@@ -139,21 +140,21 @@ class LayerRange(Config):
 
 @placements.register
 class ByDepth(Depthwise):
-    """Any placement on any range of layers; Mix-LN is the case of two."""
+    """Any placement on any range of layers; Mix-LN is the special case of two ranges."""
 
     kind: Literal["by_depth"] = "by_depth"
     ranges: dict[str, LayerRange] = {
         "shallow": LayerRange(placement=Post(), until=0.25),
         "deep": LayerRange(placement=Pre()),
     }
-    """Name -> range. What comes first is decided by `until`, not by the order here; the last ends at 1. Ranges that are
-    given take the place of these."""
-    rule = "each range of layers its own"
+    """Name -> range. `until` determines the order of the ranges, not their order here; the last range ends at 1. If
+    ranges are given, they replace the default ones."""
+    rule = "each range of layers has its own placement"
     source = "a generalisation of Li et al. 2024, arXiv 2412.13795"
     diagram = "layers 1 ... floor(until_1 L)                   the first range's placement\n" + (
         "layers floor(until_1 L) + 1 ... floor(until_2 L)  the second's, and so on"
     )
-    initialisation = "that of each layer's placement"
+    initialisation = "set by each layer's placement"
 
     @field_validator("ranges")
     @classmethod

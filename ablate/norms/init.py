@@ -25,7 +25,7 @@ OUTPUTS = ("o", "down")  # the projections that write to the residual stream
 
 @dataclass(frozen=True)
 class Projection:
-    """A weight matrix [out, in], or the part of a fused one, by its `role`: q, k, v, o, gate, up, down in the layer of
+    """A weight matrix [out, in], or a part of a fused one, with its `role`: q, k, v, o, gate, up, down in the layer of
     0-based index `layer`, or embedding and head, whose `layer` is None."""
 
     role: str
@@ -34,19 +34,19 @@ class Projection:
 
 
 class Initialization(Kind):
-    """How the projections start: normal, with a standard deviation that may depend on the projection."""
+    """Initialisation of the projections: normal, with a standard deviation that may depend on the projection."""
 
     kind: str
     std: float | None = Field(None, gt=0)
-    """Standard deviation that the kind starts from. None: 0.02, and for small_scaled sqrt(2 / (5d))."""
+    """Base standard deviation. None: 0.02, and for small_scaled sqrt(2 / (5d))."""
 
     formula: ClassVar[str] = ""
-    """The standard deviations in one line."""
+    """The standard deviations as a formula in one line."""
     source: ClassVar[str] = ""
-    """The paper or model that it is from."""
+    """The paper or model that the initialisation is from."""
 
     def base_std(self, stack: Stack) -> float:
-        """Return the standard deviation that the kind starts from."""
+        """Return the base standard deviation."""
         return 0.02 if self.std is None else self.std
 
     def std_of(self, projection: Projection, stack: Stack) -> float:
@@ -54,7 +54,7 @@ class Initialization(Kind):
         raise NotImplementedError
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
-        """Return what makes no sense for a model."""
+        """Return the problems with this initialisation for a model."""
         return []
 
 
@@ -88,7 +88,7 @@ class Scaled(Initialization):
 
 @initializations.register
 class SmallScaled(Scaled):
-    """Scaled, from a standard deviation that falls with the width."""
+    """As scaled, with a base standard deviation that falls with the width."""
 
     kind: Literal["small_scaled"] = "small_scaled"  # type: ignore[assignment]
     formula = "s = sqrt(2 / (5d)); s / sqrt(2L) for o and down"
@@ -100,8 +100,9 @@ class SmallScaled(Scaled):
 
 @initializations.register
 class ScaledEmbedding(Scaled):
-    """Scaled, with an embedding as large as small_scaled's times sqrt(d), so that the first norm does not amplify its
-    gradient. Where the paper draws the other matrices as small_scaled does, give `std`: sqrt(2 / (5d))."""
+    """As scaled, with the embedding's standard deviation that of small_scaled times sqrt(d), so that the first norm
+    does not amplify the embedding's gradient. The paper initialises the other matrices as small_scaled does: for that,
+    set `std` to sqrt(2 / (5d))."""
 
     kind: Literal["scaled_embedding"] = "scaled_embedding"  # type: ignore[assignment]
     formula = "as scaled; sqrt(2/5) for the embedding"
@@ -116,7 +117,8 @@ class ScaledEmbedding(Scaled):
 
 
 def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, stack: Stack) -> None:
-    """Draw every projection anew from torch's global generator, in order; a placement's own gains go before `init`."""
+    """Initialise every projection in order from torch's global generator; a placement's own gains take precedence over
+    `init`."""
     for projection in projections:
         placed = None if projection.layer is None else placement.at(projection.layer, stack.depth)
         gains = placed.gains(stack.depth) if placed else {}

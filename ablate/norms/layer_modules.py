@@ -1,4 +1,4 @@
-"""The modules of the norm layers, apart from their configurations (`layers`), which are read without torch.
+"""The modules of the norm layers. Their configurations are in `layers`, which does not import torch.
 
 Statistics are computed in float32 (float64 for float64 input), whatever the precision of the hidden state.
 """
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 def _widen(x: Tensor) -> Tensor:
-    """`x` in float32 unless it is wider already."""
+    """Return `x` in float32, or unchanged if it is float64."""
     return x if x.dtype == torch.float64 else x.float()
 
 
@@ -59,7 +59,7 @@ class PartialRMSNormModule(nn.Module):
 
 class GroupNormModule(nn.Module):
     """`(x - mean) / sqrt(var + eps) * weight + bias` with mean and variance over each of `groups` groups of a token's
-    features. `nn.GroupNorm` would pool them over the tokens as well, and so see the future."""
+    features. `nn.GroupNorm` would pool them over the tokens too and so use future tokens."""
 
     def __init__(self, dim: int, groups: int, eps: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Norm layers: the operation itself. Each is a config with a `build(dim)` that gives the module, of `layer_modules`."""
+"""Norm layers: the operation itself. Each is a configuration whose `build(dim)` returns a module of `layer_modules`."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class NormLayer(Kind):
     kind: str
 
     formula: ClassVar[str] = ""
-    """What it computes in one line, of a token's features x."""
+    """The formula of its output in one line, for a token's features x."""
     source: ClassVar[str] = ""
-    """The paper that it is from."""
+    """The paper that the layer is from."""
     caveats: ClassVar[str] = ""
-    """What to know before it is compared with others."""
+    """What to consider before comparing it with others."""
     scales_embedding: ClassVar[bool] = False
-    """Whether a learnable number, sqrt(d) at the start, multiplies the token embedding: a layer that does not re-scale
-    needs it."""
+    """Whether a learnable number, initially sqrt(d), multiplies the token embedding: needed by a layer that does not
+    re-scale."""
 
     def build(self, dim: int) -> nn.Module:
-        """Return the module: [..., dim] -> [..., dim], same dtype out as in."""
+        """Return the module: [..., dim] -> [..., dim], with the dtype of its input."""
         raise NotImplementedError
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong with it on `dim` features of a model that is causal or not."""
+        """Return the problems with this layer on `dim` features in a causal or non-causal model."""
         return []
 
 
@@ -84,7 +84,7 @@ class PartialRMSNorm(NormLayer):
 
     kind: Literal["prmsnorm"] = "prmsnorm"
     p: float = Field(0.0625, gt=0, le=1)
-    """The share of the features that the root mean square is taken of; 1 is RMSNorm."""
+    """The share of the features that the root mean square is computed from; 1 is RMSNorm."""
     eps: float = Field(1e-6, gt=0)
     """Added to the mean square."""
     formula = "x / sqrt(mean(x[:ceil(p d)]^2) + eps) * g"
@@ -100,7 +100,7 @@ class PartialRMSNorm(NormLayer):
 
 @norm_layers.register
 class GroupNorm(NormLayer):
-    """Group normalisation of each token on its own: LayerNorm within each of `groups` equal groups of features."""
+    """Group normalisation of each token separately: LayerNorm within each of `groups` equal groups of features."""
 
     kind: Literal["groupnorm"] = "groupnorm"
     groups: int = Field(4, gt=0, le=MOST_WIDTH)
@@ -109,19 +109,22 @@ class GroupNorm(NormLayer):
     """Added to each group's variance."""
     formula = "(x - mean_group(x)) / sqrt(var_group(x) + eps) * g + b"
     source = "Wu and He 2018, arXiv 1803.08494, applied to each token as in Li et al. 2024, arXiv 2412.13795"
-    caveats = "A GroupNorm that pools over the sequence, as torch's on [batch, features, sequence], leaks the future."
+    caveats = (
+        "A GroupNorm that pools over the sequence, such as torch's on [batch, features, sequence], leaks information "
+        "from future tokens."
+    )
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.GroupNormModule(dim, self.groups, self.eps)
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
-        text = f"must divide the {dim} features that are normed"
+        text = f"must divide the {dim} features that it normalises"
         return [Problem("groups", text, self.groups)] if dim % self.groups else []
 
 
 @norm_layers.register
 class BatchNorm(NormLayer):
-    """Batch normalisation of each feature over batch and tokens; running averages take their place in validation."""
+    """Batch normalisation of each feature over batch and tokens; validation uses running averages."""
 
     kind: Literal["batchnorm"] = "batchnorm"
     eps: float = Field(1e-5, gt=0)
@@ -131,32 +134,32 @@ class BatchNorm(NormLayer):
     formula = "(x - mean_batch(x)) / sqrt(var_batch(x) + eps) * g + b"
     source = "Ioffe and Szegedy 2015, arXiv 1502.03167"
     caveats = (
-        "Vision only: in a causal model it would see the future. Depends on the batch size; parts of an "
-        "accumulated batch, and those of the ranks of a group, are normed each on their own."
+        "Vision only: in a causal model it would use future tokens. Depends on the batch size: each part of an "
+        "accumulated batch and each rank's batch is normalised separately."
     )
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.BatchNormModule(dim, self.eps, self.momentum)
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]
-        text = "statistics over batch and tokens see the future; a causal model cannot have it"
+        text = "its statistics include future tokens, so a causal model cannot use it"
         return [Problem("kind", text, self.kind)] if causal else []
 
 
 @norm_layers.register
 class DynamicTanh(NormLayer):
     """DyT: an elementwise tanh with a learnable slope in place of a normalisation. In a language model a learnable
-    number, sqrt(d) at the start, multiplies the embedding, as in its paper."""
+    number, initially sqrt(d), multiplies the embedding, as in the paper."""
 
     kind: Literal["dyt"] = "dyt"
     alpha: float = Field(0.5, gt=0)
-    """Initial slope. Its authors take 0.5 in ViT; in language models 1 at small widths, less at large ones, and more
+    """Initial slope. The authors use 0.5 in ViT; in language models 1 at small widths, less at large widths, and more
     before attention than elsewhere."""
     formula = "tanh(alpha x) * g + b"
     source = "Zhu et al. 2025, arXiv 2503.10622"
     caveats = (
-        "No statistic of x: a stream that grows saturates it, and no gradient passes. Sensitive to alpha, the "
-        "width and the learning rate."
+        "Uses no statistic of x: large values of the residual stream saturate the tanh, and its gradient vanishes. "
+        "Sensitive to alpha, the width and the learning rate."
     )
     scales_embedding = True
 

@@ -1,4 +1,5 @@
-"""What a placement is: the factory of a layer's residual wiring, and what it may ask of a model besides.
+"""The base class of placements: the factory of a layer's residual wiring, and what else a placement may require of a
+model.
 
 A block of either model family is two lines, whatever the placement,
 
@@ -31,28 +32,28 @@ else:
 
 @dataclass(frozen=True)
 class Stack:
-    """What a configuration has to know of the model that it is for."""
+    """The properties of a model that its other configurations depend on."""
 
     depth: int
     """Number L of layers."""
     hidden: int
     """Width d of the hidden state."""
     mlp: int
-    """Width of the MLP; 0 where layers have none."""
+    """Width of the MLP; 0 if layers have none."""
     head_dim: int
     """Width of one attention head."""
     causal: bool
-    """Whether a token must not see later ones."""
+    """Whether a token must not attend to later tokens."""
     token_embedding: bool
-    """Whether the input is looked up in an embedding matrix that is not the head's as well."""
+    """Whether the input embedding is a matrix of its own, not shared with the head."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where a layer stands, and what its wiring is built of."""
+    """A layer's position, and the parts that its wiring is built from."""
 
     index: int
-    """From 0."""
+    """Index of the layer, from 0."""
     depth: int
     """Number of layers."""
     dim: int
@@ -60,29 +61,29 @@ class Site:
     norm: Callable[[], nn.Module]
     """Builds one norm layer on the hidden state."""
     drop: Callable[[], nn.Module] = lambda: torch.nn.Identity()
-    """Builds the stochastic depth of a branch that is added to the stream."""
+    """Builds the stochastic depth of a branch that is added to the residual stream."""
 
 
 class Placement(Kind):
-    """A placement. Fields given here are common to all placements and stay when `norm.kind` changes."""
+    """A placement. These fields are common to all placements and keep their values when `norm.kind` changes."""
 
     kind: str
     layer: Annotated[NormLayer, norm_layers] = RMSNorm()
-    """The norm layer. Where it is not given, the model's own: RMSNorm for LLaMA, LayerNorm for ViT."""
+    """The norm layer. Default: the model's own, RMSNorm for LLaMA and LayerNorm for ViT."""
     final_norm: bool = True
-    """Whether one norm closes the stack before the head. On for every placement, as in the papers' experiments;
-    Post-LN and DeepNorm then end with two norms in a row (DeepNet's reference code has none)."""
+    """Whether a norm precedes the head. On for every placement, as in the papers' experiments; Post-LN and DeepNorm
+    then end with two norms in a row (DeepNet's reference code has none)."""
 
     rule: ClassVar[str] = ""
     """The sublayer rule in one line, as `ablate list placements` prints it."""
     source: ClassVar[str] = ""
     """The paper that the rule is from."""
     diagram: ClassVar[str] = ""
-    """One sublayer, or where attention and MLP differ one layer, drawn in text."""
-    initialisation: ClassVar[str] = "that of init"
-    """What it does to the initial weights, in words."""
+    """A text diagram of one sublayer, or of one layer if attention and MLP differ."""
+    initialisation: ClassVar[str] = "set by `init`"
+    """The initial weights, in words."""
     caveats: ClassVar[str] = ""
-    """What to know before it is compared with others."""
+    """What to consider before comparing it with others."""
     embedding_norm: ClassVar[bool] = False
     """Whether a norm follows the embedding."""
     inner_norm: ClassVar[bool] = False
@@ -95,33 +96,35 @@ class Placement(Kind):
         raise NotImplementedError
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
-        """Return the wiring of a layer's attention and MLP. A placement that ties the two together overrides this; what
-        the first returns is what the second is given, so it may be more than one tensor."""
+        """Return the wiring of a layer's attention and MLP. A placement that connects the two overrides this; the
+        second receives what the first returns, which may be more than one tensor."""
         return self.residual(site), self.residual(site)
 
     def wire_attn(self, site: Site) -> nn.Module:
-        """Return the wiring of a layer of attention alone. A placement whose attention hands more than one tensor to
+        """Return the wiring of a layer of attention alone. A placement whose attention passes more than one tensor to
         the MLP overrides this."""
         return self.wire(site)[0]
 
     def at(self, index: int, depth: int) -> Placement:
-        """Return the placement of one layer: this one, unless it depends on the depth. Of no layers (`depth` 0) it is
-        asked for the first one's, whose embedding norm a model without layers has too."""
+        """Return the placement of one layer: this one, unless it depends on the depth. With `depth` 0 it is called for
+        the first layer, whose embedding norm a model without layers has too."""
         return self
 
     def gains(self, depth: int) -> dict[str, float]:
-        """Xavier gain by projection (q, k, v, o, gate, up, down) where the placement brings its own initialisation."""
+        """Return the Xavier gain by projection (q, k, v, o, gate, up, down) if the placement has its own
+        initialisation."""
         return {}
 
     def prepare(self, model: nn.Module, first_inputs: Callable[[], Tensor]) -> None:
-        """Set what starts from the inputs of the first batch, before the first update; nothing, unless overridden."""
+        """Set parameters that are initialised from the inputs of the first batch, before the first update. Default:
+        none."""
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong, in a model, with the fields that the placement adds."""
+        """Return the problems with the placement's own fields in a model."""
         return []
 
     def validate_layer(self, stack: Stack) -> list[Problem]:
-        """Return what is wrong with the norm layer in a model with this placement."""
+        """Return the problems with the norm layer in a model with this placement."""
         layers = [self.at(index, stack.depth) for index in range(stack.depth)]
         widths = {stack.hidden}
         widths |= {stack.mlp for placed in layers if placed.inner_norm and stack.mlp}

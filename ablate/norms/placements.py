@@ -1,5 +1,5 @@
-"""The placements that hold for all layers alike, each with its formula and its source. See `placement.py` for the
-words."""
+"""The placements that are the same for all layers, each with its formula and its source. `placement.py` defines the
+terms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else:
 
 @placements.register
 class Pre(Placement):
-    """Pre-LN: the norm on each sublayer's input; the residual stream itself is never normed."""
+    """Pre-LN: the norm on each sublayer's input; the residual stream itself is not normalised."""
 
     kind: Literal["pre"] = "pre"
     rule = "x + f(N(x))"
@@ -42,7 +42,9 @@ class Post(Placement):
     rule = "N(x + f(x))"
     source = "Vaswani et al. 2017, arXiv 1706.03762"
     diagram = "x ─┬─ f ─ + ─ N ─►\n   └──────┘"
-    caveats = "Hard to train deep without a long warm-up. With the final norm on, two norms stand in a row at the top."
+    caveats = (
+        "Hard to train deep without a long warm-up. With the final norm on, the stack ends with two norms in a row."
+    )
 
     def residual(self, site: Site) -> nn.Module:
         return residuals.PostResidual(site)
@@ -50,10 +52,10 @@ class Post(Placement):
 
 @placements.register
 class DeepNorm(Placement):
-    """DeepNorm: Post-LN with the residual scaled up by `alpha = (2L)^(1/4)`, and with its initialisation: Xavier
-    normal, of gain `beta = (8L)^(-1/4)` for the value, output and MLP projections and 1 for query and key. The values
-    are those of a decoder-only model and the same for an encoder-only one. They take the place of `init` for these
-    projections."""
+    """DeepNorm: Post-LN with the residual scaled up by `alpha = (2L)^(1/4)`, and with DeepNorm's initialisation: Xavier
+    normal, with gain `beta = (8L)^(-1/4)` for the value, output and MLP projections and 1 for query and key. The values
+    are the paper's for a decoder-only model, which are also those for an encoder-only model. They replace `init` for
+    these projections."""
 
     kind: Literal["deepnorm"] = "deepnorm"
     rule = "N((2L)^(1/4) x + f(x))"
@@ -61,8 +63,8 @@ class DeepNorm(Placement):
     diagram = "x ─┬─ f ─────────── + ─ N ─►\n   └─ * (2L)^(1/4) ─┘"
     initialisation = "Xavier normal, gain (8L)^(-1/4) for v, o, gate, up and down, 1 for q and k"
     caveats = (
-        "Its gain shrinks the weights: a published baseline with (8L)^(+1/4) is not DeepNorm. Its authors' "
-        "code has no final norm: norm.final_norm=false."
+        "The gain is below 1: a published baseline with gain (8L)^(+1/4) is not DeepNorm. The authors' code has no "
+        "final norm: norm.final_norm=false."
     )
 
     def residual(self, site: Site) -> nn.Module:
@@ -75,13 +77,16 @@ class DeepNorm(Placement):
 @placements.register
 class MiniMax(Placement):
     """MiniMax-01's post-norm: DeepNorm's residual scaling with the norm moved to the sublayer's input, so that the
-    embedding is normed first and the final norm closes the last sublayer; without DeepNorm's initialisation."""
+    embedding is normalised first and the final norm follows the last sublayer; without DeepNorm's initialisation."""
 
     kind: Literal["minimax"] = "minimax"
     rule = "(2L)^(1/4) h + f(h), h = N(x)"
     source = "MiniMax 2025, arXiv 2501.08313"
     diagram = "x ─ N ─┬─ f ─────────── + ─►\n       └─ * (2L)^(1/4) ─┘"
-    caveats = "With the final norm it is DeepNorm's forward on a normed embedding; without it the last norm is missing."
+    caveats = (
+        "With the final norm it computes DeepNorm's forward pass on a normalised embedding; without it the last norm "
+        "is missing."
+    )
 
     def residual(self, site: Site) -> nn.Module:
         return residuals.InputPostResidual(site, alpha=(2 * site.depth) ** 0.25)
@@ -120,12 +125,12 @@ class Peri(Sandwich):
     """Peri-LN: norms on the input and on the output of each sublayer, and on the embedding and before the head."""
 
     kind: Literal["peri"] = "peri"  # type: ignore[assignment]
-    rule = "x + N2(f(N1(x))), with the embedding normed"
+    rule = "x + N2(f(N1(x))), with a norm on the embedding"
     source = "Kim et al. 2025, arXiv 2502.02732"
     diagram = "embedding ─ N ─►  x ─┬─ N1 ─ f ─ N2 ─ + ─►\n                     └────────────────┘"
     caveats = (
-        "The final norm is a part of it: keep norm.final_norm on. In a mix the embedding is normed only where "
-        "it holds the first layer."
+        "The final norm is a part of Peri-LN: keep norm.final_norm on. In a mix the embedding is normalised only if "
+        "Peri-LN is the first layer's placement."
     )
     embedding_norm = True
 
@@ -138,7 +143,7 @@ class OLMo2(Placement):
     rule = "x + N(f(x))"
     source = "OLMo 2 2025, arXiv 2501.00656"
     diagram = "x ─┬─ f ─ N ─ + ─►\n   └──────────┘"
-    caveats = "OLMo 2 also norms queries and keys, which is not a part of this placement."
+    caveats = "OLMo 2 also normalises queries and keys, which is not a part of this placement."
 
     def residual(self, site: Site) -> nn.Module:
         return residuals.OutputNormResidual(site)
@@ -150,11 +155,11 @@ class LayerScale(Placement):
 
     kind: Literal["layerscale"] = "layerscale"
     initial: float | None = None
-    """What every value of the vectors starts at. None: 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond."""
+    """Initial value of the vectors' elements. None: 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond."""
     rule = "x + s * f(N(x)), s learnable [d]"
     source = "Touvron et al. 2021, arXiv 2103.17239"
     diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
-    initialisation = "that of init; the vectors at 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond"
+    initialisation = "set by `init`; the vectors at 0.1 up to 18 layers, 1e-5 up to 24, 1e-6 beyond"
 
     def residual(self, site: Site) -> nn.Module:
         by_depth = 0.1 if site.depth <= 18 else 1e-5 if site.depth <= 24 else 1e-6
@@ -167,11 +172,11 @@ class ResidualScalar(Placement):
 
     kind: Literal["residual_scalar"] = "residual_scalar"
     initial: float = 1e-3
-    """What the numbers start at."""
+    """Initial value of the learnable numbers."""
     rule = "x + s f(N(x)), s a learnable number"
     source = "after Bachlechner et al. 2020, arXiv 2003.04887"
     diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
-    initialisation = "that of init; the numbers at 1e-3"
+    initialisation = "set by `init`; the numbers at 1e-3"
     caveats = (
         "ReZero itself starts at 0, has no norm (norm.initial=0 norm.layer=none) and shares one number "
         "between attention and MLP."
@@ -183,9 +188,9 @@ class ResidualScalar(Placement):
 
 @placements.register
 class SubLN(Pre):
-    """Sub-LN: Pre-LN with a further norm before the output projections of attention and MLP, and with its
-    initialisation: Xavier normal, of gain `sqrt(ln 2L)` for the value, output and MLP projections and 1 for query and
-    key, in the place of `init`."""
+    """Sub-LN: Pre-LN with a further norm before the output projections of attention and MLP, and with Sub-LN's
+    initialisation: Xavier normal, with gain `sqrt(ln 2L)` for the value, output and MLP projections and 1 for query and
+    key, instead of `init`."""
 
     kind: Literal["subln"] = "subln"  # type: ignore[assignment]
     rule = "x + W_out N2(g(N1(x))), f = W_out g"
@@ -201,8 +206,8 @@ class SubLN(Pre):
 
 @placements.register
 class B2T(Placement):
-    """B2T connection: Post-LN in which the layer's input also reaches its last addition, past all norms but the
-    last."""
+    """B2T connection: Post-LN in which the layer's input is also added before its last norm, bypassing the other
+    norms."""
 
     kind: Literal["b2t"] = "b2t"
     rule = "a = N1(x + attn(x)), then N2(x + a + mlp(a))"
@@ -217,7 +222,7 @@ class B2T(Placement):
         return residuals.BottomResidual(site), residuals.TopResidual(site)
 
     def wire_attn(self, site: Site) -> nn.Module:
-        """Return Post-LN: the last addition is then the attention's own, to which its input comes anyway."""
+        """Return Post-LN: the only addition is then the attention's, which includes the layer's input already."""
         return residuals.PostResidual(site)
 
 
@@ -227,10 +232,10 @@ class Hybrid(Placement):
     MLP, with the norm at the MLP's input."""
 
     kind: Literal["hybrid"] = "hybrid"
-    rule = "y = x + attn(x) with normed q, k, v; then h + mlp(h), h = N(y)"
+    rule = "y = x + attn(x) with norms on q, k, v; then h + mlp(h), h = N(y)"
     source = "Zhuo et al. 2025, arXiv 2503.04598"
     diagram = "x ─┬─ attn (N on q, k, v) ─ + ─ N ─┬─ mlp ─ + ─►\n   └────────────────────────┘      └────────┘"
-    caveats = "HybridNorm*, whose first layer is Pre-LN, is another scheme."
+    caveats = "HybridNorm*, whose first layer is Pre-LN, is a different scheme and not this one."
     qkv_norm = True
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:

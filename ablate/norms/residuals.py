@@ -1,9 +1,9 @@
 """The wiring of residual connections: modules called with (x, f, *arguments of f), where f is a sublayer.
 
 Each builds its norms from the `site` and puts stochastic depth, `site.drop()`, on the whole branch that is added to the
-stream: behind a norm of the sublayer's output, which would undo its scaling. Formulas leave it out. Factors that are
-not learned are Python floats, and None where they are 1: a buffer is rounded with the weights where these become
-bfloat16. Those that may differ by layer are named in `factors` (see `lift_factors`).
+stream: after a norm of the sublayer's output, which would undo its scaling. The formulas omit it. Factors that are not
+learned are Python floats, and None instead of 1: a buffer would be rounded with the weights when these are converted to
+bfloat16. Factors that may differ by layer are named in `factors` (see `lift_factors`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ablate.norms.placement import Site
 
 Sublayer = Callable[..., Tensor]
 Factor = float | Tensor | None
-"""A Python float, or what `lift_factors` has made of it; None: 1."""
+"""A Python float, or the tensor that `lift_factors` replaced it with; None: 1."""
 
 
 def lift_factors(layer: nn.Module) -> None:
-    """Make the factors that the wiring of a layer names in `factors` tensors, with the same results bit for bit.
+    """Convert the factors that the wiring of a layer names in `factors` to tensors, with the same results bit for bit.
 
-    A compiled program has a Python float as a constant: each layer with a value of its own would be compiled on its
-    own. A tensor is its input. In float64, and on the CPU whatever the device, it is what torch makes of a float; as
-    the second argument of a product it is not rounded to the type of the first.
+    In a compiled program a Python float is a constant, so each layer with a different value would be compiled
+    separately; a tensor is an input. Torch converts a float to a float64 tensor on the CPU, whatever the device; this
+    tensor is the same, and as the second argument of a product it is not rounded to the type of the first.
     """
     for module in layer.modules():
         for name in getattr(module, "factors", ()):
@@ -79,7 +79,7 @@ class PostResidual(nn.Module):
 
 
 class InputPostResidual(nn.Module):
-    """`alpha * h + f(h)` with `h = N(x)`: a post-norm whose norm stands at the input of the next sublayer."""
+    """`alpha * h + f(h)` with `h = N(x)`: a post-norm with the norm moved to the input of the next sublayer."""
 
     factors: ClassVar[tuple[str, ...]] = ("alpha",)
 
@@ -138,7 +138,7 @@ class BottomResidual(nn.Module):
 
 
 class TopResidual(nn.Module):
-    """The MLP of a B2T layer: `N(x + a + f(a))` of what the attention returned, (a, x)."""
+    """The MLP of a B2T layer: `N(x + a + f(a))` of the attention's result (a, x)."""
 
     def __init__(self, site: Site) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Optimizers: the configurations, and the parameter groups of each."""
+"""Optimizers: their configurations and parameter groups."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")  # where torch 2.6 and later have 
 
 
 class OptimizerConfig(Kind):
-    """An optimizer. Fields given here are common to all kinds."""
+    """An optimizer. These fields are common to all kinds."""
 
     kind: str
     lr: float = Field(1e-3, gt=0)
     """Peak learning rate."""
     betas: tuple[Beta, Beta] = (0.9, 0.95)
-    """Decay of the first and second moment."""
+    """Decay rates of the first and second moment."""
     eps: float = Field(1e-8, gt=0)
-    """Added to the root of the second moment."""
+    """Term added to the root of the second moment."""
     weight_decay: float = Field(0.1, ge=0)
-    """Weight decay of matrices. Vectors (norm weights, biases), ViT's class token and position embedding never
-    decay."""
+    """Weight decay of matrices. Vectors (norm weights, biases) and ViT's class token and position embedding have
+    none."""
 
     def build(self, model: nn.Module) -> Optimizer:
         """Return the optimizer of `model`'s trainable parameters, in torch's fused implementation where the device has
@@ -45,13 +45,15 @@ class OptimizerConfig(Kind):
         raise NotImplementedError
 
     def _build_torch(self, cls: type[torch.optim.Adam], model: nn.Module) -> Optimizer:
-        """`cls`, one of torch's, with these settings. Elsewhere torch would refuse only at the first step."""
+        """Return torch's optimizer `cls` with these settings, fused only if the device supports it: torch would
+        otherwise fail at the first step."""
         fused = all(p.device.type in FUSED_DEVICES for p in model.parameters())
         return cls(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True if fused else None)
 
     def groups(self, model: nn.Module) -> list[dict[str, object]]:
-        """Parameter groups: those with two or more dimensions decay, unless the model exempts them; the rest do not.
-        Each is one group, unless the ranks have shards of some of its parameters in other ways than of others."""
+        """Return the parameter groups: weight decay for parameters with two or more dimensions that the model does not
+        exempt, none for the rest. Each of the two is one group, unless its parameters are sharded over the ranks in
+        different ways."""
         exempt = model.no_weight_decay() if isinstance(model, models.Model) else set()
         decaying: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
@@ -71,7 +73,8 @@ optimizers: Registry[OptimizerConfig] = Registry("optimizer", OptimizerConfig, d
 @optimizers.register
 class AdamW(OptimizerConfig):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2017, arXiv 1711.05101). The defaults are those of
-    two-stage pre-training: betas 0.9 and 0.95, weight decay 0.1; `adamw-convnext` has those of ConvNeXt's recipe."""
+    two-stage pre-training: betas 0.9 and 0.95, weight decay 0.1; `adamw-convnext` has the settings of ConvNeXt's
+    recipe."""
 
     kind: Literal["adamw"] = "adamw"
 
@@ -86,7 +89,7 @@ class Adam(OptimizerConfig):
 
     kind: Literal["adam"] = "adam"
     betas: tuple[Beta, Beta] = (0.9, 0.999)
-    """Decay of the first and second moment."""
+    """Decay rates of the first and second moment."""
     weight_decay: float = Field(0.0, ge=0)
     """Weight of the L2 term of matrices and embeddings."""
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the configurations, and the factor of each update."""
+"""Learning-rate schedules: their configurations and the learning-rate factor of each update."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ else:
 
 
 class ScheduleConfig(Kind):
-    """A learning-rate schedule: a linear warm-up, then the kind's own course. Fields given here are common to all."""
+    """A learning-rate schedule: a linear warm-up, then a course that depends on the kind. These fields are common to
+    all kinds."""
 
     kind: str
     warmup_steps: int | None = Field(None, ge=0, le=MOST_STEPS)
     """Updates of the warm-up, instead of `warmup_fraction`."""
     warmup_fraction: float = Field(0.1, ge=0, lt=1)
-    """Warm-up as a share of all updates; used where `warmup_steps` is not given."""
+    """Warm-up as a share of all updates; used if `warmup_steps` is not given."""
 
     def warmup(self, max_steps: int) -> int:
         """Return the number of warm-up updates out of `max_steps`."""
@@ -41,7 +42,7 @@ class ScheduleConfig(Kind):
     def factor(self, step: int, max_steps: int) -> float:
         """Return the factor on the peak learning rate of the update after `step` updates (from 0 to `max_steps` - 1).
 
-        The first update is at 1/warmup of the peak, never at 0; the last is at `decay(1)`, and nothing wraps after it.
+        The first update uses 1/warmup of the peak, never 0; the last uses `decay(1)`, and later updates do too.
         """
         warmup = self.warmup(max_steps)
         if step < warmup:
@@ -49,7 +50,7 @@ class ScheduleConfig(Kind):
         return self.decay(min(1.0, (step - warmup + 1) / max(1, max_steps - warmup)))
 
     def build(self, optimizer: Optimizer, max_steps: int) -> LambdaLR:
-        """Return the scheduler, to be stepped after every update."""
+        """Return the scheduler, which must be stepped after every update."""
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: self.factor(step, max_steps))
 
 
@@ -58,7 +59,7 @@ schedules: Registry[ScheduleConfig] = Registry("schedule", ScheduleConfig, defau
 
 @schedules.register
 class Cosine(ScheduleConfig):
-    """Warm-up, then half a cosine down to `final_fraction` of the peak."""
+    """Warm-up, then a half cosine down to `final_fraction` of the peak."""
 
     kind: Literal["cosine"] = "cosine"
     final_fraction: float = Field(0.1, ge=0, le=1)
@@ -70,7 +71,7 @@ class Cosine(ScheduleConfig):
 
 @schedules.register
 class Constant(ScheduleConfig):
-    """Warm-up, then the peak."""
+    """Warm-up, then constant at the peak."""
 
     kind: Literal["constant"] = "constant"
 
@@ -85,9 +86,9 @@ class Wsd(ScheduleConfig):
 
     kind: Literal["wsd"] = "wsd"
     decay_fraction: float = Field(0.2, ge=0, le=1)
-    """The decay as a share of all updates; it never reaches into the warm-up."""
+    """Length of the decay as a share of all updates; it never overlaps the warm-up."""
     shape: Literal["1-sqrt", "linear"] = "1-sqrt"
-    """How it falls: by the square root of the share of the decay that is done, or by that share."""
+    """Shape of the decay: as the square root of the completed share of the decay, or linear in that share."""
     final_fraction: float = Field(0.1, ge=0, le=1)
     """Learning rate of the last update as a share of the peak."""
 

@@ -1,1 +1,1 @@
-"""Tasks: the LightningModules, in `registry`; their losses and metrics, which are known without Lightning."""
+"""Tasks: the LightningModules in `registry`, and their losses and metrics, which can be imported without Lightning."""

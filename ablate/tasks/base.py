@@ -1,4 +1,4 @@
-"""The LightningModule that all tasks share: the loss that may be compiled, optimizer, schedule, and validation."""
+"""The LightningModule that all tasks share: loss (optionally compiled), optimizer, schedule and validation."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ Compiled = Literal["reduce-overhead"] | bool
 class Task(LightningModule):
     """Trains `model` on (inputs, targets) batches by cross-entropy in float32.
 
-    A subclass says what its `loss` is, and adds metrics in `compute_validation_loss` and
-    `compute_metrics` (their names: `ablate.tasks.metrics`).
-    Nothing is logged from here (every `self.log` costs a third of a millisecond); callbacks read what they need. After
-    a validation, `val_metrics` holds its results.
+    A subclass defines its `loss` and adds metrics in `compute_validation_loss` and `compute_metrics` (their names:
+    `ablate.tasks.metrics`). It logs nothing itself (each `self.log` costs a third of a millisecond); callbacks read the
+    values that they need. After a validation, `val_metrics` holds its results.
     """
 
     unit: ClassVar[str]
-    """What a rate or a count of the task is in: "tokens" or "images"."""
+    """The unit of the task's rates and counts: "tokens" or "images"."""
 
     def __init__(
         self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
@@ -40,7 +39,7 @@ class Task(LightningModule):
         self.classes = corpus.classes
         self.per_item = corpus.items_per_sample  # units in one sequence or image
         self.copied: frozenset[str] = frozenset()
-        """Parameters that a warm start has given their values, which no placement changes before the first update."""
+        """Names of the parameters that a warm start has set; no placement changes them before the first update."""
         self.val_metrics: dict[str, float] = {}
         self.compiled = bool(compiled)
         self._graphs = compiled == "reduce-overhead"
@@ -48,11 +47,12 @@ class Task(LightningModule):
         self._loss = torch.compile(self.loss, mode=mode) if compiled else self.loss
         self.val_sets = dict(corpus.val_sets)
         self.train_loss_scale: float | Tensor = 1.0
-        """What the mean loss of the ranks and accumulated batches is multiplied by to be that of the last update."""
+        """Factor that turns the mean loss over the ranks and accumulated batches into the loss of the last update."""
         self._sums = torch.zeros(1 + len(self.val_sets), 2, dtype=torch.float64)  # losses and targets of each set
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy over all targets, in nats, float32; padding adds nothing and counts."""
+        """Return the mean cross-entropy over all targets, in nats, float32; padding contributes no loss but is
+        counted."""
         raise NotImplementedError
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
@@ -74,12 +74,12 @@ class Task(LightningModule):
         self._sums[dataloader_idx] += torch.stack([loss, (targets != IGNORED).sum()])
 
     def compute_validation_loss(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
-        """Return the `loss` of a validation batch, eager; of the validation set itself, not a `further` one, the task
-        measures its own metrics as well."""
+        """Return the `loss` of a validation batch, computed without compilation. On the main validation set, not on a
+        `further` one, the task also updates its own metrics."""
         return self.loss(inputs, targets)
 
     def on_validation_epoch_end(self) -> None:
-        """Compute the true mean over all targets but padding, however they were batched, and the task's own metrics."""
+        """Compute the mean over all targets except padding, independent of the batching, and the task's own metrics."""
         total, count = ranks.total(self._sums).unbind(1)
         loss, *further = (total / count).tolist()
         self.val_metrics = {f"val/{LOSS}": loss, **self.compute_metrics(loss)}
@@ -92,7 +92,7 @@ class Task(LightningModule):
         raise NotImplementedError
 
     def compute_further_metrics(self, loss: float, part: ValSet) -> dict[str, float]:
-        """Return the task's metrics of the loss on a further validation set."""
+        """Return the task's metrics that follow from the loss on a further validation set."""
         return {}
 
     def configure_gradient_clipping(
@@ -101,20 +101,21 @@ class Task(LightningModule):
         gradient_clip_val: int | float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Clip the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
-        sake of float16's loss scaling, which bfloat16 does not have."""
+        """Clip the norm of the whole gradient. Lightning refuses this with a fused optimizer under autocast because of
+        float16's loss scaling, which bfloat16 does not need."""
         if gradient_clip_val:
             norm = ranks.norm([p.grad for p in self.parameters() if p.grad is not None])
             for parameters in ranks.group_by_mesh(self.parameters()):
                 torch.nn.utils.clip_grads_with_norm_(parameters, gradient_clip_val, norm)
 
     def configure_model(self) -> None:
-        """Share the model among the ranks, where the strategy does that."""
+        """Shard the model over the ranks if the strategy does so."""
         if shard := getattr(self.trainer.strategy, "shard", None):
             shard(self.model)
 
     def on_train_start(self) -> None:
-        """Set what the placement takes from the first batch; a resumed run has it in its checkpoint."""
+        """Set the parameters that the placement computes from the first batch; a resumed run loads them from its
+        checkpoint."""
         if self.global_step == 0:
             named = self.model.named_parameters()
             copies = [(p, p.detach().clone()) for name, p in named if strip_wrapper(name) in self.copied]

@@ -18,11 +18,11 @@ from ablate.tasks.metrics import ACCURACY, ACCURACY_TOP5
 
 
 class ImageClassification(Task):
-    """Reports `val/accuracy`, the share of images whose first guess is right, and with more than five classes
-    `val/accuracy_top5`, the share of those whose class is among the first five guesses.
+    """Reports `val/accuracy`, the share of images whose most probable class is correct, and with more than five classes
+    `val/accuracy_top5`, the share of images whose class is among the five most probable.
 
-    Training targets are classes [batch], or their probabilities [batch, classes] where images are mixed or labels
-    smoothed; the training loss is the cross-entropy with those. Validation targets are classes.
+    Training targets are classes [batch], or class probabilities [batch, classes] if images are mixed or labels
+    smoothed; the training loss is the cross-entropy with these targets. Validation targets are classes.
     """
 
     unit = "images"

@@ -17,11 +17,11 @@ from ablate.tasks.metrics import BITS_PER_BYTE, PERPLEXITY
 
 
 class LanguageModeling(Task):
-    """Reports `val/perplexity` and, where the tokenizer's bytes are known, `val/bits_per_byte`.
+    """Reports `val/perplexity` and, if the number of bytes per token is known, `val/bits_per_byte`.
 
-    Where sequences are padded, the loss of an update is the mean over all its targets but padding, whatever ranks and
-    accumulated batches they are in. How many there are is known only when all of them have been through: until then
-    each loss is a sum over the number of positions, and the gradient is scaled before the update.
+    If sequences are padded, the loss of an update is the mean over all its targets except padding, across ranks and
+    accumulated batches. The number of targets is known only after all of these batches: until then each loss is the sum
+    divided by the number of positions, and the gradient is rescaled before the update.
     """
 
     unit = "tokens"

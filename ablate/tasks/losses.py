@@ -1,4 +1,4 @@
-"""The training loss of each task, without Lightning: what a run minimises is what a plan traces."""
+"""The training loss of each task, without Lightning: a run minimises it, and `ablate plan` traces it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
 
 
 def predict_tokens(model: nn.Module, tokens: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of next tokens, which a language model computes itself, in parts where there are many."""
+    """Return the next-token loss, which a language model computes itself, in chunks if there are many tokens."""
     loss: Tensor = model(tokens, targets)
     return loss
 
 
 def classify(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
-    """Return the loss of classes [batch], or of their probabilities [batch, classes]."""
+    """Return the cross-entropy with classes [batch] or class probabilities [batch, classes]."""
     return F.cross_entropy(model(images).float(), targets)
 
 
 LOSSES: dict[str, Loss] = {"language_modeling": predict_tokens, "image_classification": classify}
-"""By the name of the task."""
+"""Task -> its training loss."""
 
 
 def build_batch(task: str, size: int, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """Return inputs and targets of a task, uninitialised; `shape` is that of one input."""
+    """Return uninitialised inputs and targets of a task; `shape` is the shape of one input."""
     if task == "language_modeling":
         return torch.empty((size, *shape), dtype=torch.int64), torch.empty((size, *shape), dtype=torch.int64)
     return torch.empty((size, *shape)), torch.empty(size, dtype=torch.int64)

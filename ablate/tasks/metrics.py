@@ -1,4 +1,5 @@
-"""The metrics that a validation reports, by task: known without the LightningModules, whose import takes seconds."""
+"""The metrics that a validation reports, by task. Importing them does not import the LightningModules, which takes
+seconds."""
 
 from __future__ import annotations
 
@@ -15,20 +16,20 @@ class Reports(NamedTuple):
     """Names of a task's metrics."""
 
     own: tuple[str, ...]
-    """Of the validation set: val/NAME."""
+    """Metrics on the main validation set: val/NAME."""
     further: tuple[str, ...]
-    """Of each further validation set: val/SET/NAME."""
+    """Metrics on each further validation set: val/SET/NAME."""
 
 
 REPORTS = {
     "language_modeling": Reports(own=_TEXT, further=_TEXT),
     "image_classification": Reports(own=(LOSS, ACCURACY, ACCURACY_TOP5), further=(LOSS,)),
 }
-"""By the name of the task."""
+"""Task -> the names of its metrics."""
 
 
 def list_metrics(experiment: Experiment) -> list[str]:
-    """Return the metrics of a validation of `experiment`, which a sweep can compare."""
+    """Return the validation metrics of `experiment` that a sweep can compare."""
     if experiment.align:
         return experiment.align.reported
     own, further = REPORTS[experiment.data.task]
@@ -38,5 +39,5 @@ def list_metrics(experiment: Experiment) -> list[str]:
 
 
 def name_average(metric: str) -> str:
-    """Return the name of `metric` where it is measured with the average of the weights."""
+    """Return the name of `metric` when it is measured with the averaged weights."""
     return metric.replace("val/", "val/ema/", 1)

@@ -1,4 +1,4 @@
-"""The LightningModules, by the name of the task that a model family and a corpus are for."""
+"""The LightningModules by task; model families and data name the task that they are for."""
 
 from ablate.tasks.base import Task
 from ablate.tasks.image_classification import ImageClassification

@@ -149,7 +149,7 @@ def test_wiring_without_stochastic_depth_is_refused_where_it_is_asked_for(regist
 
     placements.register(Bare)
     assert ours("vit-digits", 10, (1, 8, 8), {"norm": "bare"})
-    with pytest.raises(ConfigError, match=r"model\.drop_path: placement bare does not say where stochastic depth is"):
+    with pytest.raises(ConfigError, match=r"model\.drop_path: placement bare does not support stochastic depth"):
         ours("vit-digits", 10, (1, 8, 8), {"norm": "bare", "model.drop_path": 0.1})
 
 

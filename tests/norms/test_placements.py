@@ -121,7 +121,7 @@ def test_the_placements_can_be_told_apart(tiny, family):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"norm.layer": "batchnorm"}, r"norm\.layer\.kind: statistics over batch and tokens see the future"),
+        ({"norm.layer": "batchnorm"}, r"norm\.layer\.kind: its statistics include future tokens"),
         ({"norm": "group", "norm.layer.groups": 3}, r"norm\.layer\.groups: must divide the 16 features .*given: 3"),
         ({"norm": "hybrid", "norm.layer": {"kind": "groupnorm", "groups": 16}}, "must divide the 8 features"),
         ({"norm": "subln", "norm.layer": {"kind": "groupnorm", "groups": 16}, "model.mlp": 40}, "must divide the 40"),
