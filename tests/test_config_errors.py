@@ -118,7 +118,11 @@ def test_the_message_for_a_person(tmp_path):
         ({"norm.layer": "dyt, none"}, "norm.layer.kind", r".*: {dyt: {norm.layer: dyt}, none: {norm.layer: none}}.*"),
         ({"norm": "pre,mxi"}, "norm.kind", "unknown placement 'pre,mxi'. Accepted: pre, .*Did you mean pre?"),
         ({"optimizer.lr": "1e-3,3e-3"}, "optimizer.lr", r".* a sweep: search: {optimizer.lr: \[1e-3, 3e-3\]}.*"),
-        ({"trainer.max_steps": [10, 20]}, "trainer.max_steps", r"must be a whole number. Several values are a sweep.*"),
+        (
+            {"trainer.max_steps": [10, 20]},
+            "trainer.max_steps",
+            r"must be a whole number. To compare several values, write a sweep.*",
+        ),
         ({"norm": "mxi"}, "norm.kind", "unknown placement 'mxi'. Accepted: pre, .*Did you mean mix?"),
         ({"norm.layer": "rms"}, "norm.layer.kind", "unknown norm layer 'rms'. Accepted: rmsnorm, .*mean rmsnorm?"),
         ({"model": "llama-71"}, "model.kind", "unknown model 'llama-71'. .*llama-71m.* Did you mean llama-71m?"),
@@ -150,7 +154,7 @@ def test_one_problem(settings, path, message):
 
 FOLDER = {"model": "vit", "data": "image_folder"}
 SEARCH = {"search": {"seed": [0, 1]}}
-TEXT = "must be text, in quotes where it would be a number, true or false"
+TEXT = "must be text, in quotes if it would be read as a number, true or false"
 
 
 @pytest.mark.parametrize(

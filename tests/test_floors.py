@@ -89,11 +89,11 @@ def test_the_core_trains_sweeps_and_reports_without_the_rim_and_says_what_is_lef
         assert answers[part]["status"] == 2
         assert "Traceback" not in answers[part]["err"]
         assert words in answers[part]["err"]
-        assert "which is left out here" in answers[part]["err"]
+        assert "which is not installed" in answers[part]["err"]
     for part, text in answers["refused"].items():
         room = "ablate.evaluation" if part.startswith("evaluation") else "ablate.post_training"
         assert f"{part}: needs the package {room}" in text
-        assert text.rstrip(".").endswith("which is left out here")
+        assert text.rstrip(".").endswith("which is not installed")
 
 
 def test_the_rooms_at_the_top_are_few():

@@ -1,4 +1,4 @@
-"""The command line: a module for each verb, with its parser, its call and what it prints.
+"""The command line: a module for each verb, with its parser, its call and its output.
 
 A verb imports nothing heavy until it is called (`ablate.config.lazy`).
 """
@@ -59,13 +59,13 @@ examples:
   ablate align RUN_ID --method dpo --pairs preferences.json
   ablate ui
 
-exit status: 0 done, 1 some trials failed, 2 a mistake in what was given, or an unreachable database or server,
+exit status: 0 done, 1 some trials failed, 2 a mistake in the input, or an unreachable database or server,
 130 stopped by Ctrl-C
 """
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all verbs."""
+    """Return the parser with all verbs."""
     parser = argparse.ArgumentParser(
         prog="ablate",
         description="Ablations and sweeps of Transformer normalisation, on language and on vision.",
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _call(options: argparse.Namespace) -> int:
-    """Run the verb, put its errors in words, and return the exit status."""
+    """Run the verb, print its errors as messages, and return the exit status."""
     try:
         with reserve_stdout() if getattr(options, "json", False) else contextlib.nullcontext():
             status: int = options.call(options)

@@ -1,7 +1,7 @@
-"""`ablate align`: a language model aligned by preference pairs.
+"""`ablate align`: align a language model with preference pairs.
 
-An option whose name has a dot in `dest` is a setting of the experiment: what is not typed keeps the default that the
-experiment, or `ablate.post_training.alignment.recipe`, has.
+An option whose name has a dot in `dest` is a setting of the experiment: without the option, the default of the
+experiment or of `ablate.post_training.alignment.recipe` applies.
 """
 
 from __future__ import annotations
@@ -46,25 +46,46 @@ _PAIRS = "pairs as in UltraFeedback: JSON, JSON lines, parquet or arrow, or a da
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "align a language model by preference pairs (needs ablate[rlhf])"
+    text = "align a language model with preference pairs (needs ablate[rlhf])"
     parser = add_verb(verbs, "align", text, _EXAMPLE, run)
     parser.add_argument("model", metavar="MODEL", help="a run's id, the path of its last.ckpt or sweep:NAME/ARM")
     parser.add_argument(
-        "--method", dest="align.method", required=True, choices=["dpo", "reward", "rloo"], help="reward: a reward model"
+        "--method",
+        dest="align.method",
+        required=True,
+        choices=["dpo", "reward", "rloo"],
+        help=("train a policy with dpo or rloo, or a reward model with reward"),
     )
     parser.add_argument("--pairs", required=True, metavar="FILE|DATASET", help=_PAIRS)
-    parser.add_argument("--split", dest="data.train_split", metavar="SPLIT", help="of a dataset (default: train)")
-    parser.add_argument("--template", dest="data.template", choices=["alpaca", "plain"], help="as data.template")
+    parser.add_argument("--split", dest="data.train_split", metavar="SPLIT", help="split of a dataset (default: train)")
+    parser.add_argument(
+        "--template",
+        dest="data.template",
+        choices=["alpaca", "plain"],
+        help=("template of the prompts, as in data.template"),
+    )
     for option, path, kind, metavar, about in (
         ("--steps", "trainer.max_steps", parse_positive, "N", "updates (default: 500)"),
-        ("--batch-size", "trainer.batch_size", parse_positive, "N", "of an update (default: 16)"),
+        ("--batch-size", "trainer.batch_size", parse_positive, "N", "pairs or prompts per update (default: 16)"),
         ("--lr", "optimizer.lr", parse_above_zero, "X", "peak learning rate (default: 1e-6)"),
-        ("--beta", "align.beta", parse_above_zero, "X", "how strongly the start holds (default: TRL's)"),
-        ("--reward", "align.reward", str, "RUN|FOLDER", "a reward model, made by --method reward; for rloo needed"),
-        ("--answers", "align.answers", parse_positive, "N", "of rloo to a prompt (default: 4)"),
-        ("--length", "align.length", parse_positive, "N", "tokens of an answer (default: 64)"),
-        ("--measured", "align.measured", parse_positive, "N", "held-out pairs (default: 64)"),
-        ("--seed", "seed", parse_whole, "N", "of order and samples (default: 0)"),
+        (
+            "--beta",
+            "align.beta",
+            parse_above_zero,
+            "X",
+            ("strength of the penalty for leaving the initial model (default: TRL's)"),
+        ),
+        (
+            "--reward",
+            "align.reward",
+            str,
+            "RUN|FOLDER",
+            ("a reward model, trained with --method reward; required for rloo"),
+        ),
+        ("--answers", "align.answers", parse_positive, "N", "answers sampled for each prompt by rloo (default: 4)"),
+        ("--length", "align.length", parse_positive, "N", "length of a sampled answer in tokens (default: 64)"),
+        ("--measured", "align.measured", parse_positive, "N", "held-out pairs for the evaluation (default: 64)"),
+        ("--seed", "seed", parse_whole, "N", "seed of the data order and of the samples (default: 0)"),
     ):
         parser.add_argument(option, dest=path, type=kind, metavar=metavar, help=about)
     parser.add_argument(
@@ -80,7 +101,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Align the model, and print what is measured on held-out pairs."""
+    """Align the model, and print the metrics on held-out pairs."""
     take_plugins(options.words)
     typed = {path: value for path, value in vars(options).items() if value is not None}
     settings = {path: value for path, value in typed.items() if "." in path or path == "seed"}
@@ -99,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(aligned: recipe.Aligned, console: Console) -> None:
-    """Print what was learnt from, the metrics, and where the model is."""
+    """Print the training data, the metrics and the model's location."""
     console.print(aligned.told, highlight=False, markup=False)
     for name, value in aligned.metrics.items():
         console.print(f"{name}  {value:.4g}", highlight=False)

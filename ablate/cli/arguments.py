@@ -1,4 +1,4 @@
-"""What the parsers of the verbs share: the parser itself, options, types of arguments, and errors in what is typed."""
+"""Code that the parsers of the verbs share: the parser itself, options, types of arguments, and errors in arguments."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ else:
     plugins = LazyModule("ablate.config.plugins")
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""What a verb adds its parser to."""
+"""The object that a verb adds its parser to."""
 COMMAND_LINE = "the command line"
-"""The source of a ConfigError in what was typed."""
+"""The source that a ConfigError names for a mistake in the arguments."""
 OVERRIDES = "key=value: a dotted path of the configuration and a YAML value, such as optimizer.lr=1e-3"
-PLUGINS = "Python files with kinds of your own, such as plugins=my_norm.py"
+PLUGINS = "Python files that register your own kinds, such as plugins=my_norm.py"
 
 
 def add_verb(
@@ -40,9 +40,9 @@ def add_verb(
 
 
 def add_plugins(parser: argparse.ArgumentParser) -> None:
-    """Have the verb take `plugins=FILE.py` words, at its end or among its models (see `take_plugins`)."""
+    """Let the verb accept `plugins=FILE.py` words, after or between its models (see `take_plugins`)."""
     parser.set_defaults(words=[])
-    text = "plugins=FILE.py, anywhere, names a plugin of a model that comes from elsewhere: its code is run"
+    text = "plugins=FILE.py, in any position, loads a plugin that a model from another store needs: its code is run"
     parser.epilog = f"{parser.epilog}\n\n{text}"
 
 
@@ -60,7 +60,7 @@ def add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def add_json(parser: argparse.ArgumentParser, text: str = "print as JSON") -> None:
-    """Add --json, with which stdout is one JSON document."""
+    """Add --json: stdout is then one JSON document."""
     parser.add_argument("--json", action="store_true", help=text)
 
 
@@ -84,7 +84,7 @@ def parse_whole(text: str) -> int:
 
 
 def parse_names(text: str) -> list[str]:
-    """Return names that stand with commas between."""
+    """Return the names in a comma-separated text."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -111,7 +111,7 @@ def parse_share(text: str) -> float:
 
 
 def parse_plugins(words: Sequence[str]) -> list[str]:
-    """Return the files of `plugins=FILE.py` words, the only ones that a verb without a configuration takes."""
+    """Return the files of `plugins=FILE.py` words, the only words that a verb without a configuration accepts."""
     overrides = parse_overrides(words)
     if unknown := [key for key in overrides if key != "plugins"]:
         problems = [Problem(key, "unknown key. Accepted: plugins", overrides[key]) for key in unknown]
@@ -120,8 +120,8 @@ def parse_plugins(words: Sequence[str]) -> list[str]:
 
 
 def take_plugins(words: Sequence[str], *lists: Sequence[str]) -> list[list[str]]:
-    """Load the files of the `plugins=FILE.py` words in `lists` and in `words`, where nothing else may stand; return the
-    lists without them. Raises ConfigError."""
+    """Load the files of the `plugins=FILE.py` words in `lists` and in `words`, which may contain nothing else; return
+    the lists without them. Raises ConfigError."""
     named = [[word for word in listed if word.startswith("plugins=")] for listed in lists]
     files = [file for own in (words, *named) for word in own for file in parse_plugins([word])]
     plugins.load(files, source=COMMAND_LINE)
@@ -129,5 +129,5 @@ def take_plugins(words: Sequence[str], *lists: Sequence[str]) -> list[list[str]]
 
 
 def build_error(path: str, text: str) -> ConfigError:
-    """Return the error for one mistake in what was typed."""
+    """Return the error for one mistake in the arguments."""
     return ConfigError([Problem(path, text)], COMMAND_LINE)

@@ -26,12 +26,12 @@ SHELLS = ("bash", "zsh", "fish")
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    parser = add_verb(verbs, "completion", "print what completes ablate's commands in a shell", _EXAMPLE, run)
+    parser = add_verb(verbs, "completion", "print the code for completing ablate's commands in a shell", _EXAMPLE, run)
     parser.add_argument("shell", choices=SHELLS)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the code for a shell."""
+    """Print the completion code for a shell."""
     import argcomplete
 
     print(argcomplete.shellcode(["ablate"], shell=options.shell))
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def complete(parser: argparse.ArgumentParser) -> None:
-    """Print completions and end the process where a shell asks for them; do nothing otherwise."""
+    """Print completions and end the process if a shell requests them; do nothing otherwise."""
     if "_ARGCOMPLETE" not in os.environ:
         return
     import argcomplete
@@ -53,7 +53,7 @@ def complete(parser: argparse.ArgumentParser) -> None:
 
 
 def list_settings(prefix: str, **context: Any) -> list[str]:
-    """Return the settings of an experiment that begin with `prefix`: paths, or behind `=` the values of one."""
+    """Return the settings of an experiment that begin with `prefix`: paths, or after `=` the values of one path."""
     path, chosen, _ = prefix.partition("=")
     settings = dict(
         word.split("=", 1) for word in getattr(context.get("parsed_args"), "words", None) or [] if "=" in word
@@ -102,4 +102,4 @@ _COMPLETERS: dict[str, Callable[..., list[str]]] = {
     "SWEEP": list_sweeps,
     "FILE.yaml": list_files,
 }
-"""Name of an argument -> what may stand there."""
+"""Argument -> the function that returns its completions."""

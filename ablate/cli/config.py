@@ -1,4 +1,4 @@
-"""`ablate config`: an experiment with every default written out."""
+"""`ablate config`: print an experiment with all defaults filled in."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`ablate diagnose`: the layers of models measured, printed by thirds of the depth, since a line for each would be too
-many."""
+"""`ablate diagnose`: measure the layers of models, and print means over thirds of the depth, since one line for each
+layer would be too many."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
   ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
   ablate diagnose timm:vit_small_patch16_224 --data image_folder root=images"""
 _MODELS = (
-    "a run's id, the path of a checkpoint, sweep:NAME/ARM, init: before one of these for its first weights, hf:PATH or "
-    "timm:NAME (a folder or a name on the hub); LABEL= before it names it in the figures"
+    "a run's id, the path of a checkpoint, sweep:NAME/ARM, or hf:PATH or timm:NAME (a folder or a name on the hub); "
+    "the prefix init: selects a run's initial weights; the prefix LABEL= sets its name in the figures"
 )
-_WHAT = "angular, pruning, gradients, jacobian, variance, with commas between (default: all)"
+_WHAT = "comma-separated list of angular, pruning, gradients, jacobian, variance (default: all)"
 _DATA = (
     "text files, a kind of data, a YAML file or settings such as tokenizer=tokenizer.json seq_len=128 "
     "(default: the validation data of the model's own experiment)"
@@ -57,32 +57,45 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
     parser.add_argument("--what", type=parse_names, default=[], metavar="A,B,...", help=_WHAT)
     parser.add_argument(
-        "--tokens", type=parse_positive, default=256_000, metavar="N", help="or images (default: 256000)"
+        "--tokens",
+        type=parse_positive,
+        default=256_000,
+        metavar="N",
+        help=("tokens or images to measure on (default: 256000)"),
     )
     parser.add_argument("--data", nargs="+", default=[], metavar="FILE_OR_KEY=VALUE", help=_DATA)
     parser.add_argument(
-        "--output", metavar="FOLDER", help="for figures and numbers (default: below mlruns/diagnostics)"
+        "--output", metavar="FOLDER", help="folder for figures and numbers (default: a folder in mlruns/diagnostics)"
     )
     parser.add_argument(
-        "--tasks", type=parse_names, default=[], metavar="A,B,...", help="score them without each layer, too"
+        "--tasks",
+        type=parse_names,
+        default=[],
+        metavar="A,B,...",
+        help=("also score these tasks with each layer removed in turn"),
     )
     parser.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
     parser.add_argument(
         "--limit", type=parse_positive, metavar="N", help="the first N questions of each task (default: all)"
     )
-    parser.add_argument("--positions", default="all", metavar="all|last", help="tokens of the angular distance")
     parser.add_argument(
-        "--batch-tokens", type=parse_positive, default=2048, metavar="N", help="at once (default: 2048)"
+        "--positions",
+        default="all",
+        metavar="all|last",
+        help=("tokens that the angular distance is measured on: all, or the last of each sequence"),
     )
-    parser.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU where there is one)")
-    parser.add_argument("--dtype", default="float32", metavar="float32|bfloat16", help="of the weights")
+    parser.add_argument(
+        "--batch-tokens", type=parse_positive, default=2048, metavar="N", help="tokens in a batch (default: 2048)"
+    )
+    parser.add_argument("--device", metavar="NAME", help="such as cuda:1 (default: a GPU if there is one)")
+    parser.add_argument("--dtype", default="float32", metavar="float32|bfloat16", help="precision of the weights")
     add_trust(parser, "an hf: model")
     add_plugins(parser)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measure, draw, and print the numbers."""
+    """Measure the models, draw the figures, and print the numbers."""
     task_scores = layer_removal.Benchmarks(options.tasks, options.task_data, options.limit) if options.tasks else None
     models, data = take_plugins(options.words, options.models, options.data)
     diagnosis = ablate.diagnose(
@@ -124,7 +137,7 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
 
 
 def _average_thirds(values: list[float]) -> list[str]:
-    """Return the means of three parts that are as equal as can be; of fewer than three layers the parts overlap."""
+    """Return the means of three parts of nearly equal length; with fewer than three layers the parts overlap."""
     n = len(values)
     cuts = [(0, math.ceil(n / 3)), (n // 3, math.ceil(2 * n / 3)), (n - math.ceil(n / 3), n)]
     return [format_number(math.fsum(values[low:high]) / (high - low)) for low, high in cuts]

@@ -1,4 +1,4 @@
-"""`ablate evaluate`: trained language models on downstream tasks."""
+"""`ablate evaluate`: score trained language models on downstream tasks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,13 @@ def add_parser(verbs: Verbs) -> None:
     text = "score trained language models on downstream tasks (needs ablate[eval])"
     parser = add_verb(verbs, "evaluate", text, _EXAMPLE, run)
     parser.add_argument("models", nargs="+", metavar="MODEL", help=_MODELS)
-    parser.add_argument("--tasks", type=parse_names, required=True, metavar="A,B,...", help="of lm-evaluation-harness")
+    parser.add_argument(
+        "--tasks",
+        type=parse_names,
+        required=True,
+        metavar="A,B,...",
+        help=("comma-separated tasks of lm-evaluation-harness"),
+    )
     parser.add_argument("--task-data", metavar="FOLDER", help="local files of the tasks (default: the hub)")
     parser.add_argument(
         "--shots", type=parse_whole, metavar="N", help="solved examples before each question (default: the task's own)"
@@ -68,7 +74,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--batch-size", type=parse_positive, default=16, metavar="N", help="answers at a time (default: 16)"
     )
-    parser.add_argument("--output", metavar="FILE", help="write everything, question by question, as JSON")
+    parser.add_argument("--output", metavar="FILE", help="write all results, with each question, as JSON")
     add_trust(parser, "an hf: model")
     add_storage(parser)
     add_json(parser, "print the scores as JSON")
@@ -76,7 +82,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Score the models, and print what they have reached."""
+    """Score the models, and print the scores."""
     (names,) = take_plugins(options.words, options.models)
     models = [model for name in names for model in resolve_models(name, options.storage)]
     if not models:
@@ -100,9 +106,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def resolve_models(name: str, url: str | None) -> Iterator[tuple[str, str]]:
-    """Yield (what it is called, a run, a checkpoint or `hf:NAME`) for each model that `name` stands for: `sweep:NAME`
-    for the fresh seeds of every arm whose checkpoints are kept, or else for the trial that stands for it. An arm that
-    diverged on all of its fresh seeds has no model."""
+    """Yield (label, run or checkpoint or `hf:NAME`) for each model that `name` selects: `sweep:NAME` selects, of every
+    arm, the fresh seeds with a kept checkpoint, or else the trial that represents the arm. An arm that diverged on all
+    of its fresh seeds has no model."""
     if not name.startswith(references.PREFIX) or "/" in name:
         yield name, donors.resolve_run(name, url)
         return
@@ -127,7 +133,7 @@ def _is_kept(run_id: str) -> bool:
 
 
 def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
-    """Print one row for each model and metric, and below what did not fit into the context."""
+    """Print one row for each model and metric, and below them the questions that did not fit into the context."""
     differences, rows = evaluation.compare(evaluated), []
     for task in evaluated[0].scores:
         for metric in evaluated[0].scores[task].metrics:
@@ -146,25 +152,27 @@ def render(evaluated: Sequence[evaluation.Evaluated], console: Console) -> None:
                         f"{paired.mean:+.4f} [{paired.low:+.4f}, {paired.high:+.4f}]" if paired else "-",
                     )
                 )
-    right = ("questions", "shots", "score", "stderr", "less the first")
+    right = ("questions", "shots", "score", "stderr", "difference to the first")
     console.print(build_table(("task", "metric", "model", *right), rows, right))
     if len(evaluated) > 1:
         first = _shorten(evaluated[0].name)
         console.print(
-            f"less the first: paired over the questions with {first}, 95 % bootstrap interval. It is about these "
-            "models: the questions say nothing of other seeds. ablate report compares arms over their seeds."
+            f"difference to the first: to {first}, paired over the questions, 95 % bootstrap interval. It holds for "
+            "these models only: the questions do not show the variation between seeds. ablate report compares arms "
+            "over their seeds."
         )
     for task in evaluated[0].scores:
         for one in evaluated:
             score = one.scores[task]
             if score.cut:
                 console.print(
-                    f"{one.name}: {score.cut} questions of {task} lost their beginning: longer than the context."
+                    f"{one.name}: {score.cut} questions of {task} are longer than the context; their beginning was cut "
+                    "off."
                 )
             if score.long:
                 console.print(f"{one.name}: {score.long} questions of {task} have answers longer than the context.")
 
 
 def _shorten(name: str) -> str:
-    """Return the first digits of a run's id, so that the row fits a terminal."""
+    """Return a model's name with a run's id shortened to its first digits, so that the row fits a terminal."""
     return name[:8] if re.fullmatch("[0-9a-f]{32}", name) else name

@@ -1,4 +1,4 @@
-"""`ablate export`: a trained model for other programs."""
+"""`ablate export`: write a trained model for other programs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def add_parser(verbs: Verbs) -> None:
     parser = add_verb(verbs, "export", "write a trained model for other programs", example, run)
     parser.add_argument("source", metavar="CHECKPOINT_OR_RUN", help=_SOURCE)
     parser.add_argument("--to", required=True, metavar="FORM", help=_FORMS)
-    parser.add_argument("--ema", action="store_true", help="the average of the weights (trainer.ema_decay)")
+    parser.add_argument("--ema", action="store_true", help="export the averaged weights (trainer.ema_decay)")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="a folder that does not exist yet")
-    parser.add_argument("--not-finite", action="store_true", help="write weights that are NaN or infinite, too")
+    parser.add_argument("--not-finite", action="store_true", help="also write weights that are NaN or infinite")
     text = "also store it as artifacts of its run and register it in MLflow's model registry, as a version of NAME"
     parser.add_argument("--register", metavar="NAME", help=text)
     add_json(parser)
@@ -38,7 +38,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the model, and print where it is."""
+    """Write the model, and print its location."""
     take_plugins(options.words)
     source = donors.resolve_run(options.source)
     exported = exports.export_and_register(

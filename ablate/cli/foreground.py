@@ -1,4 +1,4 @@
-"""One experiment trained in front of a person: progress, and Ctrl-C that loses nothing."""
+"""Train one experiment interactively: show progress, and handle Ctrl-C without losing work."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ STOPPING_WITHOUT_CHECKPOINT = (
 
 
 def train_in_foreground(experiment: Experiment, console: Console, run_id: str | None = None) -> Result:
-    """Train with a progress bar on `console`, or lines now and then where that is no terminal.
-
-    Ctrl-C writes a checkpoint and ends the run as interrupted; a second one, and one before the first update, stops at
-    once (a group of processes ends in order).
+    """Train with a progress bar on `console`, or with occasional lines if it is not a terminal. Ctrl-C writes a
+    checkpoint and ends the run as interrupted; a second Ctrl-C, and one before the first update, stops at once (a group
+    of processes ends in order).
     """
     procedure = choose_procedure(experiment)
     shown, total = RunProgress(console, experiment), experiment.trainer.max_steps
@@ -67,11 +66,11 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
         try:
             result = train(experiment, Place(run_id=run_id), hooks, procedure)
         except ranks.Lost as error:
-            again = f" Go on with: {groups.describe_command()} train --resume {run_ids[0]}" if run_ids else ""
+            again = f" Continue with: {groups.describe_command()} train --resume {run_ids[0]}" if run_ids else ""
             raise ranks.Lost(f"{error}{again}") from None
     say(f"{result.status}{f': {result.reason}' if result.reason else ''} after {format_duration(result.seconds)}")
     if result.status == "interrupted":
-        say(f"Go on with: {groups.describe_command()} train --resume {result.run_id}")
+        say(f"Continue with: {groups.describe_command()} train --resume {result.run_id}")
         if message := slurm.requeue(stop.signals):
             say(message)
     else:
@@ -81,7 +80,8 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
 
 
 class _StopSignals:
-    """The signals that have asked to stop; where nothing is lost by it, they raise KeyboardInterrupt instead."""
+    """Records the signals that request a stop; if stopping at once loses nothing, a signal raises KeyboardInterrupt
+    instead."""
 
     def __init__(self, text: str, note: Callable[[str], None]) -> None:
         self.text, self.note = text, note

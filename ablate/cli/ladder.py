@@ -1,4 +1,5 @@
-"""`ablate ladder`: the arms of a sweep at several sizes, and how their difference and their failures change."""
+"""`ablate ladder`: compare the arms of a sweep at several sizes, and show how their difference and their failures
+change."""
 
 from __future__ import annotations
 
@@ -38,17 +39,19 @@ _PER_PARAMETER = "tokens for each weight of the layers (default: as in the file)
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "the arms of a sweep at several sizes, and how their difference and their failures change"
+    text = "compare the arms of a sweep at several sizes, and show how their difference and their failures change"
     parser = add_verb(verbs, "ladder", text, _EXAMPLE, run)
     parser.add_argument("file", metavar="FILE.yaml", help="the sweep file, or the name of one that comes with Ablate")
-    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, over every size")
+    parser.add_argument("words", nargs="*", default=[], metavar="key=value", help=f"{OVERRIDES}, applied to every size")
     parser.add_argument("--sizes", type=parse_names, default=[], metavar="A,B,...", help=_SIZES)
     parser.add_argument("--tokens-per-parameter", type=parse_positive, metavar="N", help=_PER_PARAMETER)
-    parser.add_argument("--extrapolate", metavar="SIZE", help="what the curves say of this size (needs four sizes)")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan of each size, run nothing")
+    parser.add_argument(
+        "--extrapolate", metavar="SIZE", help=("predict this size from the fitted curves (needs four sizes)")
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan of each size without running it")
     parser.add_argument("--workers", type=parse_positive, default=1, metavar="N", help="trials at a time (default: 1)")
     add_storage(parser)
-    add_json(parser, "print what was found as JSON")
+    add_json(parser, "print the results as JSON")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -144,18 +144,21 @@ def _find_inputs(name: str, kind: str, hidden: int) -> tuple[tuple[int, ...], in
 
 
 def _sweeps() -> list[Row]:
-    """Sweep files and started sweeps. With the first line of each file's header."""
+    """Sweep files of this folder, those that come with Ablate, and started sweeps. With the first line of each file's
+    header. A file that comes with Ablate is started by its name.
+    """
     known = storage.list_sweeps(storage.storage_url())
     rows, seen = [], set()
     own = {file.stem: file for file in sorted(Path("sweeps").glob("*.yaml"))}
-    for file in (library.list_sweep_files() | own).values():
+    for stem, file in (library.list_sweep_files() | own).items():
+        start = str(file) if stem in own else stem
         tree = read_yaml(file)
         name, parts = str(tree.get("name", "")), tree.get("sizes") or tree.get("stages")
         names = [f"{name}-{part}" for part in parts] if isinstance(parts, dict) else [name]
         seen.update(names)
         first = file.read_text(encoding="utf-8").splitlines()[:1]
         question = first[0].lstrip("# ") if first and first[0].startswith("#") else ""
-        rows += [{"sweep": n, "file": str(file), "started": _yes(n in known), "what it asks": question} for n in names]
+        rows += [{"sweep": n, "file": start, "started": _yes(n in known), "what it asks": question} for n in names]
     rows += [{"sweep": n, "file": "", "started": "yes", "what it asks": ""} for n in known if n not in seen]
     return rows
 

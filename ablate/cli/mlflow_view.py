@@ -1,7 +1,5 @@
-"""The view of an experiment's runs that the links of `ablate ui` open: order, columns, groups and charts, in the words
-of MLflow's UI.
-
-The UI keeps such a view, as its Share button makes one, in a tag of the experiment.
+"""The view of an experiment's runs that the links of `ablate ui` open: order, columns, groups and charts, in the format
+of MLflow's UI. The UI stores such a view, like the one of its Share button, in a tag of the experiment.
 """
 
 from __future__ import annotations
@@ -27,11 +25,9 @@ _FIRST, _LOSSES, _TRAINING, _STEPS = "Settings and result", "val", "train", "tra
 
 
 def build_view(title: str) -> dict[str, Any]:
-    """Return the view of the experiment `title`.
-
-    Of a sweep: in groups of their own, runs of the confirmation, and below them of the search, with arm, seed and what
-    is searched; of a search alone the best on top. Of single runs: the newest on top. The charts begin with the
-    settings against the result.
+    """Return the view of the experiment `title`. For a sweep: the runs of the confirmation in one group, and below them
+    the runs of the search, with arm, seed and searched settings; for a search alone, the best run first. For single
+    runs: the newest first. The first charts show the settings against the result.
     """
     try:
         spec = storage.read_sweep(title).spec
@@ -56,17 +52,17 @@ def build_view(title: str) -> dict[str, Any]:
 
 
 def _choose_columns(metric: str, params: Sequence[str], tags: Sequence[str]) -> dict[str, Any]:
-    """Return the columns that are shown, from left to right: the first tag, the parameters, the other tags and the
-    metric, which the UI shows with all its digits and sorts by."""
+    """Return the visible columns from left to right: the first tag, the parameters, the other tags, and the metric,
+    which the UI shows with all digits and sorts by."""
     first, *others = (f"tags.`{name}`" for name in tags)
     columns = [first, *(f"params.`{name}`" for name in params), *others, f"metrics.`{metric}`"]
     return {"selectedColumns": columns, "columnOrder": columns, "columnWidths": dict.fromkeys(columns, _WIDTH)}
 
 
 def _choose_charts(metric: str, *settings: Sequence[str]) -> dict[str, Any]:
-    """Return the charts that come before those which the UI adds, one for each further metric, and their sections; what
-    describes the training is folded. `settings`: the parameters of each chart against the metric, which shows the runs
-    that have them all."""
+    """Return the charts and their sections; the UI adds one chart for each further metric after them. Sections about
+    the course of training are collapsed. `settings`: for each chart, the parameters that it shows against the metric,
+    for the runs that have all of them."""
     names = [_FIRST, _LOSSES, _TRAINING, _STEPS]
     sections = [
         {"uuid": f"ablate-{name}", "name": name, "display": name in names[:2], "isReordered": True} for name in names

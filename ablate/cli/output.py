@@ -1,4 +1,4 @@
-"""What the verbs print with: rich's console, one JSON document, and the command to give again."""
+"""Output of the verbs: rich's console, the JSON document, and the command to repeat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _document: TextIO | None = None  # where `print_json` writes while stdout is res
 
 
 def build_console(stderr: bool = False) -> Console:
-    """Return rich's console, which tells `main` of a reader that has gone."""
+    """Return rich's console; `main` handles the error if its reader has closed the pipe."""
     from rich.console import Console
 
     class Pipe(Console):
@@ -37,7 +37,7 @@ def build_console(stderr: bool = False) -> Console:
 
 
 def replace_unprintable() -> None:
-    """Have stdout and stderr write what they can't encode in ASCII, such as ± as +-, instead of failing."""
+    """Make stdout and stderr replace characters that they cannot encode, such as ± by +-, instead of failing."""
     codecs.register_error(_PLAIN, _replace)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
@@ -51,7 +51,8 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 
 @contextlib.contextmanager
 def reserve_stdout() -> Iterator[None]:
-    """Keep stdout for `print_json`: what else is printed within, by a library too, goes to stderr."""
+    """Reserve stdout for `print_json`: within this context all other output, including that of libraries, goes to
+    stderr."""
     global _document
     _document = sys.stdout
     try:
@@ -62,13 +63,13 @@ def reserve_stdout() -> Iterator[None]:
 
 
 def print_json(content: Any) -> None:
-    """Print the one document of --json, as JSON has it: see `to_json`."""
+    """Print the document of --json, converted by `to_json`."""
     print(json.dumps(to_json(content), indent=2, allow_nan=False), file=_document or sys.stdout)
 
 
 @contextlib.contextmanager
 def interrupt_on_sigterm() -> Iterator[None]:
-    """Have SIGTERM do what Ctrl-C does within: raise KeyboardInterrupt. Outside the main thread nothing is changed."""
+    """Make SIGTERM raise KeyboardInterrupt within this context, as Ctrl-C does. Outside the main thread, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -80,6 +81,6 @@ def interrupt_on_sigterm() -> Iterator[None]:
 
 
 def repeat_command(verb: str) -> str:
-    """Return the command that was given, without what starts anew and without passwords."""
+    """Return the command line of this process without options that start from the beginning and without passwords."""
     words = [shlex.quote(tracking.redact(word)) for word in sys.argv[2:] if word != "--fresh"]
     return " ".join([groups.describe_command(), verb, *words])

@@ -1,4 +1,4 @@
-"""`ablate plan`: what an experiment or a sweep needs of GPUs."""
+"""`ablate plan`: the GPU memory, FLOPs and time that an experiment or a sweep needs."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "what an experiment or a sweep needs of GPUs: memory, FLOPs, time"
+    text = "print the GPU memory, FLOPs and time that an experiment or a sweep needs"
     parser = add_verb(verbs, "plan", text, _EXAMPLE, run)
     parser.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=OVERRIDES)
-    parser.add_argument("--size", metavar="NAME", help="this size or stage of a sweep file")
+    parser.add_argument("--size", metavar="NAME", help="plan only this size or stage of a sweep file")
     parser.add_argument("--gpu", default="h100-80gb", metavar="NAME", help="kind of GPU (default: h100-80gb)")
     parser.add_argument(
-        "--devices", type=parse_positive, metavar="N", help="GPUs of one machine (default: trainer.devices, 1)"
+        "--devices", type=parse_positive, metavar="N", help="GPUs per machine (default: trainer.devices, 1)"
     )
     parser.add_argument("--nodes", type=parse_positive, metavar="N", help="machines (default: trainer.nodes, 1)")
     parser.add_argument("--mfu", type=parse_share, metavar="SHARE", help="model FLOPs utilisation (default: by size)")
-    parser.add_argument("--gpu-memory", type=parse_above_zero, metavar="GIB", help="memory of another kind of GPU")
     parser.add_argument(
-        "--gpu-flops", type=parse_above_zero, metavar="TFLOPS", help="its peak in the arithmetic that is used"
+        "--gpu-memory", type=parse_above_zero, metavar="GIB", help=("memory of a GPU that is not in the list")
+    )
+    parser.add_argument(
+        "--gpu-flops", type=parse_above_zero, metavar="TFLOPS", help="its peak throughput at the precision of the run"
     )
     add_json(parser, "print as JSON, memory in bytes")
 
@@ -129,9 +131,11 @@ def _print_memory(plan: plans.Plan, gpu: GPU, console: Console) -> None:
     if plan.fits:
         console.print("\nIt fits.")
     elif not plan.fitting:
-        console.print("\nIt does not fit, and no setting of these devices makes it fit: take more, or larger ones.")
+        console.print(
+            "\nIt does not fit, and no setting makes it fit on these devices: use more devices, or larger ones."
+        )
     else:
-        console.print("\nIt does not fit. What does:")
+        console.print("\nIt does not fit. These settings fit:")
         for fitting in plan.fitting:
             cost = "" if fitting.slower == 1 else f", {fitting.slower:.2f} times the FLOPs"
             console.print(f"  {' '.join(fitting.words)}  ({fitting.memory.peak / GIB:.2f} GiB{cost})")
@@ -142,7 +146,7 @@ def _print_sweep(sweep: gpu_plan.SweepPlan, console: Console) -> None:
     rows = []
     for cost in sweep.arms:
         plan = cost.plan
-        trials = "as the budget lasts" if cost.trials is None else str(cost.trials)
+        trials = "until the budget is used up" if cost.trials is None else str(cost.trials)
         fits = "yes" if plan.fits else f"with {' '.join(plan.fitting[0].words)}" if plan.fitting else "no"
         rows.append(
             [cost.arm, format_count(plan.counts.total), f"{trials} + {cost.selection} + {_format_seeds(cost)}",

@@ -1,4 +1,4 @@
-"""`ablate report`: the arms of a sweep compared, or those of several sweeps on one page."""
+"""`ablate report`: compare the arms of a sweep, or of several sweeps on one page."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ ablate report demo
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "compare the arms of a sweep: verdict, tables, a page with figures; of several sweeps, one page for all"
+    text = "compare the arms of a sweep: verdict, tables, a page with figures; one page for several sweeps"
     parser = add_verb(verbs, "report", text, _EXAMPLE, run)
     parser.add_argument("sweeps", nargs="+", metavar="SWEEP", help="name of a sweep")
     add_storage(parser)
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="FOLDER", help="where to write the files (default: reports/ of the store)"
+        "--output", "-o", type=Path, metavar="FOLDER", help="folder for the files (default: reports/ in the store)"
     )
     add_json(parser, "print as JSON; writes no files without --output")
     parser.add_argument(
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     titles = list(dict.fromkeys(options.sweeps))
     if options.csv:
         if options.json or options.output:
-            raise build_error("--csv", "goes without --json and --output: it prints rows, and writes no files")
+            raise build_error("--csv", "cannot be combined with --json or --output: it prints rows and writes no files")
         sweeps = [storage.read_sweep(title, options.storage) for title in titles]
         records.build_frame(sweeps).to_csv(sys.stdout, index=False)
         return 0

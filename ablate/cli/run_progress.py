@@ -1,4 +1,4 @@
-"""The progress of one run: a bar on a terminal, elsewhere a line now and then."""
+"""The progress of one run: a bar on a terminal, otherwise occasional lines."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 SHORTEST, LONGEST = 15.0, 600.0
-"""Seconds between two lines, at least and about at most."""
+"""Shortest and approximate longest time between two lines, in seconds."""
 PART = 0.02
-"""The part of the run between two lines, unless it takes longer than `LONGEST`."""
+"""The share of the run between two lines, unless it takes longer than `LONGEST`."""
 
 
 class RunProgress:
-    """Shows the update, the loss, the rate and the time that is left.
-
-    The rate is that of all updates since the first one that is told, validations included.
+    """Shows the update, the loss, the rate and the remaining time. The rate is the mean over all updates since the
+    first reported one, including validations.
 
     Args:
         console: where to; a bar if it is a terminal.
@@ -39,7 +38,7 @@ class RunProgress:
 
     @contextlib.contextmanager
     def show(self) -> Iterator[None]:
-        """Draw the bar within, on a terminal."""
+        """Show the bar within this context, on a terminal."""
         if not self.console.is_terminal:
             yield
             return
@@ -57,7 +56,7 @@ class RunProgress:
             self._update_bar(step, "")
 
     def advance(self, step: int, loss: float) -> None:
-        """Show that `step` updates are made, with the training loss of the last."""
+        """Show that `step` updates are complete, with the training loss of the last."""
         now = self.clock()
         self._first = self._first or (now, step)
         state = f"loss {loss:.4f}{self._describe_rate(now, step)}"
@@ -68,7 +67,7 @@ class RunProgress:
             print_wrapped(self.console, f"update {step:,}/{self.total:,}: {state}")
 
     def _is_due(self, now: float, step: int) -> bool:
-        """Return whether a line is to be written: the first, and then some fifty in a run, or one in ten minutes."""
+        """Return whether a line is due: the first, then about fifty in a run, or one every ten minutes."""
         if self._said is None:
             return True
         seconds, updates = now - self._said[0], step - self._said[1]

@@ -23,7 +23,9 @@ def add_parser(verbs: Verbs) -> None:
     text = "print the JSON schema of the configuration, for editors"
     parser = add_verb(verbs, "schema", text, "ablate schema > ablate.json", run)
     parser.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=PLUGINS)
-    parser.add_argument("--sweep", action="store_true", help="of a sweep file instead of an experiment")
+    parser.add_argument(
+        "--sweep", action="store_true", help=("print the schema of a sweep file instead of an experiment")
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`ablate status`: how far the sweeps are."""
+"""`ablate status`: the progress of the sweeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ else:
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "the verdict so far; trials done, running, pruned, diverged, failed; the best of each search"
+    text = (
+        "print the verdict so far, the number of trials done, running, pruned, diverged and failed, and the best "
+        "trial of each search"
+    )
     parser = add_verb(verbs, "status", text, "ablate status demo", run)
     parser.add_argument("sweep", nargs="?", metavar="SWEEP", help="name of a sweep (default: all)")
     add_storage(parser)
@@ -41,8 +44,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def render(rows: list[dict[str, Any]], console: Console) -> None:
-    """Print the verdict on each sweep, the rows as a table, below it why trials failed; or how to start a sweep where
-    there is none."""
+    """Print the verdict on each sweep, the rows as a table, and the reasons for failed trials; if there is no sweep,
+    print how to start one."""
     if not rows:
         console.print("No sweep has been started yet. Start one with: ablate sweep FILE.yaml")
         return
@@ -55,7 +58,7 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
             done, target = row["confirmed"], row["confirm_target"]
         counts = [", ".join(f"{row[status]} {status}" for status in outcomes.STATUSES if row[status])]
         if row["selection_target"]:
-            counts.append(f"{row['selected']}/{row['selection_target']} runs of candidates")
+            counts.append(f"{row['selected']}/{row['selection_target']} selection runs")
         if row["confirm_target"]:
             failed = f", {row['confirmed_failed']} of them diverged or stuck" if row["confirmed_failed"] else ""
             counts.append(f"{row['confirmed']}/{row['confirm_target']} fresh seeds{failed}")

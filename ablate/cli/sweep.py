@@ -1,4 +1,4 @@
-"""`ablate sweep`: sweeps of a file planned, run here, or submitted to a cluster."""
+"""`ablate sweep`: plan the sweeps of a file, run them here, or submit them to a cluster."""
 
 from __future__ import annotations
 
@@ -50,8 +50,11 @@ ablate sweep demo --workers 2
   ablate sweep sweeps/demo.yaml --workers-per-gpu auto
   ablate sweep my.yaml --storage postgresql://me@db/ablate --submit slurm.partition=gpu timeout_min=600 --workers 32"""
 _FILE = "the sweep file, or the name of one that comes with Ablate"
-_PER_GPU = "trials at a time on each GPU; auto: as many as the memory plan says fit"
-_SCALE = "run this share of the tokens, above 0 and at most 1; the report says so, and studies do not mix (default: 1)"
+_PER_GPU = "trials at a time on each GPU; auto: as many as fit according to the memory plan"
+_SCALE = (
+    "run with this share of the tokens, above 0 and at most 1; the report states it, and the studies of different "
+    "shares are separate (default: 1)"
+)
 _SUBMIT = (
     "submit each worker as a job of a cluster, and return at once: parameters of submitit, such as "
     "slurm.partition=gpu timeout_min=600 gpus_per_node=1 cpus_per_task=8 mem_gb=32, or cluster=local"
@@ -66,15 +69,21 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--size",
         metavar="SIZE",
-        help="this size or stage of a file (default: all, the smallest first or in order)",
+        help="run only this size or stage of a file (default: all; sizes from the smallest, stages in order)",
     )
     parser.add_argument("--scale", type=parse_share, default=1.0, metavar="X", help=_SCALE)
-    parser.add_argument("--scale-model", action="store_true", help="shrink the layers of the model by X as well")
+    parser.add_argument(
+        "--scale-model", action="store_true", help=("also shrink the layers of the model by the factor X")
+    )
     parser.add_argument("--all", action="store_true", help="with --dry-run: check and plan every file of sweeps/")
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and its cost, run nothing")
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and its cost without running it")
     parser.add_argument("--workers", type=parse_positive, metavar="N", help="trials at a time (default: 1)")
     parser.add_argument("--workers-per-gpu", type=parse_positive_or_auto, metavar="K", help=_PER_GPU)
-    parser.add_argument("--fresh", action="store_true", help="start anew; the old trials stay as an earlier generation")
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help=("start from the beginning; the old trials are kept as an earlier generation"),
+    )
     add_storage(parser)
     add_json(parser, "print the reports, or with --dry-run the plans, as JSON")
     parser.add_argument("--submit", nargs="+", metavar="KEY=VALUE", help=_SUBMIT)
@@ -87,17 +96,15 @@ def run(options: argparse.Namespace) -> int:
     if options.file is None:
         raise build_error("", "expected the sweep file, FILE.yaml, or --all --dry-run")
     if options.workers_per_gpu and (options.workers or options.submit):
-        other = (
-            "--workers, which counts the workers of all GPUs" if options.workers else "--submit: a job is one worker"
-        )
-        raise build_error("--workers-per-gpu", f"goes without {other}")
+        other = "--workers, which is the total over all GPUs" if options.workers else "--submit: a job is one worker"
+        raise build_error("--workers-per-gpu", f"cannot be combined with {other}")
     overrides, model = parse_overrides(options.words), _scales_model(options)
     options.file = library.find_sweep_file(options.file)
     specs = files.load_sweeps(options.file, overrides, size=options.size, factor=options.scale, model=model)
     if options.submit:
         words = parse_overrides(options.submit)
         if {name for spec in specs for name in references.list_earlier_sweeps(spec)} & {spec.name for spec in specs}:
-            text = "the stages of a file follow each other: submit one at a time with --size STAGE"
+            text = "the stages of a file depend on each other: submit one at a time with --size STAGE"
             raise build_error("--submit", text)
         if not options.dry_run:
             workers = options.workers or 1
@@ -118,9 +125,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _plan_all(options: argparse.Namespace) -> int:
-    """Check every file of sweeps/, print what each would do, and return 2 where one is not in order."""
+    """Check every file of sweeps/, print the plan of each, and return 2 if one has an error."""
     if not options.dry_run or options.submit or options.size:
-        raise build_error("--all", "goes with --dry-run, and without --submit and --size")
+        raise build_error("--all", "needs --dry-run, and cannot be combined with --submit or --size")
     words = [options.file, *options.words] if options.file else options.words
     model, broken, plans = _scales_model(options), 0, []
     for file, texts, error in dry_run.plan_files("sweeps", parse_overrides(words), factor=options.scale, model=model):
@@ -138,12 +145,13 @@ def _plan_all(options: argparse.Namespace) -> int:
 def _scales_model(options: argparse.Namespace) -> bool:
     """Return --scale-model, which needs --scale."""
     if options.scale_model and options.scale == 1:
-        raise build_error("--scale-model", "shrinks the model by the factor of --scale; give that too")
+        raise build_error("--scale-model", "needs --scale, whose factor it also applies to the model")
     return bool(options.scale_model)
 
 
 def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
-    """Print what each sweep would do; of one without its data an outline, and return 2, since it cannot start."""
+    """Print the plan of each sweep. For a sweep whose data is missing, print an outline and return 2, since it cannot
+    start."""
     missing: list[str] = []
     plans = []
     for spec in specs:
@@ -164,8 +172,8 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
 
 
 def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespace) -> int:
-    """Run or continue one sweep after another until Ctrl-C, and return the worst exit status. Those that were not
-    `requested` are what the others start from."""
+    """Run or continue one sweep after another until Ctrl-C, and return the worst exit status. Sweeps that are not
+    `requested` train the models that the others start from."""
     worst = 0
     reports: list[Report] = []
     for spec in specs:
@@ -173,7 +181,7 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
             after = [other.name for other in specs if spec.name in references.list_earlier_sweeps(other)]
             print(f"{spec.name} runs first: {join_words(after)} start{'' if after[1:] else 's'} from its trials.")
             if words := [word for word in options.words if files.is_shared(word.partition("=")[0])]:
-                print(f"  {' '.join(words)} holds for it too.")
+                print(f"  {' '.join(words)} applies to it too.")
         worst = max(worst, _run_one(spec, options, options.fresh and spec.name in requested, reports))
         if worst == 130:
             break
@@ -195,8 +203,8 @@ def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: lis
         record = ablate.sweep(spec, workers=workers, storage=options.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
         aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
-        way_on = "begin again" if aligned else "go on from its last checkpoint"
-        print(f"\nStopped. What was running will {way_on} with:\n  {command}", file=sys.stderr)
+        way_on = "start again" if aligned else "resume from its last checkpoint"
+        print(f"\nStopped. Running trials will {way_on} with:\n  {command}", file=sys.stderr)
         if message := slurm.requeue(stop.args):
             print(message, file=sys.stderr)
         return 130
@@ -204,7 +212,7 @@ def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: lis
     terminal.render(reports[-1], console)
     failed = record.count_failed()
     if failed:
-        print(f"{count_noun(failed, 'trial')} failed. The same command tries them again:\n  {command}", file=sys.stderr)
+        print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)
     return 1 if failed else 0
 
 

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
 
 def build_table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[str] = ()) -> Table:
-    """Return a table without lines; the columns named in `right` are aligned there. What does not fit is folded between
-    words, never inside one."""
+    """Return a table without lines; the columns named in `right` are right-aligned. Text that does not fit is wrapped
+    between words, never inside a word."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""`ablate train`: one experiment, or an earlier run that goes on."""
+"""`ablate train`: train one experiment, or resume an earlier run."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, and print how it ended."""
+    """Train, and print the result."""
     file, overrides = split_words(options.words)
     run_id = options.resume
     if run_id is not None and not run_id.strip():
-        text = f"expected the id of a run, given {run_id!r}; ablate ui shows the runs. Leave it out for a new run"
+        text = f"expected the id of a run, given {run_id!r}; ablate ui shows the runs. Omit --resume for a new run"
         raise build_error("--resume", text)
     if not run_id and (run_id := slurm.recall(tracking.open_store())):
         file, overrides = None, {}

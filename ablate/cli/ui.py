@@ -37,7 +37,9 @@ def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     text = "open MLflow, or Optuna's dashboard, on this project's store, on loopback"
     parser = add_verb(verbs, "ui", text, "ablate ui --port 5000\n  ablate ui --studies", run)
-    parser.add_argument("--studies", action="store_true", help="Optuna's dashboard on the studies, in place of MLflow")
+    parser.add_argument(
+        "--studies", action="store_true", help=("open Optuna's dashboard on the studies instead of MLflow")
+    )
     parser.add_argument("--port", type=parse_port, default=5000, metavar="N", help="port (default: 5000)")
     text = "address to bind to (default: 127.0.0.1, this machine only)"
     parser.add_argument("--host", default="127.0.0.1", help=text)
@@ -56,7 +58,11 @@ def run(options: argparse.Namespace) -> int:
     if options.studies:
         return dashboard.serve_studies(options.host, options.port, options.storage)
     if options.storage:
-        raise build_error("--storage", "is that of the studies: give --studies too; MLflow's is MLFLOW_TRACKING_URI")
+        raise build_error(
+            "--storage",
+            "is the address of the studies and needs --studies; set the address of MLflow's store with "
+            "MLFLOW_TRACKING_URI",
+        )
     return serve(options.host, options.port)
 
 
@@ -64,7 +70,7 @@ def serve(host: str, port: int) -> int:
     """Run the MLflow server on `host`:`port` until Ctrl-C, print the link of each experiment, and return the exit
     status.
 
-    Raises StoreError where the port is taken or the store cannot be used.
+    Raises StoreError if the port is in use or the store cannot be used.
     """
     uri = tracking.tracking_uri()
     client = tracking.client()
@@ -77,7 +83,9 @@ def serve(host: str, port: int) -> int:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise StoreError(f"{host}:{port} cannot be used: {error.strerror}. Give another with --port.") from None
+            raise StoreError(
+                f"{host}:{port} cannot be used: {error.strerror}. Choose another port with --port."
+            ) from None
     command = [sys.executable, "-m", "mlflow", "server", "--host", host, "--port", str(port), "--workers", "1"]
     command += ["--default-artifact-root", str(tracking.open_store() / "artifacts")]
     # without eight processes, of a quarter of a gigabyte each, that judge language models' answers in the background
@@ -102,7 +110,7 @@ def serve(host: str, port: int) -> int:
 
 
 def _stop(process: subprocess.Popen[str]) -> None:
-    """End the server with the processes that it has started, which are of its session."""
+    """Stop the server and the processes that it has started, which are in its session."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
@@ -133,15 +141,14 @@ def _print_links(address: str, links: dict[str, str]) -> None:
 
 
 def _find_links(client: MlflowClient) -> dict[str, str]:
-    """Return experiment -> the path of its table of runs, the newest first."""
+    """Return experiment -> the URL path of its table of runs, the newest first."""
     experiments = [e for e in client.search_experiments(order_by=["creation_time DESC"]) if e.name != "Default"]
     return {e.name: f"#/experiments/{e.experiment_id}/runs?{_TRAINING}{_store_view(client, e)}" for e in experiments}
 
 
 def _store_view(client: MlflowClient, experiment: Experiment) -> str:
-    """Return what makes a link open with the columns that matter, a sweep's with its best trial first.
-
-    The UI keeps such a view, as its Share button makes one, in a tag of the experiment. Empty where that may not be
+    """Return the URL parameters with which a link opens the view of `mlflow_view`, a sweep's with its best trial first.
+    The UI stores such a view, like the one of its Share button, in a tag of the experiment. Empty if the tag may not be
     written.
     """
     from mlflow.exceptions import MlflowException

@@ -1,4 +1,4 @@
-"""`ablate wordsim`: word similarity in embedding and head, against human similarity ratings."""
+"""`ablate wordsim`: compare word similarity in embedding and head with human similarity ratings."""
 
 from __future__ import annotations
 
@@ -23,14 +23,19 @@ else:
 
 _EXAMPLE = "ablate wordsim RUN_ID sweep:reuse-570m/baseline --pairs SimLex-999.txt combined.csv"
 _PAIRS = "word pairs with scores: SimLex-999 and WordSim-353 in their original formats, or word, word, score"
-_NEIGHBOURS = "nearest tokens of each token that are compared with the first model's (default: 100)"
+_NEIGHBOURS = "number of nearest tokens of each token to compare with the first model's (default: 100)"
 
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
-    text = "word similarity in embedding and head, against human similarity ratings"
+    text = "compare word similarity in embedding and head with human similarity ratings"
     parser = add_verb(verbs, "wordsim", text, _EXAMPLE, run)
-    parser.add_argument("sources", nargs="+", metavar="CHECKPOINT_OR_RUN", help="as for export; several are compared")
+    parser.add_argument(
+        "sources",
+        nargs="+",
+        metavar="CHECKPOINT_OR_RUN",
+        help=("a run's id, checkpoint or sweep:NAME/ARM, as for export; several are compared"),
+    )
     parser.add_argument("--pairs", nargs="+", required=True, metavar="FILE", help=_PAIRS)
     parser.add_argument("--neighbours", type=parse_positive, default=100, metavar="N", help=_NEIGHBOURS)
     add_json(parser)
@@ -38,7 +43,7 @@ def add_parser(verbs: Verbs) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the correlations of each model, and the neighbours that it shares with the first."""
+    """Print the correlations of each model, and its share of nearest tokens in common with the first model."""
     sources, pairs = take_plugins(options.words, options.sources, options.pairs)
     names = {donors.resolve_run(source): source for source in sources}
     similarities, overlaps = wordsim.wordsim(list(names), pairs, options.neighbours)
@@ -55,7 +60,7 @@ def render(
     names: Mapping[str, str],
     console: Console,
 ) -> None:
-    """Print one row for each model and layer; `names` are those by which the models were given."""
+    """Print one row for each model and layer; `names` are the models as written on the command line."""
     rows = [
         [names[s.model], s.layer, s.pairs, format_number(s.correlation), str(s.used), str(s.dropped)]
         for s in similarities

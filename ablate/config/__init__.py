@@ -1,4 +1,3 @@
-"""What every configuration rests on: base classes, registries, merging, messages, YAML, plugins.
-
-It knows no model and no data.
+"""The basis of all configurations: base classes, registries, merging, messages, YAML, plugins. It does not depend on
+models or data.
 """

@@ -17,9 +17,9 @@ from pydantic import (
 class Config(BaseModel):
     """A frozen part of the configuration. Unknown keys are errors; the docstring under a field describes it.
 
-    Types are strict: neither true nor "100" is a number. A class whose fields have to fit each other, or the model or
-    batch that they are for, says so in `validate(...) -> list[Problem]`, with paths from the class down
-    (pydantic's own `validate`, which is deprecated, gives way).
+    Types are strict: neither true nor "100" is a number. A class checks that its fields fit each other, the model or
+    the batch in `validate(...) -> list[Problem]`, with paths relative to the class (this overrides pydantic's own,
+    deprecated `validate`).
     """
 
     model_config = ConfigDict(
@@ -35,7 +35,7 @@ class Config(BaseModel):
     @field_validator("*", mode="wrap")
     @classmethod
     def _as_in_yaml(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
-        """YAML and JSON write a tuple as a list, and a person may write 1000 as 1e3."""
+        """Convert values as YAML and JSON write them: a tuple as a list, 1000 as 1e3."""
         try:
             return validate(value)
         except ValidationError as error:
@@ -60,7 +60,7 @@ class Former(NamedTuple):
 
     value: Any
     until: int
-    """The last version of the defaults (`experiment.tree.DEFAULTS`) with it."""
+    """The last version of the defaults (`experiment.tree.DEFAULTS`) that has this default."""
 
 
 class Kind(Config):

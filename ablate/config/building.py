@@ -1,4 +1,4 @@
-"""An instance of a configuration class from mappings, with its plugins loaded first."""
+"""Building an instance of a configuration class from mappings, with its plugins loaded first."""
 
 from __future__ import annotations
 
@@ -29,9 +29,8 @@ def build(cls: type[Any], *mappings: Mapping[str, Any], source: str) -> Any:
 
 
 def _find_conflicts(cls: type[Any], tree: Tree, problems: Sequence[Problem]) -> list[Problem]:
-    """Return what does not fit together in `tree` besides the `problems` of single fields that hide it.
-
-    It is looked for without these fields. What names one of them is left out: its default may be to blame.
+    """Return the conflicts between fields in `tree` that the `problems` of single fields hide. The check runs without
+    these fields. A conflict that names one of them is omitted, since the field's default may cause it.
     """
     paths = [re.sub(r"(\.kind|\.\d+)$", "", problem.path).split(".") for problem in problems]
     try:
@@ -47,7 +46,7 @@ def _find_conflicts(cls: type[Any], tree: Tree, problems: Sequence[Problem]) -> 
 
 
 def _leave_out(tree: Tree, path: Sequence[str]) -> Tree:
-    """Return `tree` without what is at `path`."""
+    """Return `tree` without the value at `path`."""
     key, *rest = path
     below = tree.get(key)
     if rest and isinstance(below, Mapping):
@@ -56,5 +55,5 @@ def _leave_out(tree: Tree, path: Sequence[str]) -> Tree:
 
 
 def load_plugins(*mappings: Mapping[str, Any], source: str = "the configuration") -> None:
-    """Load the `plugins` of all `mappings`, before a kind of theirs is looked up. Raises ConfigError."""
+    """Load the `plugins` of all `mappings`, before one of their kinds is looked up. Raises ConfigError."""
     plugins.load(plugins.merge_plugins(*(mapping.get("plugins") for mapping in mappings)), source=source)

@@ -1,7 +1,7 @@
 """Errors that a user can act on.
 
-The command line prints the message of an `AblateError` without a traceback and exits with status 2.
-Everything else that is raised is a defect of ours and keeps its traceback.
+The command line prints the message of an `AblateError` without a traceback and exits with status 2. Every other
+exception is a bug in Ablate and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class AblateError(Exception):
-    """Says what was given, what is accepted and what to do."""
+    """An error whose message states what was given, what is accepted and what to do."""
 
 
 class DataError(AblateError):
@@ -25,11 +25,11 @@ class StoreError(AblateError):
 
 
 class OutOfMemory(AblateError):  # noqa: N818 - as torch says it
-    """A device has too little memory for what it is to compute at once; the message says what needs less."""
+    """A device has too little memory for the computation; the message says which settings reduce it."""
 
 
 class SweepError(AblateError):
-    """A sweep is unknown, or does not match what its study was started with."""
+    """A sweep is unknown, or differs from the sweep that its study was started with."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Problem:
     given: Any = None
 
     def within(self, part: str) -> Problem:
-        """The same problem where `part` holds what it was found in."""
+        """Return the same problem with `part` as the first part of its path."""
         return replace(self, path=f"{part}.{self.path}" if self.path else part)
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Problem:
 
 
 class ConfigError(AblateError):
-    """All the mistakes of a configuration at once, in `problems`, each once."""
+    """All mistakes of a configuration at once, in `problems`, each once."""
 
     def __init__(self, problems: Iterable[Problem], source: str = "the configuration") -> None:
         self.problems = tuple({str(problem): problem for problem in problems}.values())
@@ -59,6 +59,6 @@ class ConfigError(AblateError):
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """' Did you mean X?' for the closest of `known`, or '' where nothing is close."""
+    """Return ' Did you mean X?' with the closest of `known`, or '' if none is close."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" Did you mean {close[0]}?" if close else ""

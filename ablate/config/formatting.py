@@ -1,4 +1,4 @@
-"""Numbers, times, sizes and lists as text, written the same wherever a person reads them."""
+"""Numbers, times, sizes and lists as text, in the same format everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeGuard
 
 
 def format_number(value: Any, digits: int = 3) -> str:
-    """Return a result as text: fixed decimals where that is readable, so that a column of them compares at a glance."""
+    """Return a result as text: with a fixed number of decimals if that is readable, so that the values of a column are
+    easy to compare."""
     if value is None:
         return "-"
     if not isinstance(value, float) or not math.isfinite(value):
@@ -26,8 +27,8 @@ def format_uncertain(
 ) -> str:
     """Return '2.153 ± 0.012': the half width of an interval in two significant digits, the mean to the same place.
 
-    Where the interval reaches beyond `bounds`, what the number can be, its two ends within them: '0.41 [0, 1.3]'. Where
-    there is no interval, the mean in three digits.
+    If the interval reaches beyond `bounds`, the possible range of the number, its two ends clipped to them: '0.41 [0,
+    1.3]'. Without an interval, the mean in three digits.
     """
     plus = "+" if sign else ""
     if half_width is None:
@@ -43,12 +44,12 @@ def format_uncertain(
 
 
 def clip(low: float, high: float, bounds: tuple[float, float]) -> tuple[float, float]:
-    """Return an interval without what lies outside `bounds`: what cannot be needs no coverage."""
+    """Return an interval clipped to `bounds`, the possible range of its value."""
     return max(low, bounds[0]), min(high, bounds[1])
 
 
 def count_decimals(half_width: float) -> int:
-    """Return the decimals that show two significant digits of `half_width`."""
+    """Return the number of decimals that show two significant digits of `half_width`."""
     return max(0, 1 - math.floor(math.log10(float(f"{half_width:.1e}")))) if half_width > 0 else 3
 
 
@@ -63,7 +64,7 @@ def format_settings(params: Mapping[str, Any], names: Mapping[str, str]) -> str:
 
 
 def shorten_paths(paths: Iterable[str]) -> dict[str, str]:
-    """Return path -> its last segment, or the whole path where another one ends the same."""
+    """Return path -> its last segment, or the whole path if another path ends in the same segment."""
     known = list(dict.fromkeys(paths))
     tails = [path.rpartition(".")[2] for path in known]
     return {path: tail if tails.count(tail) == 1 else path for path, tail in zip(known, tails, strict=True)}
@@ -78,7 +79,7 @@ def format_count(amount: float) -> str:
 
 
 def format_duration(seconds: float | None) -> str:
-    """Return a wall-clock time in the unit that suits it."""
+    """Return a wall-clock time as text in a suitable unit."""
     if seconds is None:
         return "-"
     for limit, divisor, unit in ((100, 1, "s"), (6000, 60, "min"), (math.inf, 3600, "h")):
@@ -88,7 +89,7 @@ def format_duration(seconds: float | None) -> str:
 
 
 def format_bytes(count: int) -> str:
-    """Return a number of bytes in the unit that suits it."""
+    """Return a number of bytes as text in a suitable unit."""
     value, units = float(count), ["bytes", "kB", "MB", "GB", "TB"]
     while value >= 999.95 and len(units) > 1:
         value, units = value / 1000, units[1:]
@@ -96,7 +97,7 @@ def format_bytes(count: int) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Return whether `value` can stand on an axis."""
+    """Return whether `value` is a finite number, which an axis can show."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -112,10 +113,9 @@ def join_words(words: Iterable[str]) -> str:
 
 
 def to_json(content: Any) -> Any:
-    """Return `content` for JSON, which has no word for numbers that are not finite: each is null.
-
-    The document, or the item of a list that is one, names them under `not_finite` (dotted path -> nan, inf or -inf);
-    its `status` says so where it has none of its own, such as the diverged of a run.
+    """Return `content` for JSON, which cannot express numbers that are not finite: each becomes null. The document, or
+    each document of a list, names them under `not_finite` (dotted path -> nan, inf or -inf); a document without a
+    `status` of its own, such as a run's diverged, gets one that says so.
     """
     if isinstance(content, (list, tuple)):
         return [to_json(item) for item in content]
@@ -127,7 +127,7 @@ def to_json(content: Any) -> Any:
 
 
 def _null_infinite(value: Any, path: str, lost: dict[str, str]) -> Any:
-    """Return `value` with null for what is not finite; `lost` gets the paths of that."""
+    """Return `value` with null for numbers that are not finite, whose paths are added to `lost`."""
     if isinstance(value, Mapping):
         return {key: _null_infinite(item, f"{path}.{key}" if path else str(key), lost) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

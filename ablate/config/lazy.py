@@ -7,10 +7,8 @@ from typing import Any
 
 
 class LazyModule:
-    """A module that is imported when one of its names is asked for.
-
-    A verb names what it calls twice: under `TYPE_CHECKING`, for mypy and the contracts between the rooms, and as a
-    LazyModule, for Python. A test compares the two.
+    """A module that is imported when one of its names is first used. A verb names such a module twice: under
+    `TYPE_CHECKING`, for mypy and the import contracts, and as a LazyModule, for Python. A test compares the two.
     """
 
     def __init__(self, name: str) -> None:

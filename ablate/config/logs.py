@@ -1,4 +1,4 @@
-"""What is logged, on stderr: for the command line, and for the processes that it starts."""
+"""Logging to stderr, for the command line and the processes that it starts."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NARROWEST = 20
-"""Columns below which nothing is wrapped."""
+"""Terminals with fewer columns get unwrapped text."""
 
 
 def wrap_lines(text: str, width: int) -> str:
-    """Return `text` with its lines broken between words at `width` columns; what is broken off is indented by two more
-    than its line. A longer word, such as a path, stays whole."""
+    """Return `text` with its lines broken between words at `width` columns; continuation lines are indented by two more
+    columns. A longer word, such as a path, stays whole."""
     if width < NARROWEST:
         return text
     return "\n".join(_wrap_line(line, width) for line in text.split("\n"))
@@ -41,7 +41,7 @@ def _wrap_line(line: str, width: int) -> str:
 
 
 def wrap_for(stream: TextIO, text: str) -> str:
-    """Return `text` with its lines broken for the terminal that `stream` is; unchanged for a file or a pipe."""
+    """Return `text` wrapped to the terminal's width if `stream` is a terminal; unchanged for a file or a pipe."""
     try:
         if not stream.isatty():
             return text
@@ -52,13 +52,13 @@ def wrap_for(stream: TextIO, text: str) -> str:
 
 
 def print_wrapped(console: Console, text: str) -> None:
-    """Print lines of text: broken between words on a terminal, whole in a file or a pipe."""
+    """Print lines of text: wrapped between words on a terminal, unwrapped in a file or a pipe."""
     shown = wrap_lines(text, console.width) if console.is_terminal else text
     console.print(shown, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 class _StderrHandler(logging.StreamHandler[TextIO]):
-    """Writes messages alone, to what `sys.stderr` is at the moment: rich takes its place while it draws a bar."""
+    """Writes messages without prefix to the current `sys.stderr`, which rich replaces while it shows a progress bar."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
@@ -73,7 +73,7 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
 
 @contextlib.contextmanager
 def log_to_stderr() -> Iterator[None]:
-    """Write what Ablate logs within to stderr, from INFO on."""
+    """Write Ablate's log messages within this context to stderr, from level INFO."""
     logger, handler = logging.getLogger("ablate"), _StderrHandler()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)

@@ -14,9 +14,8 @@ Tree = dict[str, Any]
 
 
 def iterate_leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted path, value) of everything in nested mappings that is not a mapping with something in it.
-
-    Of an instance of a configuration class it is the fields that were given, and its kind.
+    """Yield (dotted path, value) of the leaves of nested mappings, including empty mappings. Of an instance of a
+    configuration class, yield the fields that were set, and its kind.
     """
     for key, value in tree.items():
         path = f"{prefix}{key}"
@@ -34,7 +33,7 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
 
     Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
     keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer:
-    rmsnorm}` leaves `{kind: post, layer: rmsnorm}`. Plugins add up.
+    rmsnorm}` leaves `{kind: post, layer: rmsnorm}`. `plugins` lists are concatenated.
     """
     result = _copy(tree)
     paths = [
@@ -77,13 +76,13 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
 
 @dataclass(frozen=True)
 class Each:
-    """In the place of a class: a mapping from names to instances of `item`."""
+    """Stands for a class in annotations of a mapping from names to instances of `item`."""
 
     item: type[Any]
 
 
 def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, Any]:
-    """Return the registry of field `key` of `cls`, if it has one, and the class that its value in `tree` asks for."""
+    """Return the registry of field `key` of `cls`, if it has one, and the class that its value in `tree` selects."""
     if isinstance(cls, Each):
         return None, cls.item
     field = cls.model_fields.get(key) if cls is not None else None

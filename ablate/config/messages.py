@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in the words of a person, with the nearest accepted key."""
+"""Pydantic's errors as plain messages, with the nearest accepted key."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _WORDS = {
     **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
     **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
-    "string_type": "must be text, in quotes where it would be a number, true or false",
+    "string_type": "must be text, in quotes if it would be read as a number, true or false",
     "string_pattern_mismatch": "must match the pattern {pattern}",
     **dict.fromkeys(("tuple_type", "list_type"), "must be a list, such as [a, b]"),
     **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "must be a mapping, such as {{key: value}}"),
-    "invalid_key": "a key must be text, in quotes where it would be a number, true or false",
+    "invalid_key": "a key must be text, in quotes if it would be read as a number, true or false",
     "tuple_length": "must be a list of {length} values",
     "union": "must be {accepted}",
 }
-"""What a person reads, by pydantic's type of error, where pydantic's own text is not plain enough."""
+"""Pydantic's type of error -> the message, if pydantic's own text is not plain enough."""
 
 
 _SINGLE = {f"{name}_{what}" for name in ("int", "float", "bool") for what in ("type", "parsing")} | {"literal_error"}
-"""Pydantic's types of error where one value is wanted."""
+"""Pydantic's types of error for a field that expects a single value."""
 
 
 _NAME = "must consist of letters from A to Z, digits, dots, hyphens and underscores, beginning with a letter or digit"
@@ -51,7 +51,8 @@ _MEMBER = re.compile(
 
 
 def _join_unions(errors: Iterable[Any]) -> list[Any]:
-    """Return `errors` where the user sees them: one for a union that no member of fits, one for a list too short."""
+    """Return `errors` as the user sees them: one for a union of which no member fits, one for a list that is too
+    short."""
     by_key: dict[Any, Any] = {}
     for number, details in enumerate(errors):
         *above, last = details["loc"] or ("",)
@@ -72,7 +73,7 @@ def _join_unions(errors: Iterable[Any]) -> list[Any]:
 
 
 def _describe(details: Any) -> str:
-    """Return the message of a pydantic error in the words of a person."""
+    """Return a plain message for a pydantic error."""
     context = details.get("ctx", {})
     if details["type"] in _WORDS:
         return _PATTERNS.get(context.get("pattern"), _WORDS[details["type"]].format(**context))
@@ -91,7 +92,10 @@ def _build_problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
             message = f"{message.partition(' Did you mean')[0]} {arms}"
         return Problem(f"{path}.kind" if isinstance(value, Mapping) else path, message)
     if kind in _SINGLE and len(values := _split_values(value)) > 1:
-        message += f". Several values are a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for ablate sweep"
+        message += (
+            f". To compare several values, write a sweep: search: {{{path}: [{', '.join(values)}]}} in a file for "
+            "ablate sweep"
+        )
     if value is None and kind in _WORDS:
         message += ", not null"
     if isinstance(value, (Mapping, Config)):
@@ -100,24 +104,24 @@ def _build_problem(cls: type[Any], tree: Tree, details: Any) -> Problem:
 
 
 def _split_values(value: Any) -> list[str]:
-    """Return the values that stand in `value` with commas between, or are its items."""
+    """Return the values in the comma-separated text or list `value`."""
     values = value if isinstance(value, (list, tuple)) else value.split(",") if isinstance(value, str) else []
     return [str(part).strip() for part in values]
 
 
 def _suggest_arms(cls: type[Any], tree: Tree, path: str, value: Any) -> str:
-    """Return how several kinds at once are compared, where `value` names them with commas between."""
+    """Return how to compare several kinds, if `value` is a comma-separated list of kinds."""
     registry = find_registry(cls, tree, path.split("."))
     kinds = _split_values(value.get("kind") if isinstance(value, Mapping) else value)
     if registry is None or len(kinds) < 2 or not {*kinds} <= {*registry.names}:
         return ""
     arms = ", ".join(f"{kind}: {{{path}: {kind}}}" for kind in kinds)
-    return f"Several at once are a sweep: arms: {{{arms}}} in a file for ablate sweep."
+    return f"To compare several kinds, write a sweep: arms: {{{arms}}} in a file for ablate sweep."
 
 
 def _suggest_key(cls: type[Any], tree: Tree, path: str) -> str:
-    """Return where a misspelt or misplaced key may have been meant: the same part first, then the same name elsewhere;
-    of a key that is in no part, the same name first."""
+    """Return a suggestion for a misspelt or misplaced key: from the same part first, then the same name in other parts;
+    for a key without a part, the same name first."""
     known = list(iterate_paths(cls, tree))
     parent, _, name = path.rpartition(".")
     beside = {p.rpartition(".")[2]: p for p in known if p.rpartition(".")[0] == parent}

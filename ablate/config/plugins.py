@@ -1,8 +1,8 @@
 """Kinds from outside the package: a user's own file (`plugins: [my_norm.py]`), and installed packages that name a
 module under the entry point group `ablate.plugins`.
 
-Importing them is all that it takes: their decorators (`@placements.register`, `@norm_layers.register`, ...) add to the
-registries, and from there a kind appears in YAML, on the command line, in every model family and in sweeps.
+Importing them is enough: their decorators (`@placements.register`, `@norm_layers.register`, ...) add to the registries,
+and from there a kind appears in YAML, on the command line, in every model family and in sweeps.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ GROUP = "ablate.plugins"
 
 @dataclass(frozen=True)
 class Plugin:
-    """A user's file, as it was loaded."""
+    """A loaded file of the user."""
 
     module: str
-    """The name of its module, which is of its own for each path."""
+    """The name of its module, unique for each path."""
     text: str
     """Its content."""
 
@@ -46,7 +46,7 @@ _begun: set[str] = set()  # entry points that are loaded, or being loaded
 
 
 def merge_plugins(*settings: Any) -> list[Any]:
-    """Return the files of several `plugins` settings together, each once: they add up, none takes another's away."""
+    """Return the files of several `plugins` settings together, each once: later settings add files and remove none."""
     files: list[Any] = []
     for setting in settings:
         listed = setting if isinstance(setting, (list, tuple)) else [] if setting is None else [setting]
@@ -55,10 +55,9 @@ def merge_plugins(*settings: Any) -> list[Any]:
 
 
 def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the configuration") -> dict[str, Plugin]:
-    """Load what is installed and then `files`, and return those: file, as it is given -> plugin.
-
-    What is loaded already is not loaded again, unless the content of the file has changed. What is no text is left to
-    validation. Raises ConfigError for the setting `path` of `source`, with everything that cannot be loaded.
+    """Load the installed plugins and then `files`, and return the latter: file as given -> plugin. A file that is
+    loaded already is only loaded again if its content has changed. Entries that are not text are left to validation.
+    Raises ConfigError for the setting `path` of `source`, with everything that cannot be loaded.
     """
     plugins: dict[str, Plugin] = {}
     problems = [problem for point in _points() if (problem := _load_installed(point))]
@@ -75,10 +74,9 @@ def load(files: Iterable[Any] = (), path: str = "plugins", source: str = "the co
 
 
 def check_stored(tree: Mapping[Any, Any], is_known: Callable[[str], bool], source: str) -> None:
-    """Raise ConfigError where the stored configuration `tree` of `source`, such as a checkpoint's, names a plugin that
-    may not be run: one that this process has not loaded, as the user named it, and whose SHA-256 no `is_known` run has.
-
-    A configuration that somebody else has written is not to run whatever file of that name lies in the current folder.
+    """Raise ConfigError if the stored configuration `tree` of `source`, such as a checkpoint's, names a plugin that may
+    not be run: one that this process has not loaded under that name and whose SHA-256 is not `is_known` from a run. A
+    configuration from somebody else must not run an arbitrary file of that name in the current folder.
     """
     problems = []
     for file in list_named(tree):
@@ -86,8 +84,8 @@ def check_stored(tree: Mapping[Any, Any], is_known: Callable[[str], bool], sourc
         if isinstance(content, str) or _is_loaded(content) or is_known(content.sha256):  # what is missing `load` tells
             continue
         text = (
-            f"it wants the plugin {file}, and no run of this store has used the file of that name that is here now "
-            f"(SHA-256 {content.sha256}). It was not run. If you trust it, name it: plugins={file}"
+            f"it needs the plugin {file}, and no run of this store has used the present content of that file (SHA-256 "
+            f"{content.sha256}). It was not run. If you trust it, add: plugins={file}"
         )
         problems.append(Problem("plugins", text))
     if problems:
@@ -95,12 +93,12 @@ def check_stored(tree: Mapping[Any, Any], is_known: Callable[[str], bool], sourc
 
 
 def list_named(tree: Mapping[Any, Any]) -> list[str]:
-    """Return all files that the nested or dotted mapping `tree` names as plugins, wherever in it, each once."""
+    """Return all files that the nested or dotted mapping `tree` names as plugins at any level, each once."""
     return list(dict.fromkeys(_iterate_named(tree, inside=False)))
 
 
 def hash_contents(files: Iterable[str]) -> dict[str, str]:
-    """Return file -> SHA-256 of its content now, and run none. Raises ConfigError where one cannot be read."""
+    """Return file -> SHA-256 of its present content, without running it. Raises ConfigError if one cannot be read."""
     contents = {file: _read(file) for file in files}
     if problems := [Problem("plugins", content) for content in contents.values() if isinstance(content, str)]:
         raise ConfigError(problems)
@@ -108,17 +106,18 @@ def hash_contents(files: Iterable[str]) -> dict[str, str]:
 
 
 def hash_files(files: Iterable[str]) -> dict[str, str]:
-    """Return file -> SHA-256 of its content now. Raises ConfigError where one cannot be loaded."""
+    """Return file -> SHA-256 of its present content. Raises ConfigError if one cannot be loaded."""
     return {file: plugin.sha256 for file, plugin in load(files).items()}
 
 
 def read_copies(files: Iterable[str]) -> dict[str, str]:
-    """Return name beside a stored configuration -> content, so that the stored files alone make a run again."""
+    """Return file name next to a stored configuration -> content, so that the stored files are enough to repeat a
+    run."""
     return {"/".join(_below(file)): plugin.text for file, plugin in load(files).items()}
 
 
 def list_installed() -> dict[str, str]:
-    """Return the installed packages that bring plugins: name -> version."""
+    """Return the installed packages that provide plugins: name -> version."""
     return {point.dist.name: point.dist.version for point in _points() if point.dist}
 
 
@@ -127,7 +126,7 @@ def list_installed() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Content:
-    """A file that may be a plugin, read and not run."""
+    """A file that may be a plugin, read but not run."""
 
     real: str
     """Its real path."""
@@ -144,7 +143,7 @@ _COPIES = " A run that used it has a copy among its artifacts in MLflow, with it
 
 
 def _read(file: str) -> _Content | str:
-    """Return what is in `file`, or why it cannot be read."""
+    """Return the content of `file`, or the reason that it cannot be read."""
     where = Path(os.path.expanduser(file))
     try:
         raw = where.read_bytes()
@@ -164,7 +163,7 @@ def _is_loaded(content: _Content) -> bool:
 
 
 def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
-    """Yield the texts in `value` that stand below a key `plugins`, or in all of it where it is `inside` one."""
+    """Yield the texts in `value` below a key `plugins`, or all of its texts if `value` is `inside` such a key."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _iterate_named(item, inside or "plugins" in str(key).split("."))
@@ -176,7 +175,7 @@ def _iterate_named(value: Any, inside: bool) -> Iterator[str]:
 
 
 def _load_file(file: str) -> Plugin | str:
-    """Return the plugin in `file`, or why there is none."""
+    """Return the plugin in `file`, or the reason that it cannot be loaded."""
     content = _read(file)
     if isinstance(content, str):
         return content
@@ -215,7 +214,7 @@ def _forget(plugin: Plugin) -> None:
 
 
 def _line(error: BaseException, real: str) -> str:
-    """Return ', line N' of the file in which `error` arose."""
+    """Return ', line N' with the line of the file that raised `error`."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == real]
     if isinstance(error, SyntaxError) and error.filename == real:
         lines.append(error.lineno)
@@ -223,7 +222,7 @@ def _line(error: BaseException, real: str) -> str:
 
 
 def _words(error: BaseException) -> str:
-    """Return an error in one line, the plugins in it called by their files."""
+    """Return an error in one line, with plugins named by their files."""
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     text = (text.strip().splitlines() or ["no message"])[0]
     for real, plugin in _files.items():
@@ -246,7 +245,7 @@ def _points() -> tuple[EntryPoint, ...]:
 
 
 def _load_installed(point: EntryPoint) -> Problem | None:
-    """Import what an entry point names, once, and return what is wrong with it."""
+    """Import the module of an entry point, once, and return its problem, if any."""
     key = f"{point.name} = {point.value}"
     if key in _begun:
         return None

@@ -1,12 +1,12 @@
 """The base class of every configuration, and the registries behind its discriminated unions.
 
-A `Registry` is the set of kinds that one part of an experiment can have. It stands in an annotation,
+A `Registry` is the set of kinds that one part of an experiment can have. It is used in an annotation,
 
     norm: Annotated[Placement, placements]
 
-and validates what is given (a mapping with a `kind`, the name of a kind, the name of a preset, or an instance) into
-the class registered for that kind. Looking the class up at validation time, rather than in a fixed `Union`, is what
-lets a kind from a user's own file appear in YAML, on the command line and in the JSON schema.
+and validates a value (a mapping with a `kind`, the name of a kind, the name of a preset, or an instance) into the class
+registered for that kind. Looking the class up at validation time, rather than in a fixed `Union`, is what lets a kind
+from a user's own file appear in YAML, on the command line and in the JSON schema.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Registry(Generic[T]):
     Args:
         name: what a kind is called in messages, e.g. "placement".
         base: the class that all kinds inherit.
-        default: the kind taken where none is given.
+        default: the kind if none is given.
         keeps: whether the fields of `base` stay when the kind changes, because they mean the same in every kind.
     """
 
@@ -62,12 +62,12 @@ class Registry(Generic[T]):
         return cls
 
     def preset(self, name: str, kind: str, /, note: str = "", **fields: Any) -> None:
-        """Gives a set of `fields` of one kind a name of its own, accepted wherever a kind is."""
+        """Registers a name for a set of `fields` of one kind, accepted wherever a kind is. `note`: for the docs."""
         self._presets[name] = {"kind": kind, **fields}
         self.notes[name] = note
 
     def forget(self, module: str) -> None:
-        """Takes out the kinds of the classes in `module`, and their presets: it is loaded anew, or it failed."""
+        """Removes the kinds of the classes in `module` and their presets, because it is reloaded or has failed."""
         self._kinds = {kind: cls for kind, cls in self._kinds.items() if cls.__module__ != module}
         self._presets = {name: fields for name, fields in self._presets.items() if fields["kind"] in self._kinds}
 
@@ -92,15 +92,16 @@ class Registry(Generic[T]):
 
     @property
     def names(self) -> list[str]:
-        """What can be given as a plain string: the kinds, then the presets."""
+        """The accepted plain strings: the kinds, then the presets."""
         return [*self._kinds, *self._presets]
 
     def expand(self, value: str) -> dict[str, Any]:
-        """The mapping that a plain string stands for. An unknown name is kept as the kind, for validation to report."""
+        """Return the mapping that a plain string stands for. An unknown name is kept as the kind, for validation to
+        report."""
         return deepcopy(self._presets.get(value, {"kind": value}))
 
     def kind_of(self, value: Any) -> type[T] | None:
-        """The class that a not yet validated `value` asks for, or None where it asks for nothing known."""
+        """Return the class that a not yet validated `value` selects, or None if its kind is unknown."""
         if isinstance(value, Kind):
             return self._kinds.get(value.kind)
         if isinstance(value, str):
@@ -109,7 +110,7 @@ class Registry(Generic[T]):
         return self._kinds.get(kind) if isinstance(kind, str) else None
 
     def parse(self, value: Any) -> T:
-        """`value` as an instance of the class of its kind; pydantic reports what is wrong with its path."""
+        """Return `value` as an instance of the class of its kind; pydantic reports errors with their paths."""
         if isinstance(value, self.base):
             return value
         if isinstance(value, str):
@@ -142,6 +143,6 @@ class Registry(Generic[T]):
         }  # pydantic knows no such reference; `ablate.config.schema.json_schema` makes it one
 
     def json_schema(self) -> dict[str, Any]:
-        """One of the kinds, or the name of a kind or preset."""
+        """Return the JSON schema: one of the kinds, or the name of a kind or preset."""
         kinds = [cls.model_json_schema() for cls in self._kinds.values()]
         return {"anyOf": [{"type": "string", "enum": self.names}, *kinds]}

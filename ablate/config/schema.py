@@ -22,7 +22,7 @@ def json_schema(cls: type[Config]) -> dict[str, Any]:
 
 
 def _refer(schema: Any) -> Any:
-    """Return `schema` with the marks that registries leave turned into references."""
+    """Return `schema` with the placeholders of registries replaced by references."""
     if isinstance(schema, dict):
         marked = {"$ref": f"#/$defs/{schema['registry']}"} if isinstance(schema.get("registry"), str) else {}
         return {**{key: _refer(value) for key, value in schema.items() if not (marked and key == "registry")}, **marked}

@@ -26,7 +26,8 @@ _libraries: list[Any] = []  # a torch.library.Library undoes its definitions whe
 
 
 def define_missing_operators() -> bool:
-    """Define the operator schemas that torchvision's Python code expects and its binary lacks; return whether any."""
+    """Define the operator schemas that torchvision's Python code expects and its binary lacks; return whether there are
+    any."""
     from torchvision.extension import _has_ops
 
     if _has_ops():

@@ -16,21 +16,22 @@ SUFFIXES = (".yaml", ".yml")
 
 
 MOST_VALUES = 100_000
-"""Values that aliases may come to. The largest sweep files have some hundred; 250 bytes of nested aliases can come to
-more than a memory holds."""
+"""The largest number of values that aliases may expand to. The largest sweep files have a few hundred; 250 bytes of
+nested aliases can expand to more than the memory holds."""
 
 _TAG = "tag:yaml.org,2002:"
 _READ_AS = {"int": "a number", "float": "a number", "bool": "true or false", "null": "null"}
 
 
 class _Loader(yaml.SafeLoader):
-    """safe_load that, as YAML 1.2 does and PyYAML does not, reads 1e-3 as a number and 2024-01-31 as text, and refuses
-    a key that stands twice or is no text, an anchor that contains itself, and aliases of too many values."""
+    """safe_load that, as YAML 1.2 does and PyYAML does not, reads 1e-3 as a number and 2024-01-31 as text, and rejects
+    a key that appears twice or is not text, an anchor that contains itself, and aliases that expand to too many
+    values."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.bad_keys: dict[tuple[int, int], yaml.MarkedYAMLError] = {}
-        """Place -> the error of a key that is no text, gathered so that all are told at once."""
+        """Position -> the error of a key that is not text, collected so that all are reported at once."""
         self._values = 0
         self._values_by_anchor: dict[str, int] = {}
         self._open_anchors: set[str] = set()
@@ -56,12 +57,12 @@ class _Loader(yaml.SafeLoader):
             raise _build_fault(f"the anchor {event.anchor!r} contains itself", event)
         self._values += self._values_by_anchor.get(event.anchor, 0)
         if self._values > MOST_VALUES:
-            text = f"with the alias {event.anchor!r} the aliases stand for more than {MOST_VALUES:,} values"
-            raise _build_fault(f"{text}; write out what is meant", event)
+            text = f"with the alias {event.anchor!r} the aliases expand to more than {MOST_VALUES:,} values"
+            raise _build_fault(f"{text}; write the values out", event)
 
     def construct_object(self, node: Any, deep: bool = False) -> Any:
-        """Construct a value. Raises MarkedYAMLError where its text does not fit its tag, for which PyYAML raises any
-        error."""
+        """Construct a value. Raises MarkedYAMLError if its text does not fit its tag, for which PyYAML raises arbitrary
+        errors."""
         try:
             return super().construct_object(node, deep)
         except (ValueError, LookupError, TypeError, AttributeError):
@@ -77,7 +78,7 @@ class _Loader(yaml.SafeLoader):
                 kind = "a list" if isinstance(key, yaml.SequenceNode) else "a mapping"
                 raise _build_fault(f"a key must be text, found {kind}", key)
             if key.value in seen:
-                raise _build_fault(f"the key {key.value!r} stands twice", key)
+                raise _build_fault(f"the key {key.value!r} appears twice", key)
             seen.add(key.value)
             if key.tag not in (f"{_TAG}str", f"{_TAG}merge", f"{_TAG}value"):
                 kind = _READ_AS.get(key.tag.removeprefix(_TAG), "something else")
@@ -111,7 +112,7 @@ def parse_yaml(text: str, source: str) -> Any:
 
 
 def _load(text: str) -> tuple[Any, list[tuple[str, str]]]:
-    """Return (the value of YAML `text`, what is wrong with it: place and message of each)."""
+    """Return (the value of YAML `text`, its errors: position and message of each)."""
     try:
         loader = _Loader(text)
         value = loader.get_single_data()
@@ -121,7 +122,7 @@ def _load(text: str) -> tuple[Any, list[tuple[str, str]]]:
 
 
 def _explain_fault(text: str, error: Exception) -> tuple[str, str]:
-    """Return (":line:column" where it is known, what is wrong there)."""
+    """Return (":line:column" if it is known, the error there)."""
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         context = f" ({error.context})" if error.context else ""
         message = f"{error.problem or 'not YAML'}{context}".replace("'<stream end>'", "the end")
@@ -163,13 +164,13 @@ def text_before(file: Path, position: int) -> bytes:
 
 
 def parse_overrides(words: Iterable[str]) -> dict[str, Any]:
-    """Return `key=value` words as {dotted path: value}; a value is YAML. Raises ConfigError with all that are not."""
+    """Return `key=value` words as {dotted path: value}; a value is YAML. Raises ConfigError with all invalid words."""
     overrides: dict[str, Any] = {}
     problems = []
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            order = "; a file comes first" if word.endswith(SUFFIXES) else ""
+            order = "; a file must come first" if word.endswith(SUFFIXES) else ""
             problems.append(Problem("", f"expected key=value, given {word!r}{order}"))
             continue
         overrides[key.strip()], faults = _load(value)

@@ -1,4 +1,5 @@
-"""The base of all kinds of data: its configuration, the corpus it loads, and the datasets that give batches."""
+"""The base classes of all kinds of data: the configuration, the corpus that it loads, and the datasets that return
+batches."""
 
 from __future__ import annotations
 
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
 Batch: TypeAlias = "tuple[Tensor, Tensor]"
 
 IGNORED = -100
-"""The target of padding, which is neither trained on nor counted: what `cross_entropy` ignores."""
+"""The target of padding, which is neither trained on nor counted: the `ignore_index` of `cross_entropy`."""
 
 
 class TrainSet(Protocol):
-    """Data to train on: a dataset in a seeded order, or a stream in its own."""
+    """Data to train on: a dataset in a seeded order, or a stream in its own order."""
 
     def batches(
         self,
@@ -43,40 +44,41 @@ class TrainSet(Protocol):
         world_size: int = 1,
         workers: int = 0,
     ) -> DataLoader[Any]:
-        """Return batches without end, from `start_batch` on: of each, of `batch_size` items, the part of `rank`.
-
-        What batch k holds depends on the batch size and the seed alone, and not on the ranks, the `workers` that read
-        it, or where it was begun.
+        """Return an endless sequence of batches from `start_batch` on: of each batch of `batch_size` items, the part of
+        `rank`. The items of batch k depend only on the batch size and the seed, not on the ranks, the `workers` that
+        read it, or `start_batch`.
         """
 
     def count_workers(self, cores: int) -> int:
-        """Return the processes, of one for each of `cores`, that it pays to read this for a GPU by."""
+        """Return how many worker processes are useful for reading this data for a GPU, at most one for each of
+        `cores`."""
 
     def read_targets(self, most: int) -> Iterator[Tensor]:
-        """Yield the targets of one epoch, in tensors of any shapes; of a large one as many as stand for it, reading at
-        most about `most` values."""
+        """Yield the targets of one epoch, in tensors of any shapes; of a large dataset a representative part, reading
+        at most about `most` values."""
 
 
 class BatchDataset(ABC):
-    """A map-style dataset that gives whole batches of (inputs, targets)."""
+    """A map-style dataset that returns whole batches of (inputs, targets)."""
 
     with_epoch: bool = False
-    """Whether an item looks different in each epoch: it is asked for as `epoch * len(self) + index`."""
+    """Whether an item differs between epochs: its index is then `epoch * len(self) + index`."""
 
     def bind_seed(self, seed: int) -> BatchDataset:
-        """Return what an experiment with `seed` trains on: this dataset, unless its items are changed at random."""
+        """Return the training dataset of an experiment with `seed`: this one, unless its items are changed at
+        random."""
         return self
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`: none where items are at hand."""
+        """See `TrainSet`: none, since items are in memory or memory-mapped."""
         return 0
 
     def select(self, numbers: NDArray[np.int64]) -> BatchDataset:
-        """Return the dataset of the items at `numbers`, in that order."""
+        """Return the dataset of the items with these `numbers`, in that order."""
         return Part(self, numbers)
 
     def measure_bytes_per_token(self) -> float | None:
-        """Return the mean UTF-8 bytes of a target; None of what is no text, or where that is not known."""
+        """Return the mean UTF-8 bytes of a target; None if it is not text or the number is unknown."""
         return None
 
     @abstractmethod
@@ -100,7 +102,7 @@ class BatchDataset(ABC):
         world_size: int = 1,
         workers: int = 0,
     ) -> DataLoader[Any]:
-        """See `TrainSet`: each epoch in a permutation of its own."""
+        """See `TrainSet`: each epoch in its own permutation."""
         data = self.bind_seed(seed)
         order = PermutedBatches(
             len(data),
@@ -114,8 +116,8 @@ class BatchDataset(ABC):
         return build_loader(data, order, workers)
 
     def read_targets(self, most: int) -> Iterator[Tensor]:
-        """See `TrainSet`: of a large dataset blocks that are spread evenly over it. A dataset that has its targets at
-        hand gives those, without reading its inputs."""
+        """See `TrainSet`: of a large dataset, blocks that are spread evenly over it. A dataset that stores its targets
+        returns them without reading its inputs."""
         if len(self):
             inputs, targets = self.__getitems__([0])
             for block in choose_blocks(len(self), max(1, most // max(1, inputs.numel(), targets.numel()))):
@@ -123,7 +125,7 @@ class BatchDataset(ABC):
 
 
 class Part(BatchDataset):
-    """Items of another dataset: those at `numbers` [n]."""
+    """A subset of another dataset: its items `numbers` [n]."""
 
     def __init__(self, whole: BatchDataset, numbers: NDArray[np.int64]) -> None:
         self.whole, self.numbers = whole, numbers
@@ -148,7 +150,7 @@ class ValSet:
     """Mean UTF-8 bytes of one target; None for images."""
 
     def spread(self, count: int) -> ValSet:
-        """Return `count` items of it, evenly spread over all; itself where it has no more."""
+        """Return `count` items, evenly spread over all; the dataset itself if it has no more."""
         size = len(self.data)
         if count >= size:
             return self
@@ -166,8 +168,8 @@ class Corpus:
     val: BatchDataset
     """The validation set; shares no item with `train`."""
     fingerprint: str
-    """SHA-256 of the raw corpus, hexadecimal. Where the files lie does not enter it. A dataset on the hub is known by
-    its name, commit, subset and split."""
+    """SHA-256 of the raw corpus, hexadecimal. It does not depend on the location of the files. A dataset on the hub is
+    identified by its name, commit, subset and split."""
     classes: int
     """The vocabulary size or the number of classes."""
     shape: tuple[int, ...]
@@ -177,12 +179,12 @@ class Corpus:
     description: str
     """One line to print before training."""
     val_sets: Mapping[str, ValSet] = field(default_factory=dict)
-    """Further validation sets by name, each reported on its own."""
+    """Further validation sets by name, each reported separately."""
     padded: bool = False
-    """Whether items differ in length: some targets are then `IGNORED`."""
+    """Whether items differ in length, so that some targets are `IGNORED`."""
 
     def limit_validation(self, count: int | None) -> Self:
-        """Return the corpus with `count` items of each validation set, evenly spread over it; None: with all."""
+        """Return the corpus with `count` evenly spread items of each validation set; None: with all."""
         if count is None:
             return self
         val = ValSet(self.val, self.bytes_per_token).spread(count)
@@ -199,10 +201,9 @@ class Corpus:
         return self.shape[0] if len(self.shape) == 1 else 1
 
     def measure_trivial_loss(self) -> float | None:
-        """Return the validation loss in nats that needs no look at the inputs (`compute_trivial_loss`), exact unless
-        there is too much to count; None where that cannot be told.
-
-        For text it is the cross-entropy of the unigram distribution. Padding and what else is `IGNORED` do not count.
+        """Return the validation loss in nats of a predictor that ignores the inputs (`compute_trivial_loss`), exact
+        unless the data is too large to count; None if it is undefined. For text it is the cross-entropy of the unigram
+        distribution. Targets that are `IGNORED`, such as padding, do not count.
         """
         try:
             counts = [
@@ -216,63 +217,62 @@ class Corpus:
 
 
 UNITS = {"language_modeling": "tokens", "image_classification": "images"}
-"""Task -> what it is trained on, counted."""
+"""Task -> the unit of its training data."""
 
 
 class DataConfig(Kind):
-    """What is trained and validated on."""
+    """The data for training and validation."""
 
     task: ClassVar[str]
     """"language_modeling" or "image_classification"."""
 
     former: ClassVar[Mapping[str, Former]] = {}
-    """Field -> its value in stored configurations that are too old to have it."""
+    """Field -> its value in stored configurations that are older than the field."""
 
     split_seed: int = Field(0, ge=0, le=MOST_SEED)
     """Fixes the split into training and validation. Not the experiment's seed: all seeds share one validation set."""
     val_fraction: float = Field(0.05, gt=0, lt=1)
-    """The part of the items that is held out for validation, where the data comes without a validation set."""
+    """The share of the items that is held out for validation, if the data has no validation set."""
 
     @property
     def unit(self) -> str:
-        """What is trained on, counted."""
+        """The unit of the training data."""
         return UNITS.get(self.task, "items")
 
     @property
     def items_per_sample(self) -> int:
-        """Units in one sample: the tokens of a sequence, or 1 of an image."""
+        """Units in one sample: the tokens of a sequence, or 1 for an image."""
         return self.input_shape[0] if len(self.input_shape) == 1 else 1
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """The shape of one input, as far as the settings say it: that of `seq_len`; () where they do not."""
+        """The shape of one input if the settings determine it, that is by `seq_len`; otherwise ()."""
         length: int | None = getattr(self, "seq_len", None)
         return () if length is None else (length,)
 
     @property
     def wanted_val_samples(self) -> int | None:
-        """Sequences or images that the settings ask to validate on; None where they leave that open."""
+        """Number of sequences or images for validation that the settings request; None if they do not set it."""
         return None
 
     @property
     def most_val_samples(self) -> int | None:
-        """Sequences or images of the validation set at most; None where the settings do not tell."""
+        """Upper bound on the sequences or images of the validation set; None if the settings do not determine it."""
         return self.wanted_val_samples
 
     @property
     def val_names(self) -> tuple[str, ...]:
-        """The names of further validation sets, whose metrics are called val/NAME/loss and so on."""
+        """The names of further validation sets, whose metrics are val/NAME/loss and so on."""
         return ()
 
     def load(self, cache: Path) -> Corpus:
-        """Read the data; what is worth keeping for the next run goes under `cache`.
-
-        Raises DataError where it is missing, damaged or too small.
+        """Return the corpus; prepared data is kept under `cache` for later runs. Raises DataError if data is missing,
+        damaged or too small.
         """
         raise NotImplementedError
 
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong between these fields, or with `batch` items in a batch of one device."""
+        """Return the problems with combinations of these fields, or with `batch` items in a batch of one device."""
         return []
 
 
@@ -280,7 +280,7 @@ data_kinds: Registry[DataConfig] = Registry("data", DataConfig)
 
 
 def check_one_origin(files: Sequence[str], dataset: str | None) -> None:
-    """Raise ValueError unless either files or a dataset are given."""
+    """Raise ValueError unless either files or a dataset is given, and not both."""
     if bool(files) == (dataset is not None):
         both = "both are given" if files else "none is given"
         raise ValueError(f"needs either files or dataset, and {both}")

@@ -1,4 +1,5 @@
-"""The cache on disk: files that are written once and whole, under a lock, and facts that hold until a file changes."""
+"""The cache on disk: files that are written once, atomically and under a lock, and results that are valid until a file
+changes."""
 
 from __future__ import annotations
 
@@ -36,14 +37,13 @@ def fingerprint_files(paths: Sequence[Path], cache: Path) -> str:
 
 
 def combine_fingerprints(fingerprints: Sequence[str]) -> str:
-    """Return one SHA-256 for several; of a single one, itself."""
+    """Return one SHA-256 for several; a single one is returned unchanged."""
     return fingerprints[0] if len(fingerprints) == 1 else hashlib.sha256("".join(fingerprints).encode()).hexdigest()
 
 
 def remember(what: str, paths: Sequence[Path], cache: Path, compute: Callable[[], list[str]]) -> list[str]:
-    """Return `compute()`, or its result of an earlier run if no file has changed since; `what` names it.
-
-    Raises DataError where a file changes meanwhile or `cache` cannot be written.
+    """Return `compute()`, or its result from an earlier run if no file has changed since; `what` identifies the result.
+    Raises DataError if a file changes meanwhile or `cache` cannot be written.
     """
     before = read_stamps(paths)
     key = hashlib.sha256(json.dumps([what, before]).encode()).hexdigest()
@@ -78,7 +78,7 @@ def _join_names(paths: Sequence[Path], most: int = 3) -> str:
 def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock of a file in the cache, so that one process builds it and the others wait.
 
-    Raises DataError where the cache cannot be written: an OSError from the body is taken to be about it too.
+    Raises DataError if the cache cannot be written: an OSError from the body is reported in the same way.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,12 +86,12 @@ def hold_lock(path: Path) -> Iterator[None]:
             yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        advice = ". Make room, or move the store to another disk and set ABLATE_STORE to it" if full else ""
+        advice = ". Free some space, or move the store to another disk and set ABLATE_STORE to its path" if full else ""
         raise DataError(f"The cache {path.parent} cannot be written: {explain(error)}{advice}") from error
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that nobody sees a part of it. To be called under its lock."""
+    """Write a file atomically, so that no process reads a part of it. Call it while holding the file's lock."""
     temporary = path.with_suffix(path.suffix + ".tmp")
     temporary.write_bytes(content)
     os.replace(temporary, path)

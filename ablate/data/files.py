@@ -1,4 +1,4 @@
-"""Files given by the user: how they are named, found and hashed."""
+"""Files given by the user: expanding names, finding and hashing files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ def expand_path(name: str | Path) -> Path:
 
 
 def explain(error: BaseException) -> str:
-    """Return the message of an error, in one line: for an OSError what the system says, without the path."""
+    """Return the message of an error in one line: for an OSError the system's message, without the path."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return " ".join(text.split()) or type(error).__name__
 
 
 def suggest_name(path: Path) -> str:
-    """Return ' Did you mean X?' from the folder of a missing `path`, or that the folder is missing as well."""
+    """Return ' Did you mean X?' with the closest name in the folder of a missing `path`, or a note that the folder is
+    missing too."""
     folder = path.parent
     if not os.path.isdir(folder):
         return f" The folder {folder} does not exist either."
@@ -35,10 +36,9 @@ def suggest_name(path: Path) -> str:
 
 
 def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepted: str) -> list[Path]:
-    """Return the files of all `patterns` in their order, those of one glob sorted by name, each file once.
-
-    Raises DataError for a pattern without a file, a folder, and a file that is not `readable` by its name; `accepted`
-    says which names are.
+    """Return the files of all `patterns` in their order, the files of one glob sorted by name, each file once. Raises
+    DataError for a pattern without a file, a folder, and a file whose name is not `readable`; `accepted` describes the
+    accepted names.
     """
     paths: dict[Path, None] = {}
     for pattern in patterns:
@@ -63,7 +63,7 @@ def find_files(patterns: Sequence[str], readable: Callable[[Path], Any], accepte
 
 
 def read_stamps(paths: Sequence[Path]) -> list[tuple[str, int, int]]:
-    """Return (path, size, mtime in ns) of each file, which show without reading whether a file has changed."""
+    """Return (path, size, mtime in ns) of each file, which show whether a file has changed without reading it."""
     result = []
     for path in paths:
         try:

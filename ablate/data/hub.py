@@ -1,5 +1,5 @@
-"""Datasets of the Hugging Face hub, and folders of the same kind, read by `datasets` as a stream: only what is
-asked for is downloaded."""
+"""Datasets of the Hugging Face hub, and folders of the same kind, read by `datasets` as a stream: only requested data
+is downloaded."""
 
 from __future__ import annotations
 
@@ -15,40 +15,43 @@ from ablate.data.cache import hold_lock, write_whole
 from ablate.data.files import expand_path, explain, suggest_name
 
 TIMEOUT = 10.0
-"""Seconds until the hub is said to be out of reach."""
+"""Seconds until the hub is reported as unreachable."""
 
 RETRIES = 5
-"""Times, five seconds apart, that a download is taken up again when it breaks off."""
+"""Number of times, five seconds apart, that an interrupted download is resumed."""
 
-INSTEAD = "A downloaded copy would do: its folder as data.dataset, or its files as data.files."
+INSTEAD = "A downloaded copy also works: give its folder as data.dataset, or its files as data.files."
 
 
 def find_folder(name: str) -> Path | None:
-    """Return the folder that `name` means; None for the name of a dataset on the hub. Raises DataError for a missing
-    one."""
+    """Return the folder that `name` refers to; None for the name of a dataset on the hub. Raises DataError for a
+    missing one."""
     path = expand_path(name)
     if path == path.parent:
-        raise DataError(f"{path} is the root of the file system, not a dataset. Name the folder of one, or its files.")
+        raise DataError(
+            f"{path} is the root of the file system, not a dataset. Give the folder of a dataset, or its files."
+        )
     if os.path.isdir(path):
         return path
     if os.path.isfile(path):
-        raise DataError(f"{path} is a file, and `dataset` names a folder or a dataset on the hub. Name it in `files`.")
+        raise DataError(
+            f"{path} is a file, and `dataset` must be a folder or a dataset on the hub. Give the file in `files`."
+        )
     if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1:
         raise DataError(f"There is no folder {path}.{suggest_name(path)}")
     return None
 
 
 def list_files(folder: Path) -> list[Path]:
-    """Return all files in a folder and below, sorted, hidden ones left out."""
+    """Return all files in a folder and its subfolders, sorted, without hidden files."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return sorted(path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def pin_commit(name: str, revision: str | None, cache: Path) -> str:
-    """Return the commit that a dataset on the hub stands at. The first answer is kept in `cache`: later runs read the
-    same data, and need no network where they find its tokens there too.
-
-    Raises DataError where the dataset is missing, needs an agreement, or the hub cannot be reached.
+    """Return the current commit of a dataset on the hub. The first answer is kept in `cache`: later runs read the same
+    data, and need no network if its tokens are in the cache too. Raises DataError if the dataset is missing or gated,
+    or the hub cannot be reached.
     """
     key = hashlib.sha256(json.dumps([name, revision]).encode()).hexdigest()
     note = expand_path(cache) / "hub" / f"{key}.json"
@@ -77,7 +80,7 @@ def _ask_hub(name: str, revision: str | None) -> str:
 
 
 def explain_hub_error(name: str, error: Exception) -> DataError:
-    """Return the error in words of ours that asking the hub for the dataset `name` raised."""
+    """Return a DataError for an error that the hub raised for the dataset `name`."""
     from datasets.exceptions import DatasetNotFoundError
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -93,16 +96,18 @@ def explain_hub_error(name: str, error: Exception) -> DataError:
             f"https://huggingface.co/datasets/{name}, then log in with: hf auth login, or set HF_TOKEN. {INSTEAD}"
         )
     if any(isinstance(link, RevisionNotFoundError) for link in chain):
-        return DataError(f"The dataset {name!r} has no such revision. Leave it out, or name a branch, tag or commit.")
+        return DataError(f"The dataset {name!r} has no such revision. Omit it, or give a branch, tag or commit.")
     if any(isinstance(link, (RepositoryNotFoundError, HFValidationError, DatasetNotFoundError)) for link in chain):
         return DataError(
-            f"There is no dataset {name!r} on the Hugging Face hub, or it is private, and no folder of that name here. "
-            f"Names look like allenai/c4; for a private one log in with: hf auth login. {INSTEAD}"
+            f"There is no dataset {name!r} on the Hugging Face hub, or it is private, and there is no local folder of "
+            f"that name. Names look like allenai/c4; for a private one log in with: hf auth login. {INSTEAD}"
         )
     if any(isinstance(link, ImportError) for link in chain):
         return DataError(f"The dataset {name!r} needs a library that is not installed: {explain(error)}")
     if full := explain_full_disk(error):
-        return DataError(f"There is no room for the dataset {name!r}: {full}. HF_HOME names another disk.")
+        return DataError(
+            f"There is no space for the dataset {name!r}: {full}. Set HF_HOME to a folder on another disk."
+        )
     if isinstance(error, ValueError):  # a subset or a split that is not there; the message lists those that are
         return DataError(f"The dataset {name!r} cannot be read: {explain(error)}")
     return DataError(
@@ -111,7 +116,7 @@ def explain_hub_error(name: str, error: Exception) -> DataError:
 
 
 def explain_full_disk(error: BaseException) -> str | None:
-    """Return the system's message where an error comes from a full disk; else None."""
+    """Return the system's message if an error comes from a full disk, otherwise None."""
     full = (errno.ENOSPC, errno.EDQUOT)
     return next(
         (explain(link) for link in _list_causes(error) if isinstance(link, OSError) and link.errno in full), None
@@ -137,7 +142,7 @@ def open_hub(name: str, revision: str, subset: str | None, split: str) -> Any:
 
 
 def open_folder(folder: Path, subset: str | None, split: str) -> Any:
-    """Open a split of a folder in the same way: files that `datasets` understands, or what its `save_to_disk` wrote.
+    """Open a split of a folder in the same way: files that `datasets` can read, or the output of its `save_to_disk`.
     Raises DataError."""
     datasets = import_datasets()
     below = folder / subset if subset and os.path.isdir(folder / subset) else folder
@@ -146,7 +151,7 @@ def open_folder(folder: Path, subset: str | None, split: str) -> Any:
             if os.path.isfile(saved / "state.json"):
                 table = datasets.load_from_disk(str(saved))
                 if saved == below and split not in ("train", str(table.split)):
-                    raise DataError(f"{saved} holds one split, {table.split or 'train'}, and not {split!r}.")
+                    raise DataError(f"{saved} contains one split, {table.split or 'train'}, and not {split!r}.")
                 return table.to_iterable_dataset()
         if os.path.isfile(below / "dataset_dict.json"):
             splits = json.loads((below / "dataset_dict.json").read_bytes())["splits"]

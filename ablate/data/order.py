@@ -1,4 +1,4 @@
-"""The order in which items are read: a function of (seed, epoch) alone, so that training resumes at any batch exactly.
+"""The order in which items are read: a function of (seed, epoch) only, so that training resumes exactly at any batch.
 
 A batch here is a list of indices. `build_loader` turns the indices into tensors.
 """
@@ -36,12 +36,13 @@ def draw_below(most: int, seed: int, *stream: int) -> int:
 
 
 def _start_bits(seed: int, *stream: int) -> np.random.PCG64:
-    """Return the generator of a (seed, stream). numpy promises its raw numbers for good, but not those of Generator."""
+    """Return the generator of a (seed, stream). numpy guarantees its raw numbers across versions, but not those of
+    Generator."""
     return np.random.PCG64(np.random.SeedSequence(seed, spawn_key=stream))
 
 
 def share_batch(batch_size: int, rank: int, world_size: int) -> int:
-    """Return the items of a batch for each rank. Raises ValueError where the ranks do not fit the batch."""
+    """Return the number of items of a batch for each rank. Raises ValueError if the batch cannot be divided equally."""
     if batch_size < 1 or world_size < 1 or batch_size % world_size:
         raise ValueError(f"a batch of {batch_size} cannot be shared equally by {world_size} ranks")
     if not 0 <= rank < world_size:
@@ -50,20 +51,19 @@ def share_batch(batch_size: int, rank: int, world_size: int) -> int:
 
 
 class PermutedBatches:
-    """Batches for training, without end: epochs follow one another, each in a permutation of its own.
-
-    Batch k is the positions [k * batch_size, (k + 1) * batch_size) of the concatenated epochs. A batch may straddle
-    epochs, so nothing is dropped: every item appears exactly once per epoch, whatever the batch size and the number
-    of ranks. Iterating again starts again at `start_batch`.
+    """An endless sequence of training batches: each epoch is in its own permutation. Batch k contains the positions [k
+    * batch_size, (k + 1) * batch_size) of the concatenated epochs. A batch may extend over two epochs, so nothing is
+    dropped: every item appears exactly once per epoch, whatever the batch size and the number of ranks. Iterating again
+    starts again at `start_batch`.
 
     Args:
         items: the size of the dataset.
         batch_size: items of one batch over all ranks; each rank gets `batch_size / world_size` of them.
-        seed: what fixes the permutations, not negative.
-        start_batch: the first batch to give; reached without going through the ones before.
-        rank: which slice of each batch to give.
+        seed: seed of the permutations, not negative.
+        start_batch: the first batch to return; earlier batches are not computed.
+        rank: which slice of each batch to return.
         world_size: the number of ranks. Raises ValueError unless it divides `batch_size`.
-        with_epoch: give `epoch * items + index` in the place of `index`, for data that looks different in each epoch.
+        with_epoch: return `epoch * items + index` instead of `index`, for data that differs between epochs.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class PermutedBatches:
 class SequentialBatches:
     """Batches for validation: every item once over all ranks, each rank a contiguous part of the dataset.
 
-    All ranks give the same number of batches, since a model that is sharded over the ranks waits for each of them.
-    A batch is empty only on a rank that has fewer items than batches. Sizes differ, so averages have to be weighted.
+    All ranks return the same number of batches, since a model that is sharded over the ranks waits for all of them. A
+    batch is empty only on a rank that has fewer items than batches. Sizes differ, so averages must be weighted.
 
     Args:
         items: the size of the dataset.
         batch_size: items of one batch over all ranks.
-        rank: which part of the dataset to give.
+        rank: which part of the dataset to return.
         world_size: the number of ranks. Raises ValueError unless it divides `batch_size`.
     """
 
@@ -136,10 +136,8 @@ def _pass_through(batch: T) -> T:
 
 
 def build_loader(dataset: Any, batches: Iterable[list[int]] | None, workers: int = 0) -> DataLoader[Any]:
-    """Return a loader that gives `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0:
-    by this one).
-
-    Without `batches` it gives what `dataset` iterates over: whole batches.
+    """Return a loader of `dataset.__getitems__(indices)` for each of `batches`, read by `workers` processes (0: by this
+    one). Without `batches`, return a loader of the whole batches that `dataset` iterates over.
     """
     return torch.utils.data.DataLoader(
         dataset,

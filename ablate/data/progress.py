@@ -1,4 +1,4 @@
-"""The progress of a long preparation: a bar on a terminal, elsewhere a line now and then, nothing where it is short."""
+"""The progress of a long preparation: a bar on a terminal, otherwise occasional lines; nothing for a short one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AFTER, EVERY = 2.0, 15.0
 
 @contextlib.contextmanager
 def show_progress(what: str, total: int | None, unit: str = "tokens") -> Iterator[Callable[[int], None]]:
-    """Yield a function that is called with how many are done, of `total` where that is known. Writes to stderr."""
+    """Yield a function to call with the number of completed items, of `total` if that is known. Writes to stderr."""
     begin = time.monotonic()
     shown = begin + AFTER - EVERY
     of = f" of {total:,}" if total is not None else ""

@@ -21,7 +21,7 @@ COMPRESSED = (".gz", ".zst")
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a file for its bytes, decompressed where its suffix says that it is compressed."""
+    """Open a file for reading bytes, decompressed according to its suffix."""
     if path.suffix.lower() not in COMPRESSED:
         return path.open("rb")
     return cast(BinaryIO, io.BufferedReader(pa.input_stream(str(path), compression="detect")))
@@ -46,7 +46,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str, int]]:
 
 
 def read_json_lines(path: Path, example: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (where it is, object) of each line of a file of JSON lines; messages show `example`. Raises DataError."""
+    """Yield (location, object) of each line of a file of JSON lines; messages show `example`. Raises DataError."""
     for number, line, _ in read_lines(path):
         if not line.strip():
             continue
@@ -63,13 +63,13 @@ def read_json_lines(path: Path, example: str) -> Iterator[tuple[str, dict[str, A
 
 
 def name_json_type(value: object) -> str:
-    """Return the type of a value in words of JSON."""
+    """Return the JSON name of a value's type."""
     names = {dict: "an object", list: "a list", bool: "a boolean", type(None): "null", str: "a string"}
     return names.get(type(value), "a number")
 
 
 def explain_missing_column(where: str, column: str, columns: list[str]) -> DataError:
-    """Return the error of a missing column, with those that there are."""
+    """Return the error of a missing column, with the existing columns."""
     there = ", ".join(map(repr, columns)) or "none"
     return DataError(f"{where}: no column {column!r}. Columns: {there}.{did_you_mean(column, columns)}")
 
@@ -104,8 +104,8 @@ def open_arrow(path: Path) -> Iterator[tuple[Any, Iterable[Any]]]:
 
 
 def _validate(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the batches, each once all that it says of itself holds: pyarrow ends the process where a damaged one is
-    used. Raises ArrowInvalid. Text that is not UTF-8 is left to the reader, which knows the row."""
+    """Yield the batches after validating each: pyarrow ends the process if a damaged batch is used. Raises
+    ArrowInvalid. Text that is not UTF-8 is left to the reader, which knows the row."""
     for batch in batches:
         batch.validate()
         for column in batch.columns:

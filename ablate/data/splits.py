@@ -1,4 +1,4 @@
-"""The held-out part: which items or which parts of a text are for training and which for validation."""
+"""The split into training and validation: which items, or which parts of a text, are held out."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def split(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the indices in `range(n)` for (training, validation), each ascending and with at least one item.
 
-    Raises DataError for fewer than two items; `what` is what the message calls them.
+    Raises DataError for fewer than two items; the message calls them `what`.
     """
     if n < 2:
-        raise DataError(f"Too little data: {n} {what}. At least 2 are needed, one to train on and one to validate on.")
+        raise DataError(f"Too little data: {n} {what}. At least 2 are needed, one for training and one for validation.")
     held_out = min(max(1, round(n * val_fraction)), n - 1)
     order = draw_permutation(n, split_seed, 0)
     return np.sort(order[held_out:]), np.sort(order[:held_out])
@@ -28,7 +28,7 @@ def split(
 MOST_BLOCKS = 16
 SMALLEST_BLOCK = 16  # windows
 Interval = tuple[int, int]
-"""A part of a text: from the first position on, up to the second."""
+"""A part of a text: from the first position up to but excluding the second."""
 
 
 def split_text(
@@ -36,14 +36,14 @@ def split_text(
 ) -> tuple[list[Interval], list[Interval]]:
     """Return the parts of a text for (training, validation), each ascending.
 
-    Blocks spread over the whole text are held out, one in each of as many equal stretches, at a random place there. A
-    border of a block moves to the end of a document that is at most half a block away. Where there is none, a block
-    begins and ends within a document, and a window in front of it and behind it is on no side.
+    Blocks spread over the whole text are held out, one at a random position in each of as many equal sections. A border
+    of a block moves to the end of a document if one is at most half a block away. Otherwise the block begins or ends
+    within a document, and one window of text before or after it is used for neither side.
 
     Args:
-        ends: where each document ends, in any unit; the last is the length of the text.
-        val_fraction: about the part of it that is held out, at least a window.
-        split_seed: fixes the places.
+        ends: the end of each document, in any unit; the last is the length of the text.
+        val_fraction: approximate share of the text that is held out, at least a window.
+        split_seed: seed of the positions.
         window: the length of a window.
     """
     length = ends[-1]
@@ -75,12 +75,12 @@ def split_text(
 def split_windows(
     count: int, seq_len: int, val_fraction: float, split_seed: int, what: str
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the windows of `count` tokens for (training, validation), held out at random among each
-    other. Raises DataError for fewer than two."""
+    """Return the numbers of the windows of `count` tokens for (training, validation), with windows held out at random.
+    Raises DataError for fewer than two."""
     size = seq_len + 1
     if count < 2 * size:
         raise DataError(
-            f"Too little data: {what} has {count:,} tokens, a window to train on and one to validate on need "
+            f"Too little data: {what} has {count:,} tokens, a window for training and one for validation need "
             f"{2 * size:,} with seq_len={seq_len}."
         )
     return split(count // size, val_fraction, split_seed, f"windows of {size} tokens")

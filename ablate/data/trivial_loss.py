@@ -1,4 +1,5 @@
-"""The loss of a predictor that looks at no input: the better of the training frequencies and an even guess."""
+"""The loss of a predictor that ignores the input: the better of the training frequencies and the uniform
+distribution."""
 
 from __future__ import annotations
 
@@ -18,17 +19,17 @@ else:
     torch = LazyModule("torch")
 
 MOST = 1 << 22
-"""Values of a dataset that are read to count its targets: a fraction of a second from the disk's cache."""
+"""Values of a dataset that are read to count its targets, in a fraction of a second from the disk's cache."""
 
 MOST_STREAMED = 1 << 19
-"""The same of a stream, each of which is tokenised for it."""
+"""The same for a stream, whose values must be tokenised first."""
 
 BLOCKS = 64
-"""Parts of a larger dataset that are read, spread evenly over it: files are often sorted by what they are about."""
+"""Number of parts of a larger dataset that are read, spread evenly over it: files are often sorted by topic."""
 
 
 def choose_blocks(items: int, most: int) -> Iterator[range]:
-    """Yield blocks of the numbers below `items`, ascending: all of them, or at most `most` spread evenly."""
+    """Yield blocks of the numbers below `items`, ascending: all numbers, or at most `most`, spread evenly."""
     size = max(1, most // BLOCKS)
     count = -(-items // size) if items <= most else max(1, most // size)
     starts = range(0, items, size) if items <= most else [items * block // count for block in range(count)]
@@ -37,8 +38,8 @@ def choose_blocks(items: int, most: int) -> Iterator[range]:
 
 
 def count_targets(targets: Iterable[Tensor], classes: int, ignored: int) -> NDArray[np.int64] | None:
-    """Return how often each class is among `targets`, of any shapes, without those that are `ignored` [classes]; None
-    where a target is no class."""
+    """Return the count of each class in `targets`, of any shapes, without `ignored` targets [classes]; None if a target
+    is not a class."""
     counts = np.zeros(classes, np.int64)
     for part in targets:
         if part.dtype not in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
@@ -53,13 +54,13 @@ def count_targets(targets: Iterable[Tensor], classes: int, ignored: int) -> NDAr
 
 
 def compute_trivial_loss(train: NDArray[np.int64], val: NDArray[np.int64]) -> float | None:
-    """Return the mean loss in nats on targets that are there `val` times each of the better of two predictors: each
-    class with its frequency among `train`, or all classes evenly. None where there is nothing to count.
+    """Return the mean loss in nats, on targets with the class counts `val`, of the better of two predictors: the class
+    frequencies of `train`, or the uniform distribution. None if there is nothing to count.
 
-    Frequencies are smoothed, or a class that was never trained on would cost infinitely much: d of n + d counts, with d
-    the number of distinct classes among the n, are shared evenly by all classes (Witten & Bell 1991, method C). Where
-    all classes are there, that is Laplace's rule, one more of each; of a vocabulary that is larger than the text,
-    adding one would take most of the mass.
+    Frequencies are smoothed, since a class without training targets would otherwise have an infinite loss: d of n + d
+    counts, with d the number of distinct classes among the n, are shared evenly by all classes (Witten & Bell 1991,
+    method C). Where all classes are there, that is Laplace's rule, one more of each; of a vocabulary that is larger
+    than the text, adding one would take most of the mass.
     """
     if not train.sum() or not val.sum():
         return None

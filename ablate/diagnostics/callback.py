@@ -1,4 +1,4 @@
-"""The callback that measures the layers while they are trained."""
+"""The callback that measures the layers during training."""
 
 from __future__ import annotations
 
@@ -26,13 +26,11 @@ from ablate.training.undisturbed import undisturbed
 
 
 class LayerDiagnostics(RunCallback):
-    """Measures what `trainer.diagnose` asks for: before the first update, every so many, and after the last; a
-    gradient is that of the update which comes next.
-
-    Training does not see it: the model is in evaluation mode meanwhile, no gradient is written, and random numbers are
-    put back. The numbers are artifacts of the run, `layers/training.json`, and no metrics: hundreds of those, one for
-    each layer, would bury the loss. What has been measured is in the checkpoints, so that the figures at the end are
-    those of an undisturbed run.
+    """Takes the measurements of `trainer.diagnose`: before the first update, at regular intervals, and after the last;
+    a gradient is the next update's. Training is not affected: the model is in evaluation mode meanwhile, no gradient is
+    stored, and the states of random generators are restored. The numbers are artifacts of the run,
+    `layers/training.json`, and not metrics: hundreds of metrics, one for each layer, would hide the loss. The numbers
+    so far are stored in the checkpoints, so that the figures of a resumed run equal those of an uninterrupted run.
     """
 
     def __init__(self, task: Task, corpus: Corpus) -> None:
@@ -82,12 +80,12 @@ class LayerDiagnostics(RunCallback):
             self._keep(trainer, pl_module, measurement)
 
     def _is_due(self, name: str, done: int, last: int) -> bool:
-        """Return whether it is measured after `done` updates, the last time after `last`."""
+        """Return whether a measurement is due after `done` updates; the final one is after `last`."""
         every = self.every[name]
         return done == last or (every <= self.updates and done % every == 0)
 
     def _measure(self, trainer: Trainer, module: LightningModule) -> None:
-        """Measure what takes passes of its own."""
+        """Take the measurements that need passes of their own."""
         due = [n for n in self.every if n != Gradients.name and self._is_due(n, trainer.global_step, self.updates)]
         if not due:
             return

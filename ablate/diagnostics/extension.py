@@ -1,4 +1,4 @@
-"""`trainer.diagnose`: measurements on the layers while a model is trained."""
+"""`trainer.diagnose`: measurements on the layers during training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figure of one training run: its layers in time, and at the end."""
+"""The figure of one training run: its layers during training, and at the end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def draw_overview(results: Mapping[str, Result], history: Mapping[str, Course], unit: str) -> Figure:
-    """Return a map of each number of the layers in training, and one of the angular distances at the end."""
+    """Return a heat map of each number of the layers during training, and one of the angular distances at the end."""
     labels = {column: label for kind in measurements.values() for column, label in kind.columns.items()}
     maps = {name: result for name, result in results.items() if any("distance" in row for row in result.rows)}
     figure, axes = create_panels("The layers in training", [*history, *maps], across=3)

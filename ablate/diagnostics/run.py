@@ -1,4 +1,4 @@
-"""`diagnose`: measurements on the layers of models, as tables and figures on one scale."""
+"""`diagnose`: take measurements on the layers of models, as tables and figures on one scale."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class MetricSource(Protocol):
-    """Scores for layer removal that depend on the model, such as `ablate.evaluation.layer_removal.Benchmarks`."""
+    """Source of scores for layer removal that depend on the model, such as
+    `ablate.evaluation.layer_removal.Benchmarks`."""
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return name -> a function of the subject's model."""
@@ -47,7 +48,7 @@ class Diagnosis:
     """The folder of the figures and numbers."""
     files: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Warnings for whoever compares."""
+    """Warnings about comparing these models."""
     models: dict[str, str] = field(default_factory=dict)
     """Label -> the data that the model was measured on."""
 
@@ -81,25 +82,26 @@ def diagnose(
     metrics: Mapping[str, Metric] | None = None,
     benchmarks: MetricSource | None = None,
 ) -> Diagnosis:
-    """Measure `models`, one after another, and draw them together.
+    """Measure `models`, one after another, and draw the results together.
 
     Args:
-        models: a run's id, a checkpoint's path, sweep:NAME/ARM, init: and one of these, hf:NAME or timm:NAME, each
-            perhaps after LABEL=.
+        models: a run's id, a checkpoint's path, sweep:NAME/ARM, init: followed by one of these, hf:NAME or timm:NAME,
+            each
+            with an optional prefix LABEL=.
         what: names of measurements; none: all.
-        tokens: tokens, or images, that each is measured on, as far as the data has so many.
+        tokens: number of tokens, or images, to measure on; fewer if the data has fewer.
         data: `--data` words; none: the validation data of the model's own experiment.
         output: the folder for figures and numbers; by default one of the store.
         positions: tokens over which the angular distance is averaged, "all" or the "last" of each sequence.
         batch_tokens: tokens, or images, that are in memory at once.
-        device: torch's name of one; by default a GPU where there is one.
+        device: torch's name of a device; by default a GPU if there is one.
         dtype: "float32" or "bfloat16", of the weights.
         seed: of the random vectors of the Jacobian.
         trust_remote_code: whether code that comes with a model of the hub may be run.
         metrics: scores for layer removal, by name: a function of the model.
         benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
 
-    Stopped and called again, it goes on where it was. Raises AblateError.
+    If it is stopped and called again, it resumes. Raises AblateError.
     """
     kinds = select(list(what))
     _check("--positions", positions, POSITIONS)
@@ -107,7 +109,7 @@ def diagnose(
     place = _find_device(device)
     opening = Opening(tuple(data), place, DTYPES[dtype], trust_remote_code)
     if benchmarks and Pruning not in kinds:
-        raise AblateError("--tasks are for layer removal: --what pruning, with others or alone.")
+        raise AblateError("--tasks is for layer removal: include pruning in --what.")
     folder = Path(output).expanduser() if output else _default_folder(models)
     results: dict[str, dict[str, Result]] = {kind.name: {} for kind in kinds}
     runs: dict[str, str] = {}
@@ -122,8 +124,8 @@ def diagnose(
         if len(fitting) < len(kinds):
             left = ", ".join(kind.name for kind in kinds if kind not in fitting)
             if what:
-                raise AblateError(f"{label}: its classes are not those of the data, which {left} need.")
-            notes.append(f"{label}: its classes are not those of the data, so {left} are left out.")
+                raise AblateError(f"{label}: the model's classes are not the data's, which {left} requires.")
+            notes.append(f"{label}: the model's classes are not the data's, so {left} is not measured.")
         notes += _note_shortage(opened, tokens)
         scores = dict(metrics or {}) | dict(
             benchmarks.load_metrics(opened.subject, opened.tokenizer) if benchmarks else {}
@@ -147,7 +149,7 @@ def _check(name: str, value: str, accepted: Sequence[str] | Mapping[str, Any]) -
 
 
 def _find_device(name: str | None) -> torch.device:
-    """Return the device of that name, by default a GPU where there is one."""
+    """Return the device of that name, by default a GPU if there is one."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
         torch.empty(0, device=device)
@@ -157,7 +159,7 @@ def _find_device(name: str | None) -> torch.device:
 
 
 def _number_label(label: str, labels: Mapping[str, str]) -> str:
-    """Return `label`, numbered where it is taken."""
+    """Return `label`, with a number if it is already used."""
     return next(one for n in range(1, len(labels) + 2) if (one := f"{label} ({n})" if n > 1 else label) not in labels)
 
 
@@ -178,7 +180,9 @@ def _make_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise AblateError(f"{folder} cannot be written: {error.strerror or error}. Give another --output.") from None
+        raise AblateError(
+            f"{folder} cannot be written: {error.strerror or error}. Choose another folder with --output."
+        ) from None
     return folder
 
 

@@ -1,4 +1,4 @@
-"""Measurements over many tokens: a batch at a time, with a progress bar, resumed where they were stopped."""
+"""Measurements over many tokens: one batch at a time, with a progress bar, resumed after a stop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Resu
 from ablate.diagnostics.measures.subject import Subject
 
 SAVED_EVERY = 20.0
-"""Seconds between two writings of the sums so far."""
+"""Seconds between two times of saving the sums."""
 
 
 def measure(
@@ -28,10 +28,9 @@ def measure(
     batch_tokens: int = 2048,
     folder: Path | None = None,
 ) -> dict[str, Result]:
-    """Return name of each of `kinds` -> its numbers, over `tokens` tokens or images (None, and at most: all there are).
-
-    `batch_tokens` at a time are in memory. With a `folder`, the sums so far are written there now and then, and a
-    measurement that was stopped goes on from them, to the same numbers.
+    """Return name of each of `kinds` -> its numbers, over `tokens` tokens or images (None: all; at most all).
+    `batch_tokens` of them are in memory at a time. With a `folder`, the sums so far are saved there regularly, and a
+    stopped measurement resumes from them with the same numbers.
     """
     items = min(subject.items, max(1, -(-(tokens or subject.items * subject.per_item) // subject.per_item)))
     size = max(1, batch_tokens // subject.per_item)
@@ -70,7 +69,7 @@ def _save(state: Path, active: Sequence[Measurement], done: int) -> None:
 
 
 def _resume(state: Path | None, active: Sequence[Measurement]) -> int:
-    """Load the state into `active`; return the number of its batches. A state that cannot be read counts as none."""
+    """Load the state into `active`; return the number of its batches. A state that cannot be read is ignored."""
     if state is None or not state.exists():
         return 0
     try:

@@ -44,11 +44,12 @@ class Similarity:
     pairs: str
     """The file."""
     correlation: float | None
-    """Spearman's, of cosines and scores; None where fewer than three pairs are used, or all are alike."""
+    """Spearman's correlation of cosines and scores; None if fewer than three pairs are used, or all values are
+    equal."""
     used: int
-    """Pairs of which both words are tokens."""
+    """Number of pairs with both words in the vocabulary as single tokens."""
     dropped: int
-    """Pairs of which one is not."""
+    """Number of the other pairs."""
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,14 @@ class Overlap:
     models: tuple[str, str]
     layer: str
     neighbours: int
-    """Neighbours of each token that are compared."""
+    """Number of neighbours of each token to compare."""
     shared: float
-    """The mean share of them that both models have."""
+    """The mean share of neighbours that both models have."""
 
 
 def read_pairs(file: str | Path) -> list[Pair]:
     """Return the pairs of a file in one of the original formats (SimLex-999.txt, WordSim-353's combined.csv and its
-    parts for similarity and relatedness), or any table of word, word, score, with tabs, commas or blanks between them.
+    parts for similarity and relatedness), or any table of word, word, score, separated by tabs, commas or blanks.
 
     Raises DataError, which names file and line.
     """
@@ -100,7 +101,8 @@ def _is_number(text: str) -> bool:
 
 
 def find_token(word: str, tokenizer: Tokenizer) -> int | None:
-    """Return the token of a word, with a leading space where there is one, else without; None where it has several."""
+    """Return the token of a word, with a leading space if there is such a token, otherwise without; None if the word
+    has several tokens."""
     spaced, plain = tokenizer.encode([f" {word}", word])
     return next((int(ids[0]) for ids in (spaced, plain) if len(ids) == 1), None)
 
@@ -130,9 +132,8 @@ def compute_similarity(
 
 
 def compute_overlap(first: Tensor, second: Tensor, neighbours: int = 100, block: int = BLOCK) -> float:
-    """Return the share of the `neighbours` tokens nearest by cosine that two models have in common, the mean of tokens.
-
-    A token is no neighbour of its own. Cosines are computed for `block` tokens at a time.
+    """Return the share of the `neighbours` tokens nearest by cosine that two models have in common, averaged over
+    tokens. A token is not its own neighbour. Cosines are computed for `block` tokens at a time.
 
     Args:
         first, second: [vocabulary, d1] and [vocabulary, d2], of the same vocabulary.
@@ -140,7 +141,7 @@ def compute_overlap(first: Tensor, second: Tensor, neighbours: int = 100, block:
     if len(first) != len(second):
         raise AblateError(f"the vocabularies differ: {len(first):,} and {len(second):,} tokens")
     if len(first) <= neighbours:
-        raise AblateError(f"{neighbours} neighbours need more than {neighbours} tokens, there are {len(first)}")
+        raise AblateError(f"{neighbours} neighbours need more than {neighbours} tokens, but there are {len(first)}")
     shared = 0
     for own, other in zip(
         _find_nearest(first, neighbours, block), _find_nearest(second, neighbours, block), strict=True
@@ -170,7 +171,7 @@ def wordsim(
     """Return the similarities of each model on each file, for embedding and head, and the neighbours that the first
     model shares with each other of the same vocabulary. A model is a run's id, a checkpoint or an exported folder.
 
-    Raises AblateError where a model is no language model, or no word of a file is a token of its tokenizer.
+    Raises AblateError if a model is not a language model, or no word of a file is a token of its tokenizer.
     """
     tables = {str(file): read_pairs(file) for file in files}
     sources = {name: open_trained(name) for name in names}
@@ -189,7 +190,7 @@ def wordsim(
 
 def _measure_model(name: str, source: TrainedModel, tables: dict[str, list[Pair]]) -> list[Similarity]:
     if any(weight not in source.state for weight in LAYERS.values()):
-        raise AblateError(f"{name} is a {source.experiment.model.kind}: word vectors are those of a language model.")
+        raise AblateError(f"{name} is a {source.experiment.model.kind}: word similarity needs a language model.")
     data: Any = source.experiment.data
     tokenizer = load_data_tokenizer(data, tracking.cache_folder())
     known: dict[str, int | None] = {}
@@ -205,8 +206,8 @@ def _measure_model(name: str, source: TrainedModel, tables: dict[str, list[Pair]
             correlation, used = compute_similarity(source.state[weight], pairs, tokens)
             if not used:
                 raise AblateError(
-                    f"No pair of {file} has two words that are one token each of {name}'s tokenizer "
-                    f"({getattr(data, 'tokenizer', 'bytes')}). Take a model with a tokenizer of words or their parts."
+                    f"In no pair of {file} both words are single tokens of {name}'s tokenizer "
+                    f"({getattr(data, 'tokenizer', 'bytes')}). Use a model with a tokenizer of words or subwords."
                 )
             similarities.append(Similarity(name, layer, Path(file).name, correlation, used, len(pairs) - used))
     return similarities

@@ -1,7 +1,6 @@
-"""The processes of a torchrun group, from their meeting to their end.
-
-Rank 0 does everything but the computing alone: it asks, tells, tracks and prints. The others wait for what it calls
-`run_together`. In a process that torchrun did not start, or started alone, everything here does nothing.
+"""The processes of a torchrun group, from their start to their end. Rank 0 alone does everything except the
+computation: input, messages, tracking and output. The other ranks wait for the calls that it makes with `run_together`.
+In a process that torchrun did not start, or started alone, nothing here has an effect.
 """
 
 from __future__ import annotations
@@ -26,16 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 def describe_command() -> str:
-    """Return how this program was started, for messages: "ablate", or what starts a group of it."""
+    """Return the command that started this program, for messages: "ablate", or the torchrun command of a group."""
     if ranks.group is None or launching.LAUNCHED in os.environ:
         return "ablate"
     return f"torchrun --nproc-per-node {local_size()} ... -m ablate"
 
 
 def lead(function: Callable[[], int]) -> int:
-    """Run `function` on rank 0 while the other ranks do what it calls `run_together`; return its result on every rank.
-
-    Without a group that is `function()`.
+    """Run `function` on rank 0 while the other ranks run its calls of `run_together`; return its result on every rank.
+    Without a group, return `function()`.
     """
     if not is_grouped() or int(os.environ["WORLD_SIZE"]) == 1:
         return function()
@@ -62,10 +60,9 @@ def lead(function: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def run_together(function: Callable[..., None], *arguments: Any) -> Iterator[None]:
-    """While rank 0 is within, let the other ranks run `function(*arguments)`, which does the same there.
-
-    An error that all ranks meet leaves the group as it was; one of a single rank, while the others wait for it, is
-    raised as Lost.
+    """Within this context on rank 0, let the other ranks run `function(*arguments)`, which does the same there. An
+    error on all ranks leaves the group usable; an error on a single rank, while the others wait for it, is raised as
+    Lost.
     """
     group = ranks.group
     if group is None:
@@ -80,14 +77,16 @@ def run_together(function: Callable[..., None], *arguments: Any) -> Iterator[Non
         if not group.wait_for(*(f"end/{number}/{rank}" for rank in range(group.size)), seconds=GRACE):
             said = str(error).strip().partition("\n")[0]
             first = re.sub(r"^\[\S+\] ", "", said).partition(". ")[0]  # gloo's goes on for lines
-            raise Lost(f"A rank of this group is gone or stands still ({type(error).__name__}: {first}).") from error
+            raise Lost(
+                f"A rank of this group has ended or does not respond ({type(error).__name__}: {first})."
+            ) from error
         raise
     group.write(f"end/{number}/0", None)
 
 
 @contextlib.contextmanager
 def prepare_together() -> Iterator[None]:
-    """Let every rank prepare something for itself; where one of them fails, raise on all."""
+    """Let every rank run its own preparation; if one of them fails, raise on all."""
     group = ranks.group
     if group is None:
         yield
@@ -105,7 +104,7 @@ def prepare_together() -> Iterator[None]:
 
 
 def _join() -> Group:
-    """Return the group that torchrun started, with this process as a part of it."""
+    """Return the group that torchrun started, joined by this process."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # or each rank remarks on sockets and unused parameters
     signalled: list[float] = []
     if int(os.environ["RANK"]):
@@ -128,22 +127,22 @@ def _join() -> Group:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
         store = distributed.PrefixStore(prefix, distributed.TCPStore(address, port, is_master=False))
     except RuntimeError as error:
-        raise Lost(f"The ranks cannot meet at {address}:{port}: {_explain(error, port)}") from None
+        raise Lost(f"The ranks cannot connect at {address}:{port}: {_explain(error, port)}") from None
     return Group(distributed.get_rank(), distributed.get_world_size(), store, signals=signalled)
 
 
 def _explain(error: RuntimeError, port: int) -> str:
-    """Return the first line of torch's error, or what to do where another program has the port."""
+    """Return the first line of torch's error, or what to do if another program uses the port."""
     if "EADDRINUSE" in str(error) or "address already in use" in str(error).lower():
         return (
-            f"port {port} is in use by another program. Leave the choice to torchrun (--standalone), or give another "
+            f"port {port} is in use by another program. Let torchrun choose a port (--standalone), or give another "
             "port: --rdzv-endpoint HOST:PORT."
         )
     return str(error).strip().partition("\n")[0]
 
 
 def _follow(group: Group) -> int:
-    """Run what rank 0 calls, one call after another, until it is done; return its exit status."""
+    """Run the calls of rank 0, one after another, until it has ended; return its exit status."""
     while group.wait_for(f"call/{group.calls}"):
         function, content = group.read(f"call/{group.calls}")
         if function is None:
@@ -155,6 +154,6 @@ def _follow(group: Group) -> int:
             failed, trace = True, traceback.format_exc()
         group.write(f"end/{group.calls}/{group.rank}", None)
         if failed and not group.wait_for(f"end/{group.calls}/0", seconds=GRACE):
-            raise Lost(f"It failed alone.\n{trace}")
+            raise Lost(f"It failed on this rank only.\n{trace}")
         group.calls += 1
-    raise Lost("Rank 0 is gone.")
+    raise Lost("Rank 0 has ended.")

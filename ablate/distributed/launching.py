@@ -1,6 +1,5 @@
-"""`trainer.devices` typed without torchrun: the same command once more, as a group of processes on this machine.
-
-To whoever started it, it stays one command: with the output and the exit status of rank 0, which Ctrl-C reaches too.
+"""`trainer.devices` without torchrun: run the same command as a group of processes on this machine. For the caller it
+remains one command, with the output and the exit status of rank 0, which also receives Ctrl-C.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ logger = logging.getLogger(__name__)
 
 LAUNCHED = "ABLATE_LAUNCHED"  # in the environment of a group: where rank 0 writes what its command has to know
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""Environment of processes that Ablate starts: none imports what lies in the current folder, such as a file ablate.py.
-Python 3.10 does not know it."""
+"""Environment of processes that Ablate starts: they do not import modules from the current folder, such as a file
+ablate.py. Python 3.10 ignores it."""
 _PROCESS, _STATUS = "process", "status"
 
 
@@ -65,7 +64,8 @@ def launch(devices: int) -> int:
 
 
 def _detach() -> None:
-    """Let torchrun, in whose process this is called, end when we do, and ignore the signals that are for rank 0."""
+    """Let torchrun, in whose process this is called, end together with its parent process, and ignore the signals meant
+    for rank 0."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
     for number in STOPPING[2:]:
@@ -73,7 +73,7 @@ def _detach() -> None:
 
 
 def report_start() -> None:
-    """Write, on rank 0, the process to which the command that launched this group, if one has, sends signals."""
+    """On rank 0, write the id of this process, to which the command that launched this group, if any, sends signals."""
     if folder := os.environ.get(LAUNCHED):
         _write(Path(folder) / _PROCESS, os.getpid())
 

@@ -1,6 +1,6 @@
 """The ranks that train one model together: the number of this process, and the collectives.
 
-In a process that torchrun did not start, or started alone, a rank is alone and a collective returns what it is given.
+In a process that torchrun did not start, or started alone, there is one rank and a collective returns its argument.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRACE = 5.0  # seconds that one rank waits for the others where they should all 
 
 
 class Lost(StoreError):  # noqa: N818 - in the words of the group
-    """A rank is gone or stands still, so that the group cannot compute any more."""
+    """A rank has ended or does not respond, so that the group cannot continue."""
 
 
 @dataclass
@@ -35,11 +35,12 @@ class Group:
     rank: int
     size: int
     store: Store
-    """Where calls and their ends are written: no collective, so that waiting may take days and one rank may fail."""
+    """The key-value store of calls and their ends: it is not a collective, so that waiting may take days and one rank
+    may fail."""
     calls: int = 0
     waits: int = 0
     signals: list[float] = field(default_factory=list)
-    """When this process was sent a signal to end."""
+    """The times at which this process received a signal to end."""
 
     def wait_for(self, *keys: str, seconds: float = math.inf) -> bool:
         """Return whether all `keys` are written within `seconds`, or within GRACE of a signal to end."""
@@ -55,20 +56,20 @@ class Group:
         try:
             return self.store.check(list(keys))
         except RuntimeError:
-            raise Lost("torchrun is gone.") from None
+            raise Lost("torchrun has ended.") from None
 
     def write(self, key: str, content: Any) -> None:
         try:
             self.store.set(key, pickle.dumps(content))  # type: ignore[arg-type]
         except RuntimeError:
-            raise Lost("torchrun is gone.") from None
+            raise Lost("torchrun has ended.") from None
 
     def read(self, key: str) -> Any:
         return pickle.loads(self.store.get(key))  # noqa: S301 - what rank 0 of this group wrote
 
 
 group: Group | None = None
-"""The group that this process is in; `groups.lead` sets it."""
+"""The group of this process; `groups.lead` sets it."""
 
 
 def rank() -> int:
@@ -100,10 +101,8 @@ def is_grouped() -> bool:
 
 
 def run_on_first(function: Callable[[], T], slow: bool = False) -> T:
-    """Call `function` on rank 0 alone and return its result on every rank; an error there is raised on all.
-
-    `slow`: it may take longer than the half hour for which a collective waits; the others then look at the store, and
-    as long as it takes.
+    """Call `function` on rank 0 only and return its result on every rank; its error is raised on all. `slow`: the call
+    may take longer than the half hour for which a collective waits; the others then wait on the store without a limit.
     """
     if group is None:
         return function()
@@ -154,17 +153,17 @@ def gather(value: Tensor) -> Tensor:
 
 
 def total(value: Tensor) -> Tensor:
-    """Return the sum over all ranks, the same in every bit on each."""
+    """Return the sum over all ranks, bitwise equal on each."""
     return value if group is None else gather(value).sum(0)
 
 
 def mean(value: Tensor) -> Tensor:
-    """Return the mean over all ranks, the same in every bit on each."""
+    """Return the mean over all ranks, bitwise equal on each."""
     return value if group is None else gather(value.double()).mean(0)
 
 
 def variance(value: Tensor) -> Tensor:
-    """Return the variance of the elements of all ranks, as many on each, in float64."""
+    """Return the variance of the elements of all ranks in float64; each rank must have the same number."""
     import torch
 
     wide = value.double()
@@ -175,8 +174,8 @@ def variance(value: Tensor) -> Tensor:
 
 
 def group_by_mesh(tensors: Iterable[Tensor]) -> list[list[Tensor]]:
-    """Return `tensors` in one list for each mesh of ranks that they are sharded over: torch computes with those of one
-    mesh at a time. One list where nothing is sharded."""
+    """Return `tensors` in one list for each mesh of ranks that they are sharded over: torch's functions accept tensors
+    of one mesh only. One list if nothing is sharded."""
     by_mesh: dict[Any, list[Tensor]] = {}
     for tensor in tensors:
         by_mesh.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)

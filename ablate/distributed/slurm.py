@@ -1,7 +1,6 @@
-"""Jobs of Slurm that are queued again when their time is nearly over (`#SBATCH --signal=USR1@120`), and go on.
-
-SIGTERM alone, which preemption, `scancel` and the end of the time send, has a run write its checkpoint; what Slurm then
-does with the job is Slurm's business.
+"""Slurm jobs that are requeued shortly before their time limit (`#SBATCH --signal=USR1@120`) and then resume. On
+SIGTERM alone, which preemption, `scancel` and the time limit send, a run writes its checkpoint; Slurm decides what
+happens to the job then.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from pathlib import Path
 from ablate.config.errors import StoreError
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, *([signal.SIGUSR1] if hasattr(signal, "SIGUSR1") else []))
-"""The signals that a run answers with a checkpoint."""
+"""The signals on which a run writes a checkpoint."""
 
 
 def job_id() -> str | None:
-    """Return the number of the job that this process is in, of an array that of the element; None outside Slurm."""
+    """Return the id of this process's job, or of its element of a job array; None outside Slurm."""
     return os.environ.get("SLURM_JOB_ID")
 
 
 def requeue(signals: Iterable[int]) -> str:
-    """Queue this job again where SIGUSR1 is among the `signals` that stopped it; return a sentence on what was done."""
+    """Requeue this job if SIGUSR1 is among the `signals` that stopped it; return a sentence about the result."""
     number = job_id()
     if number is None or signal.SIGUSR1 not in signals:
         return ""
@@ -33,14 +32,14 @@ def requeue(signals: Iterable[int]) -> str:
     try:
         done = subprocess.run(["scontrol", "requeue", number], capture_output=True, text=True, check=False)
     except OSError as error:
-        return f"Slurm's job {number} cannot be queued again: scontrol: {error.strerror}"
+        return f"Slurm's job {number} cannot be requeued: scontrol: {error.strerror}"
     if done.returncode:
-        return f"Slurm's job {number} cannot be queued again: {done.stderr.strip()}"
-    return f"Slurm's job {number} is queued again."
+        return f"Slurm's job {number} cannot be requeued: {done.stderr.strip()}"
+    return f"Slurm's job {number} has been requeued."
 
 
 def remember(store: Path, run_id: str) -> None:
-    """Write down the run that this job trains, for when it is queued again."""
+    """Store which run this job trains, for the time after requeueing."""
     if number := job_id():
         folder = store / "slurm"
         try:
@@ -51,7 +50,7 @@ def remember(store: Path, run_id: str) -> None:
 
 
 def recall(store: Path) -> str | None:
-    """Return the run that this job trained before it was queued again; None where it was not."""
+    """Return the run that this job trained before it was requeued; None if it was not requeued."""
     if job_id() is None or int(os.environ.get("SLURM_RESTART_COUNT", 0)) == 0:
         return None
     note = store / "slurm" / str(job_id())

@@ -1,1 +1,1 @@
-"""What a run or a sweep needs: FLOPs, memory, GPUs, time. The one place that counts."""
+"""FLOPs, memory, GPUs and time of a run or a sweep. All such estimates are computed here."""

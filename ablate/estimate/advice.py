@@ -1,4 +1,4 @@
-"""Advice where a device is out of memory: what the run needs by the plan, and what would fit."""
+"""Advice for a device that is out of memory: the run's planned memory, and settings that fit."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _SHOWN = 2  # settings that fit
 def advise(
     experiment: Experiment, precision: str, classes: int, shape: tuple[int, ...], devices: int, seconds: float = SECONDS
 ) -> str:
-    """Return one line: the parts of the memory of each of `devices` by the plan, what can be used of it, and the
-    nearest settings that fit. "" where the plan does not know the setting, fails, or is not made in so many seconds: it
-    may never stand in the way of the error that it explains."""
+    """Return one line: the planned memory of each of `devices` by parts, the usable memory, and the nearest settings
+    that fit. "" if the plan does not support the setting, fails, or takes more than so many seconds: it must not hide
+    the error that it explains."""
 
     def plan() -> str:
         setup = replace(resolve_setup(experiment, devices, 1), precision=precision)
@@ -36,7 +36,7 @@ def advise(
 
 
 def detect_capacity() -> tuple[bool, float]:
-    """Return whether models are on a GPU here, and the bytes that it has, or the machine."""
+    """Return whether models are on a GPU here, and the memory of the GPU or else of the machine, in bytes."""
     import torch
 
     if torch.cuda.is_available():
@@ -54,15 +54,15 @@ def describe_memory(memory: Memory, capacity: float, fitting: tuple[Fitting, ...
         f"By the plan a device needs {memory.peak / GIB:.2f} GiB ({parts}) of {subtract_reserve(capacity) / GIB:.2f}"
     )
     if memory.fits(capacity):
-        return f"{start}: it fits, so something else holds memory of the device."
+        return f"{start}: it fits, so another program uses memory of the device."
     if not fitting:
-        return f"{start}, and no setting makes that fit."
+        return f"{start}, and no setting makes it fit."
     ways = " or ".join(f"{' '.join(f.words)} ({f.memory.peak / GIB:.2f} GiB)" for f in fitting[:_SHOWN])
-    return f"{start}. What fits: {ways}."
+    return f"{start}. Settings that fit: {ways}."
 
 
 def _limit_time(seconds: float, make: Callable[[], str]) -> str:
-    """Return what `make` returns; "" where it fails or takes longer."""
+    """Return the result of `make`; "" if it fails or takes longer."""
     results: list[str] = []
 
     def run() -> None:

@@ -1,13 +1,12 @@
-"""FLOPs and parameters of a model, by three conventions that share one walk over the weights an item uses.
+"""FLOPs and parameters of a model, by three conventions that iterate over the weights that an item uses.
 
-`count` is exact: what is really computed, as `ablate plan` shows it.
-
-`count_by_formula` is that of two-stage pre-training (Lee et al.), which runs are compared by. FLOPs are
-`(6 N_trained + 2 N_frozen) T`: N counts the weights that a token is multiplied with, which leaves the look-up in a
-token embedding out, and T the tokens. Bytes are `16 P_trained + 2 P_frozen`, for all parameters P: weight, gradient and
-two moments in float32 where something is learned, a weight in 16 bits where nothing is. That the gradient has to pass a
-frozen head on its way to the layers, or frozen matrices on its way to the adapters beside them (2 N more), is not in
-it, nor are attention's products of activations.
+`count` is exact: the operations that are computed, as shown by `ablate plan`. `count_by_formula` is the formula of
+two-stage pre-training (Lee et al.), which is used to compare runs. FLOPs are `(6 N_trained + 2 N_frozen) T`: N counts
+the weights that a token is multiplied with, which leaves the look-up in a token embedding out, and T the tokens. Bytes
+are `16 P_trained + 2 P_frozen`, for all parameters P: weight, gradient and two moments in float32 where something is
+learned, a weight in 16 bits where nothing is. That the gradient has to pass a frozen head on its way to the layers, or
+frozen matrices on its way to the adapters beside them (2 N more), is not in it, nor are attention's products of
+activations.
 
 `estimate_work` knows the configuration alone: a dry run of a sweep builds no model.
 """
@@ -47,9 +46,9 @@ class Counts:
 
     total: int
     embedding: int
-    """Of the token embedding; of a ViT the patch embedding, class token and position embedding."""
+    """Of the token embedding; for a ViT, of the patch embedding, class token and position embedding."""
     head: int
-    """Of the output projection; 0 where it is tied to the embedding."""
+    """Of the output projection; 0 if it is tied to the embedding."""
     block: int
     """Of the largest layer."""
     forward_flops: float
@@ -66,14 +65,15 @@ class Counts:
 
     @property
     def training_flops(self) -> float:
-        """Of one token, or one image, forward and backward: the backward pass costs two forward passes, one for what a
-        matrix was given and one for the matrix itself, if it is trained."""
+        """Of one token, or one image, forward and backward: the backward pass costs two forward passes, one for the
+        gradient of a matrix's input and one for the gradient of the matrix, if it is trained."""
         return 3 * self.forward_flops - self.frozen_flops
 
 
 def count(model: Model, shape: tuple[int, ...]) -> Counts:
-    """Count `model` on inputs of `shape`: 2 FLOPs for each weight of a matrix and each use of it, and the products of
-    attention. A token of LLaMA takes 2 [L (4 d^2 + 3 d i) + V d] + 2 L d T; an image is all of its tokens."""
+    """Return the counts of `model` on inputs of `shape`: 2 FLOPs for each weight of a matrix and each use of it, and
+    the products of attention. A token of LLaMA takes 2 [L (4 d^2 + 3 d i) + V d] + 2 L d T; an image is all of its
+    tokens."""
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     matrices = {f"{n}.weight": m.weight for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
     used = [(uses, matrices[name]) for uses, names in _walk(model) for name in names & matrices.keys()]
@@ -94,7 +94,7 @@ def count(model: Model, shape: tuple[int, ...]) -> Counts:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a model, some parts of which may be frozen."""
+    """The cost of a model, some parts of which may be frozen."""
 
     flops: float
     """Of one token of text, or of one image."""
@@ -103,11 +103,12 @@ class Cost:
     trained: int
     """Parameters that are trained."""
     frozen: int
-    """Parameters that are not."""
+    """Parameters that are frozen."""
 
 
 def count_by_formula(model: Model) -> Cost:
-    """Return the cost of `model` by which of its parameters want a gradient; it may be on the meta device."""
+    """Return the cost of `model` according to which of its parameters require a gradient; it may be on the meta
+    device."""
     state = model.state_dict(keep_vars=True)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
@@ -119,15 +120,15 @@ def count_by_formula(model: Model) -> Cost:
 
 
 def count_spent_flops(experiment: Experiment, inputs: tuple[int, tuple[int, ...]], updates: int) -> float:
-    """Return the FLOPs that a trained model has taken: its own `updates`, and those of the models that it started
-    from. `inputs` are (classes, shape of one input)."""
+    """Return the FLOPs that a trained model has used: for its own `updates`, and for the models that it started from.
+    `inputs` are (classes, shape of one input)."""
     start = experiment.warm_start
     before = start.flops or 0.0 if start else 0.0
     return before + count_by_formula(build_skeleton(experiment, *inputs)).flops * experiment.items_per_update * updates
 
 
 def collect_facts(model: Model, experiment: Experiment) -> dict[str, Any]:
-    """Return what is written down of the cost of a run: tags of its MLflow run."""
+    """Return the cost of a run as tags of its MLflow run."""
     cost, start = count_by_formula(model), experiment.warm_start
     facts: dict[str, Any] = {
         "ablate.flops_per_update": cost.flops * experiment.items_per_update,
@@ -142,14 +143,14 @@ def collect_facts(model: Model, experiment: Experiment) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Work:
-    """What one trial takes."""
+    """The work of one trial."""
 
     items: int
     """Tokens or images."""
     flops: float
-    """Floating-point operations, forwards and backwards."""
+    """Floating-point operations, forward and backward."""
     utilisation: float
-    """The share of its peak that an H100 is taken to reach."""
+    """The assumed utilisation of an H100: achieved share of its peak."""
 
     @property
     def gpu_hours(self) -> float:
@@ -158,8 +159,8 @@ class Work:
 
 
 def estimate_work(experiment: Experiment) -> Work | None:
-    """Return the work of one trial; None of an alignment: how long that takes is bound by memory while answers are
-    generated, and by how long they come out, and no FLOPs tell that.
+    """Return the work of one trial; None for an alignment, whose time depends on memory bandwidth during generation and
+    on the length of the answers, not on FLOPs.
 
     As `count` counts, with 6 operations for each weight of the layers and of the head (a frozen head, and a matrix that
     is adapted instead, has no gradient of its own, and hands one on: 4), and at the utilisation that a plan assumes.
@@ -181,6 +182,6 @@ def estimate_work(experiment: Experiment) -> Work | None:
 
 
 def _guess_vocabulary(experiment: Experiment) -> int:
-    """Return the vocabulary, as far as it is known without loading the tokenizer; else 32,000, that of the papers."""
+    """Return the vocabulary size if it is known without loading the tokenizer; otherwise 32,000, the papers' size."""
     tokenizer = str(getattr(experiment.data, "tokenizer", "bytes"))
     return experiment.model.vocabulary(KNOWN_SIZES.get(tokenizer, _PAPERS_VOCABULARY))

@@ -1,4 +1,5 @@
-"""GPUs that a plan can be made for: what they hold, how fast they multiply, and what share of that a training gets."""
+"""GPUs for which a plan can be made: their memory, their peak FLOPs, and the share of the peak that training
+reaches."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ class GPU:
 
     name: str
     memory: float
-    """Bytes that torch finds on it (`total_capacity` in its out-of-memory message), less than the data sheet says."""
+    """Bytes that torch reports (`total_capacity` in its out-of-memory message), which is less than the data sheet's
+    number."""
     bf16: float
     """Peak FLOPs per second of dense bfloat16 matrix products with float32 sums, from the vendor's data sheet."""
     float32: float
     """The same in float32 without TensorFloat-32, which torch leaves off."""
 
     def flops(self, precision: str) -> float:
-        """The peak in the arithmetic of `precision`."""
+        """Return the peak FLOPs per second at `precision`."""
         return self.float32 if precision == "32-true" else self.bf16
 
 
@@ -42,18 +44,18 @@ _TABLE = {  # name: GiB, bfloat16 and float32 in TFLOPs
     "rtx-4090": (23.5, 165.2, 82.6),
 }
 MOST_GIB, MOST_TFLOPS = 100_000, 1_000_000
-"""Beyond any device: more is a slip, such as another unit."""
+"""Beyond any device: a larger value is a typing error, such as a wrong unit."""
 GPUS = {name: GPU(name, gib * GIB, bf16 * 1e12, fp32 * 1e12) for name, (gib, bf16, fp32) in _TABLE.items()}
 
 
 def find_gpu(name: str, memory: float | None = None, tflops: float | None = None) -> GPU:
-    """Return the GPU called `name`, with other `memory` (GiB) or peak (TFLOPs of any precision) where set; with
-    both, a name of one's own will do. Raises ConfigError."""
+    """Return the GPU called `name`, with other `memory` (GiB) or peak (TFLOPs of any precision) where set; with both,
+    any name is accepted. Raises ConfigError."""
     known = GPUS.get(name.lower().replace(" ", "-").replace("_", "-"))
     problems = []
     for flag, value, most in (("--gpu-memory", memory, MOST_GIB), ("--gpu-flops", tflops, MOST_TFLOPS)):
         if value is not None and value > most:
-            problems.append(Problem(flag, f"must be at most {most:,}, which no device comes near", value))
+            problems.append(Problem(flag, f"must be at most {most:,}, far above any device", value))
     missing = {"--gpu-memory GIB": memory, "--gpu-flops TFLOPS": tflops}
     if known is None and (flags := " and ".join(flag for flag, value in missing.items() if value is None)):
         text = f"unknown GPU. Accepted: {', '.join(GPUS)}; any other needs {flags}."
@@ -66,7 +68,7 @@ def find_gpu(name: str, memory: float | None = None, tflops: float | None = None
 
 
 def detect_gpu(device: int = 0) -> GPU | None:
-    """Return the GPU that torch finds, with the memory that it finds on it; None for one that is not in the table."""
+    """Return the GPU that torch detects, with the memory that torch reports; None for one that is not in the table."""
     import torch
 
     called = torch.cuda.get_device_name(device)
@@ -76,13 +78,13 @@ def detect_gpu(device: int = 0) -> GPU | None:
 
 
 _NEUTRAL = re.compile(r"nvidia|tesla|geforce|hbm\w*|sxm\d?|pcie|\d+gb")
-"""Words of a driver's name that change no peak of the table. Any other, such as Ti, D, Laptop or MIG, makes another
-device of it."""
+"""Words in a driver's name that do not change a GPU's peak. Any other word, such as Ti, D, Laptop or MIG, names a
+different device."""
 
 
 def match_gpu(called: str, memory: float) -> GPU | None:
-    """Return the GPU that its driver calls so, as "NVIDIA H100 80GB HBM3", with about so many bytes; None for an
-    unknown one: no peak is better than another device's."""
+    """Return the GPU with this driver name, such as "NVIDIA H100 80GB HBM3", and about this memory; None for an unknown
+    one: no peak is better than another device's."""
     words = set(called.lower().replace("-", " ").split())
     own = {gpu.name: {word for word in gpu.name.split("-") if not word.endswith("gb")} for gpu in GPUS.values()}
     fitting = [

@@ -13,19 +13,19 @@ CLASSES = 1000  # of ImageNet
 
 
 class Inputs(NamedTuple):
-    """What a plan has to know of a corpus."""
+    """The properties of a corpus that a plan needs."""
 
     classes: int
     shape: tuple[int, ...]
     note: str = ""
-    """What had to be assumed."""
+    """A note on assumptions."""
     corpus: Corpus | None = None
-    """The corpus, where it had to be loaded."""
+    """The corpus, if it had to be loaded."""
 
 
 def find_inputs(experiment: Experiment) -> Inputs:
-    """Return the inputs of an experiment. Raises DataError where there is neither a corpus nor a setting that says
-    them, such as model.vocab_size."""
+    """Return the inputs of an experiment. Raises DataError if neither a corpus nor a setting, such as model.vocab_size,
+    determines them."""
     model, shape = experiment.model, experiment.data.input_shape
     if model.per_token and shape:
         if vocabulary := model.vocabulary(0):
@@ -45,16 +45,16 @@ def find_inputs(experiment: Experiment) -> Inputs:
 
 
 def _explain_vocabulary(experiment: Experiment, vocabulary: int) -> str:
-    """Return a note on a vocabulary that nobody chose: few models are trained on one so small."""
+    """Return a note on a default vocabulary: few models use one so small."""
     setting = "data.tokenizer=NAME or " if hasattr(experiment.data, "tokenizer") else ""
     return (
-        f"The vocabulary is assumed to be that of data={experiment.data.kind}, {vocabulary:,} tokens. For another: "
+        f"The vocabulary is assumed to be that of data={experiment.data.kind}, {vocabulary:,} tokens. To change it: "
         f"{setting}model.vocab_size=32000."
     )
 
 
 def _find_vocabulary(name: str) -> int:
-    """Return the size of a tokenizer's vocabulary. Raises DataError that says how to do without."""
+    """Return the size of a tokenizer's vocabulary. Raises DataError that says how to plan without it."""
     from ablate.data.text.tokenizers import KNOWN_SIZES, load_tokenizer
 
     if name in KNOWN_SIZES:
@@ -62,4 +62,4 @@ def _find_vocabulary(name: str) -> int:
     try:
         return load_tokenizer(name).vocab_size
     except DataError as error:
-        raise DataError(f"{error} A plan needs its size alone: model.vocab_size=32000.") from None
+        raise DataError(f"{error} A plan only needs the size: model.vocab_size=32000.") from None

@@ -1,4 +1,4 @@
-"""Whether the data is read as fast as GPUs take it."""
+"""Whether the data is read as fast as the GPUs process it."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _rates: dict[str, float] = {}  # by the configuration of the data: the arms of a
 
 
 def measure_rate(data: TrainSet, seed: int) -> float:
-    """Return the samples a second that one process reads: of a few small batches after the first, which opens files, or
-    of as many as begin within two seconds."""
+    """Return the number of samples per second that one process reads, measured on a few small batches after the first,
+    which opens files, or on those that start within two seconds."""
     batches = iter(data.batches(_SAMPLES, seed))
     next(batches)
     begin = time.perf_counter()
@@ -30,8 +30,8 @@ def measure_rate(data: TrainSet, seed: int) -> float:
 
 
 def describe_loading(experiment: Experiment, corpus: Corpus, taken: float) -> str:
-    """Return a sentence on the processes that read the data for a GPU that takes so many items a second, and whether
-    they are there; "" for data that is at hand, or cannot be read now."""
+    """Return a sentence on how many processes must read the data for a GPU that processes so many items a second, and
+    whether that many are configured; "" for data in memory, or data that cannot be read now."""
     if not getattr(corpus.train, "count_workers", lambda cores: 0)(MOST_WORKERS):
         return ""
     key = experiment.data.model_dump_json()
@@ -44,15 +44,16 @@ def describe_loading(experiment: Experiment, corpus: Corpus, taken: float) -> st
     needed = math.ceil(taken / rate)
     most = corpus.train.count_workers(MOST_WORKERS if chosen == "auto" else max(1, chosen))
     text = (
-        f"One process reads {format_count(rate)} {unit} a second here (measured on a few batches), and a GPU takes "
-        f"{format_count(taken)} by the plan, so {needed} have to read for it, on cores like these. "
+        f"One process reads {format_count(rate)} {unit} a second here (measured on a few batches), and a GPU processes "
+        f"{format_count(taken)} according to the plan, so each GPU needs {needed} such processes. "
     )
     if needed > most:
         text += (
-            f"trainer.num_workers={chosen} starts {most} at most: loading will be the limit, and the time is longer."
+            f"trainer.num_workers={chosen} starts at most {most}: loading will be the bottleneck, and the run takes "
+            "longer."
         )
     elif chosen == "auto":
-        text += "trainer.num_workers=auto starts as many as there are cores but one."
+        text += "trainer.num_workers=auto starts one for each core but one."
     else:
         text += f"trainer.num_workers={chosen} is enough."
     return text

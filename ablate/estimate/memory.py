@@ -25,9 +25,9 @@ from ablate.optim.optimizers import OptimizerConfig
 
 PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "temporary")
 RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
-"""What is left free: the CUDA context with NCCL, and a share that the allocator loses between blocks."""
+"""The reserve: the CUDA context with NCCL, and a share that the allocator loses to fragmentation."""
 WORKSPACE = 32 * 2**20
-"""That of cuBLAS on Hopper; it is 8 MiB on older GPUs."""
+"""The workspace of cuBLAS on Hopper; it is 8 MiB on older GPUs."""
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,25 @@ class Memory:
 
     @property
     def peak(self) -> float:
-        """All parts."""
+        """The sum of all parts."""
         return sum(self.parts.values())
 
     def fits(self, capacity: float) -> bool:
-        """Return whether a device of `capacity` bytes has room for it, with what cannot be used."""
+        """Return whether it fits a device of `capacity` bytes, including the reserve."""
         return self.peak <= subtract_reserve(capacity)
 
     @property
     def needs(self) -> float:
-        """Bytes of a device that a process takes, with what cannot be used."""
+        """Bytes of a device that a process needs, including the reserve."""
         return self.peak / (1 - FRAGMENTED) + RESERVE
 
     def sharing(self, capacity: float) -> int:
-        """Return the number of processes that each need so much and fit on a device together."""
+        """Return the number of such processes that fit on a device together."""
         return int(capacity // self.needs)
 
 
 def subtract_reserve(capacity: float) -> float:
-    """Return what tensors can have of the memory of a device."""
+    """Return the memory of a device that tensors can use."""
     return (capacity - RESERVE) * (1 - FRAGMENTED)
 
 
@@ -116,7 +116,7 @@ class Meter:
         return Memory({name: float(courses[name][moment]) for name in PARTS}, host)
 
     def states(self, setup: Setup) -> float:
-        """Return the bytes of parameters, gradients and optimizer, which are all there when a forward pass ends."""
+        """Return the bytes of parameters, gradients and optimizer, which are all allocated when a forward pass ends."""
         own, still = self._own(setup), self._own(setup, frozen=True)
         copies = 2 + (setup.strategy == "ddp" and setup.accumulate > 1) + self._states_per_weight(setup)
         kept = 0 if setup.offload else copies * own + still
@@ -130,7 +130,7 @@ class Meter:
         return self._moments[half]
 
     def _own(self, setup: Setup, frozen: bool = False) -> float:
-        """Return the bytes of the parameters of one device that the optimizer has; or of those that it has not."""
+        """Return the bytes of the parameters of one device that the optimizer updates; or of the others."""
         weight = 2 if setup.precision == "bf16-true" else 4
         count = self.counts.frozen if frozen else self.counts.total - self.counts.frozen
         return count * weight / (setup.devices if setup.strategy == "fsdp" else 1)

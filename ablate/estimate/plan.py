@@ -15,7 +15,7 @@ from ablate.estimate.setup import Setup, resolve_setup
 from ablate.experiment.tree import Experiment
 
 RECOMPUTED = 4 / 3
-"""What activation checkpointing makes of the FLOPs of a step: the forward pass is computed twice."""
+"""Factor of activation checkpointing on the FLOPs of a step: the forward pass is computed twice."""
 ALTERNATIVES = 3  # settings that fit and are shown
 
 
@@ -37,10 +37,10 @@ class Fitting:
     """A setup that fits."""
 
     words: tuple[str, ...]
-    """`key=value` words that make it of the setup planned for."""
+    """`key=value` words that change the planned setup to this one."""
     memory: Memory
     slower: float
-    """How many times as long a step takes, by its FLOPs; transfers are not counted."""
+    """Factor on the time of a step, by its FLOPs; transfers are not counted."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Plan:
     mfu: float
     memory: Memory
     fitting: tuple[Fitting, ...]
-    """Where it does not fit: what does, the cheapest first."""
+    """Setups that fit if this one does not, the cheapest first."""
     items: int
     """Tokens or images of the run."""
     validation: str
-    """How often the run is validated, on how much."""
+    """The number and size of the run's validations."""
     validation_share: float | None
-    """The part of the run's compute that validation takes, at most; None where it is not known."""
+    """Upper bound on validation's share of the run's compute; None if it is unknown."""
     notes: tuple[str, ...]
-    """What had to be assumed."""
+    """Notes on assumptions."""
 
     @property
     def fits(self) -> bool:
@@ -85,7 +85,7 @@ class Plan:
 
     @property
     def validated_gpu_hours(self) -> float | None:
-        """Those with validation, at most; None where its share is not known."""
+        """Upper bound on the hours including validation; None if its share is unknown."""
         return None if self.validation_share is None else self.gpu_hours / (1 - self.validation_share)
 
     @property
@@ -123,10 +123,10 @@ class Plan:
 
 
 def plan(experiment: Experiment, assumed: Assumed) -> Plan:
-    """Return the plan of one run. Raises ConfigError for an alignment and where the batch cannot be shared by the
-    devices, DataError where the vocabulary is not known."""
+    """Return the plan of one run. Raises ConfigError for an alignment and if the batch cannot be divided over the
+    devices, DataError if the vocabulary is unknown."""
     if experiment.procedure != "training":
-        text = "is not planned: what is traced is a step of training, and an alignment generates answers as well"
+        text = "cannot be planned: the plan traces a training step, and an alignment also generates answers"
         raise ConfigError([Problem("align", text)])
     setup = resolve_setup(experiment, assumed.devices, assumed.nodes)
     inputs = find_inputs(experiment)
@@ -155,8 +155,8 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
 
 
 def find_fitting(setup: Setup, meter: Meter, capacity: float) -> tuple[Fitting, ...]:
-    """Return the setups that fit: of each strategy, checkpointing and offloading the one with the largest micro-batch;
-    fewest changes and least recomputation first."""
+    """Return the setups that fit: for each combination of strategy, checkpointing and offloading, the one with the
+    largest micro-batch; fewest changes and least recomputation first."""
     fitting: dict[tuple[str, bool, bool, bool], Fitting] = {}
     for other in setup.alternatives():
         kind = (other.strategy, other.checkpointing, other.offload, other.once)

@@ -1,4 +1,4 @@
-"""Setups of a training: devices, strategy and what saves memory, from the configuration and the command line."""
+"""Training setups: devices, strategy and memory-saving options, from the configuration and the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Setup:
     strategy: str
     """"one" (a single device), "ddp" or "fsdp"."""
     devices: int
-    """Of all nodes."""
+    """Devices of all nodes."""
     precision: str
     """Lightning's: 32-true, bf16-mixed or bf16-true."""
     batch_size: int
@@ -25,7 +25,7 @@ class Setup:
     checkpointing: bool
     """Whether blocks are computed again in the backward pass."""
     offload: bool
-    """Whether shards are in the host's memory."""
+    """Whether shards are in host memory."""
     averaged: bool = False
     """Whether there is an average of the weights (trainer.ema_decay), in float32 on each device."""
     once: bool = False
@@ -37,7 +37,7 @@ class Setup:
         return self.batch_size // (self.devices * self.accumulate)
 
     def words(self, other: Setup) -> list[str]:
-        """Return the `key=value` words that make `other` of this."""
+        """Return the `key=value` words that change this setup to `other`."""
         words = []
         if other.strategy != self.strategy:
             words.append(f"trainer.strategy={other.strategy}")
@@ -69,8 +69,8 @@ class Setup:
 
 
 def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int | None = None) -> Setup:
-    """Return the setup of `experiment` on `devices` GPUs of each of `nodes` machines. Raises ConfigError where the
-    batch cannot be shared equally, or a setting makes no sense or is not planned for."""
+    """Return the setup of `experiment` on `devices` GPUs of each of `nodes` machines. Raises ConfigError if the batch
+    cannot be divided equally, or a setting is invalid or not supported by the plan."""
     trainer = experiment.trainer
     own = 1 if trainer.devices == "auto" else trainer.devices
     world = (devices or own) * (nodes or trainer.nodes or 1)
@@ -78,7 +78,7 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
     problems = []
     parts = world * trainer.accumulate
     if trainer.tensor_parallel > 1:
-        text = "the plan does not know matrices that devices share: leave it out (1)"
+        text = "the plan does not support tensor parallelism: remove it (1)"
         problems.append(Problem("trainer.tensor_parallel", text, trainer.tensor_parallel))
     elif trainer.batch_size % parts:
         below, above = trainer.batch_size // parts * parts, -(-trainer.batch_size // parts) * parts
@@ -88,7 +88,7 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
         )
         problems.append(Problem("trainer.batch_size", text, trainer.batch_size))
     if trainer.cpu_offload and world == 1:
-        text = "needs several devices (--devices or trainer.devices): a single one has the whole model, and no shards"
+        text = "needs several devices (--devices or trainer.devices): a single device has the whole model"
         problems.append(Problem("trainer.cpu_offload", text, True))
     if problems:
         raise ConfigError(problems, "the plan")

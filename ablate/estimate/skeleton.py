@@ -1,4 +1,4 @@
-"""A model without its numbers, on the meta device: it takes neither a GPU nor memory."""
+"""A model without values, on the meta device: it needs neither a GPU nor memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablate.models import Model
 
 
 class _Uninitialized(TorchFunctionMode):
-    """Leaves out all initialisation, which the meta device would only pretend to do, slowly."""
+    """Skips all initialisation, which is slow and without effect on the meta device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__module__", None) == "torch.nn.init" or getattr(func, "__name__", "") in _RANDOM:
@@ -25,14 +25,14 @@ _RANDOM = ("normal_", "uniform_", "trunc_normal_")
 
 
 def build_blank(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
-    """Build the model on the meta device, uninitialised, all of it trained."""
+    """Return the uninitialised model on the meta device, with all parameters trained."""
     with torch.device("meta"), _Uninitialized():
         return experiment.model.build(experiment.norm, experiment.init, classes, shape)
 
 
 def build_skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
-    """Build the model on the meta device, uninitialised, with what is frozen and adapted. Raises ConfigError for
-    unknown parts."""
+    """Return the uninitialised model on the meta device, with frozen parts and adapters. Raises ConfigError for unknown
+    parts."""
     model = build_blank(experiment, classes, shape)
     with torch.device("meta"), _Uninitialized():
         restrict(model, experiment)

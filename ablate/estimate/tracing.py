@@ -1,4 +1,4 @@
-"""One training step of a model without numbers, with every tensor that it makes and frees.
+"""Tracing one training step of a model without values, with every tensor that it allocates and frees.
 
 The step runs through our own model code and torch's autograd on tensors that have shapes and storages but no memory:
 those of the meta device, or, where there is autocast, which the meta device has not, fake tensors of the CPU. So
@@ -37,12 +37,12 @@ KEPT = 4  # equal neighbouring layers that are traced; the second of them stands
 
 @dataclass(frozen=True)
 class Timeline:
-    """The tensors that a step makes and frees, in order."""
+    """The tensors that a step allocates and frees, in order."""
 
     bytes: NDArray[np.float64]
-    """By how much each event changes what is allocated."""
+    """Change of the allocated bytes by each event."""
     label: NDArray[np.int64]
-    """The index in `LABELS` of what the event is about."""
+    """The index in `LABELS` of the event's subject."""
     backward: int
     """The first event of the backward pass."""
 
@@ -52,19 +52,19 @@ class Step:
     """The step to trace."""
 
     shape: tuple[int, ...]
-    """Of one input."""
+    """Shape of one input."""
     classes: int
     precision: str
     """32-true, bf16-mixed (autocast) or bf16-true (bfloat16 parameters)."""
     checkpointing: bool
     in_parts: bool = False
-    """Whether the logits of a language model are made in parts, or all at once; see `ablate.models.head`."""
+    """Whether the logits of a language model are computed in chunks, or all at once; see `ablate.models.head`."""
     gpu: bool = True
-    """Whether kernels keep what they keep on a GPU, or on the CPU."""
+    """Whether to trace the kernels of a GPU, or of the CPU."""
 
 
 class _Tracker(TorchDispatchMode):
-    """Notes every storage that is made, and when it goes."""
+    """Records every storage that is allocated, and when it is freed."""
 
     def __init__(self, model: nn.Module, classes: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Scores of trained language models on downstream tasks, as lm-evaluation-harness defines these."""
+"""Scores of trained language models on downstream tasks, as defined by lm-evaluation-harness."""
 
 from ablate.experiment.evaluation import EvaluationConfig
 

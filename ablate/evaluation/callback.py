@@ -21,7 +21,7 @@ from ablate.training.callbacks import Curves, RunCallback
 
 class Downstream(RunCallback):
     """Every `evaluation.every_n_steps` updates and after the last: the scores on `evaluation.tasks`, as metrics
-    `eval/TASK/METRIC`. Training goes on as if nothing had happened; its clock stands still. Rank 0 evaluates.
+    `eval/TASK/METRIC`. Training is not affected, and its clock is paused. Rank 0 evaluates.
 
     Raises AblateError, before the first update, for an unknown task, missing data, or without the extra `eval`.
     """
@@ -55,7 +55,7 @@ class Downstream(RunCallback):
         self.curves.record(trainer, pl_module, scores)
 
     def _score(self, trainer: Trainer, task: Task) -> dict[str, float]:
-        """Return the scores of the model, in the arithmetic of its training, compiled where the run is."""
+        """Return the scores of the model, in the precision of its training, compiled if the run is."""
         if self._model is None:
             self._model = _AsTrained(task, trainer)
         data: Any = task.experiment.data
@@ -66,7 +66,7 @@ class Downstream(RunCallback):
 
 
 class _AsTrained(nn.Module):
-    """The model of a task in the arithmetic of its validations, and compiled where its loss is."""
+    """The model of a task in the precision of its validations, compiled if its loss is."""
 
     def __init__(self, task: Task, trainer: Trainer) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`evaluation.tasks`: downstream tasks that are scored while a model is trained."""
+"""`evaluation.tasks`: downstream tasks that are scored during training."""
 
 from __future__ import annotations
 

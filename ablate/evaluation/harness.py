@@ -1,5 +1,5 @@
-"""The harness's Hugging Face model around any model of token ids to logits: its code cuts answers into tokens, orders
-them by length, batches and scores them. Imports lm_eval."""
+"""The harness's Hugging Face model wrapped around any model from token ids to logits: the harness tokenises answers,
+orders them by length, batches and scores them. Imports lm_eval."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Request = tuple[Any, list[int], list[int]]
 
 
 class CountingModel(HFLM):
-    """Counts what did not fit into the context, as (task, number of the question): `cut`, whose question lost its
-    beginning, and `long`, of which an answer is longer than the context and was scored part by part instead."""
+    """Counts questions that did not fit into the context, as (task, number of the question): `cut`, whose beginning was
+    cut off, and `long`, with an answer that is longer than the context and was scored in parts."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -57,7 +57,8 @@ class CountingModel(HFLM):
 
 
 class OwnModel(CountingModel):
-    """A model of ours: `model` [batch, seq] -> logits, its `tokenizer`, and the `length` that it was trained on."""
+    """One of Ablate's models: `model` [batch, seq] -> logits, its `tokenizer`, and the `length` that it was trained
+    on."""
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer, length: int, batch_size: int) -> None:
         device = next(model.parameters()).device
@@ -90,6 +91,6 @@ class OwnModel(CountingModel):
 
     def generate_until(self, requests: Any, disable_tqdm: bool = False) -> Any:
         raise AblateError(
-            "A task in which text is generated takes a model of transformers: export it with --to hf and evaluate "
+            "A task that generates text needs a model of transformers: export the model with --to hf and evaluate "
             "hf:FOLDER."
         )

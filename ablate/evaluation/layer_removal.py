@@ -27,14 +27,14 @@ class Benchmarks:
     task_data: str | Path | None = None
     """A folder with their data; None: the hub."""
     limit: int | None = None
-    """The first so many questions of each; None: all."""
+    """Number of questions of each task; None: all."""
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
-        """Return TASK/METRIC -> a function of the subject's model, as it is when called. Raises AblateError for what is
-        no causal language model, unknown tasks, missing data, and without the extra `eval`."""
+        """Return TASK/METRIC -> a function of the subject's model in its state at the call. Raises AblateError for a
+        model that is not a causal language model, unknown tasks, missing data, and without the extra `eval`."""
         import_library("lm_eval", "eval")
         if tokenizer is None:
-            raise AblateError(f"{subject.label}: tasks are for causal language models with a tokenizer.")
+            raise AblateError(f"{subject.label}: tasks need a causal language model with a tokenizer.")
         encoder, model = tokenizer(), _Logits(subject)
 
         def build_metric(task: str, name: str, loaded: Mapping[str, Any]) -> Metric:
@@ -53,7 +53,7 @@ class Benchmarks:
 
 
 class _Logits(nn.Module):
-    """Token ids [batch, seq] to logits, whatever the inputs and outputs of the model itself."""
+    """Token ids [batch, seq] to logits, independent of the model's own input and output format."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class _Logits(nn.Module):
 
 
 def _choose_metric(task: Any) -> str:
-    """Return the accuracy by the length of the answers, else the accuracy, else the task's first metric; of a group the
-    accuracy."""
+    """Return the length-normalised accuracy if the task has it, else the accuracy, else the task's first metric; for a
+    group the accuracy."""
     names = ["acc"] if task is None else [entry["metric"] for entry in task.get_config("metric_list")]
     return next((name for name in ("acc_norm", "acc") if name in names), names[0])

@@ -51,16 +51,19 @@ KNOWN: Mapping[str, Local] = {
     "wikitext": Local("EleutherAI/wikitext_document_level", ("wikitext",), ("page",)),
     "winogrande": Local("allenai/winogrande", ("winogrande",), ("sentence", "option1", "option2", "answer")),
 }
-"""Task -> its files. Their names and columns are those of the hub."""
+"""Task -> its files, with the names and columns of the hub."""
 
 
 def find_questions(task: str, folder: Path) -> dict[str, Dataset]:
     """Return split (train, validation, test) -> the questions of `task` under `folder`.
 
-    Raises DataError where there are none, which names the files that would be taken and their origin.
+    Raises DataError if there are none, with the accepted files and their origin.
     """
     if (local := KNOWN.get(task)) is None:
-        raise DataError(f"Of {task} no local files can be read. Accepted: {', '.join(KNOWN)}. Others: no --task-data.")
+        raise DataError(
+            f"Local files of {task} cannot be read. Accepted tasks: {', '.join(KNOWN)}. Omit --task-data for other "
+            "tasks."
+        )
     if not os.path.isdir(folder):
         raise DataError(f"There is no folder {folder} with the data of {task}.")
     files: dict[str, dict[Path, list[Dataset]]] = {}
@@ -79,7 +82,7 @@ def find_questions(task: str, folder: Path) -> dict[str, Dataset]:
         text += f".parquet; or test) with {', '.join(local.columns)}."
         text += "".join(f" {other}." for other in others[:3])
         raise DataError(
-            f"{text} They are the dataset {local.hub} of the Hugging Face hub: without --task-data it is read."
+            f"{text} The dataset is {local.hub} on the Hugging Face hub, which is read without --task-data."
         )
     return {split: _join_parts(task, split, folders, local) for split, folders in files.items()}
 
@@ -88,14 +91,16 @@ def _join_parts(task: str, split: str, folders: dict[Path, list[Dataset]], local
     from datasets import Dataset, concatenate_datasets
 
     if len(folders) > 1:
-        raise DataError(f"Two folders have the {split} questions of {task}: {', '.join(map(str, folders))}. Keep one.")
+        raise DataError(
+            f"Two folders contain the {split} questions of {task}: {', '.join(map(str, folders))}. Remove one."
+        )
     (parts,) = folders.values()
     whole = concatenate_datasets(parts)
     return whole if local.change is None else Dataset.from_list([local.change(question) for question in whole])
 
 
 def _find_split(file: Path, local: Local) -> str | None:
-    """Return the split that a file holds, None for a file of another task."""
+    """Return the split that a file contains; None for a file of another task."""
     parts = [part.lower() for part in (*file.parent.parts, file.stem)]
     if not all(any(_matches(part, name.lower()) for part in parts) for name in local.names):
         return None

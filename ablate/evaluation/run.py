@@ -1,4 +1,5 @@
-"""Trained models on downstream tasks; the scores go to their runs in MLflow, and so into the report."""
+"""Evaluation of trained models on downstream tasks; the scores are logged to their MLflow runs, from which the report
+reads them."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from ablate.training.trained import TrainedModel, open_trained
 from ablate.verdict.questions import QuestionDifference, Score, average_by_question, compare_by_question
 
 HF = "hf:"
-"""Before the name of a model of `transformers`."""
+"""Prefix of the name of a model of `transformers`."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Evaluated:
     """One model and its scores."""
 
     name: str
-    """As it was given; of an arm of a sweep sweep:NAME/ARM."""
+    """Name as given; for an arm of a sweep sweep:NAME/ARM."""
     run_id: str | None
     """Its MLflow run."""
     scores: dict[str, Score]
@@ -37,7 +38,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class Options:
-    """What models are asked, and with what settings; see `ablate.evaluation.scoring.score`."""
+    """The tasks and their settings; see `ablate.evaluation.scoring.score`."""
 
     tasks: Sequence[str]
     task_data: str | None = None
@@ -50,15 +51,14 @@ class Options:
 
     @property
     def scoring(self) -> dict[str, Any]:
-        """What holds for each model."""
+        """The settings that are common to all models."""
         return {"limit": self.limit, "batch_size": self.batch_size, "progress": self.progress}
 
 
 def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evaluated]:
     """Score models, of which each is (its name, a run's id or a checkpoint, or `hf:` and a model of `transformers`).
-    What belongs to a run is logged there as soon as it is known.
-
-    Raises AblateError for what is no language model, an unknown task, missing data, and without the extra `eval`.
+    The scores of a run are logged there as soon as they are known. Raises AblateError for a model that is not a
+    language model, an unknown task, missing data, and without the extra `eval`.
     """
     sources = [(name, _find(model)) for name, model in models]  # a wrong one is told before any is scored
     with silence_harness():
@@ -82,7 +82,7 @@ def evaluate(models: Iterable[tuple[str, str]], options: Options) -> list[Evalua
 
 
 def _find(model: str) -> TrainedModel | str:
-    """Return a trained language model; of `hf:` what transformers is to load."""
+    """Return a trained language model; for `hf:`, the name that transformers loads."""
     if model.startswith(HF):
         return model.removeprefix(HF)
     source = open_trained(model)
@@ -98,7 +98,7 @@ def _score(source: TrainedModel, tasks: dict[str, Any], options: Options) -> dic
 
 
 def compare(evaluated: Sequence[Evaluated]) -> dict[tuple[str, str, str], QuestionDifference]:
-    """Return (model, task, metric) -> by how much it is above the first model, paired by question."""
+    """Return (model, task, metric) -> its difference to the first model, paired by question."""
     differences = {}
     for other in evaluated[1:]:
         for task, ours in other.scores.items():
@@ -135,7 +135,7 @@ def to_dict(evaluated: Sequence[Evaluated], questions: bool = False) -> list[dic
 
 
 def write(evaluated: Sequence[Evaluated], file: str) -> None:
-    """Write everything, question by question, as JSON. Raises AblateError where that cannot be."""
+    """Write all results, with each question, as JSON. Raises AblateError if the file cannot be written."""
     try:
         Path(file).expanduser().write_text(
             json.dumps(to_json(to_dict(evaluated, questions=True)), indent=1, allow_nan=False) + "\n", encoding="utf-8"

@@ -39,13 +39,13 @@ def score(
     Random states and the modes of its modules are restored, so that training may go on.
 
     Args:
-        model: token ids [batch, seq] -> logits [batch, seq, vocabulary]; padding stands on the right.
+        model: token ids [batch, seq] -> logits [batch, seq, vocabulary]; padding is on the right.
         tokenizer: of the run (`ablate.export.tokenizer.load_own`).
         tasks: names, such as arc_easy; or the result of `ablate.evaluation.tasks.load_tasks`, to load them once.
         length: tokens of the context, `data.seq_len`.
         task_data: a folder with the data of the tasks; None: the hub.
-        shots: solved examples before each question; None: as the task has it, mostly 0.
-        limit: the first so many questions of each task; None: all.
+        shots: solved examples before each question; None: the task's own number, mostly 0.
+        limit: number of questions of each task, from its start; None: all.
         batch_size: answers that are scored at a time.
         progress: whether to draw progress bars on the error output.
 
@@ -71,7 +71,7 @@ def score_hf(
     trust_remote_code: bool = False,
 ) -> dict[str, Score]:
     """Return task -> score, as `score`, of a model of `transformers`: a folder or a name of the hub, whose own code is
-    run where `trust_remote_code` says so. Raises AblateError for one that cannot be loaded."""
+    only run with `trust_remote_code`. Raises AblateError for a model that cannot be loaded."""
     import_library("lm_eval", "eval")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     with silence_harness(progress):
@@ -84,12 +84,12 @@ def score_hf(
         except (OSError, ValueError) as error:
             text = " ".join(str(error).split()).rstrip(".")
             hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in text else ""
-            raise AblateError(f"{path} is no model of transformers that can be loaded: {text}.{hint}") from error
+            raise AblateError(f"{path} is not a model that transformers can load: {text}.{hint}") from error
         return _evaluate(model, loaded, limit)
 
 
 def _evaluate(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str, Score]:
-    """Return the score of each task and group by the harness."""
+    """Return the harness's score of each task and group."""
     from lm_eval.evaluator import evaluate
 
     outcome = evaluate(lm, loaded, limit=limit, bootstrap_iters=0)

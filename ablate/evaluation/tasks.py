@@ -20,16 +20,16 @@ FOLDERS = {
     "lambada_openai": "lambada", "mmlu": "mmlu/default", "openbookqa": "openbookqa", "piqa": "piqa", "sciq": "sciq",
     "social_iqa": "siqa", "wikitext": "wikitext", "winogrande": "winogrande",
 }  # fmt: skip
-"""The harness's folder of a task; for others all its folders are read, which takes ten seconds."""
+"""The harness's folder of a task; for other tasks all folders are read, which takes ten seconds."""
 
 
 def load_tasks(names: Sequence[str], task_data: str | Path | None = None, shots: int | None = None) -> dict[str, Any]:
-    """Return the tasks and groups called `names`, as the harness's `evaluate` takes them.
+    """Return the tasks and groups called `names`, in the form that the harness's `evaluate` accepts.
 
     Args:
         names: such as arc_easy, or mmlu.
         task_data: a folder with their data; None: the hub.
-        shots: solved examples before each question; None: as the task has it.
+        shots: solved examples before each question; None: the task's own number.
 
     Raises AblateError for an unknown task and without the extra, DataError where its data is missing.
     """
@@ -42,7 +42,7 @@ def load_tasks(names: Sequence[str], task_data: str | Path | None = None, shots:
         if unknown := [name for name in names if name not in manager.all_tasks]:
             guess = did_you_mean(unknown[0], FOLDERS) or did_you_mean(unknown[0], manager.all_tasks)
             raise AblateError(
-                f"unknown task {unknown[0]!r}.{guess} Usual: {', '.join(FOLDERS)}; lm_eval ls tasks has all."
+                f"unknown task {unknown[0]!r}.{guess} Common tasks: {', '.join(FOLDERS)}; lm_eval ls tasks lists all."
             )
         entries = [
             name if task_data is None else _localize(name, Path(task_data).expanduser(), shots) for name in names
@@ -51,7 +51,9 @@ def load_tasks(names: Sequence[str], task_data: str | Path | None = None, shots:
             loaded = manager.load(list(names) if task_data is None else {"group": "local", "task": entries})
         except OSError as error:  # and what datasets makes of a network that is away
             text = " ".join(str(error).split())
-            raise DataError(f"The questions cannot be loaded: {text} Of local files: --task-data FOLDER.") from error
+            raise DataError(
+                f"The questions cannot be loaded: {text} To read local files: --task-data FOLDER."
+            ) from error
     if task_data is not None:  # the group was for what it passes on to its tasks
         loaded |= {"groups": {}, "group_map": {}}
     for task in loaded["tasks"].values():
@@ -70,7 +72,7 @@ def _localize(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
     test = next(split for split in ("test", "validation") if split in splits)
     examples = next(split for split in ("train", "validation", "test") if split in splits)
     if (shots or 0) >= len(splits[examples]):
-        raise DataError(f"The {examples} questions of {name} under {folder} are too few for --shots {shots}.")
+        raise DataError(f"The {examples} questions of {name} under {folder} are not enough for --shots {shots}.")
     return {
         "task": name,
         "custom_dataset": lambda **_: splits,
@@ -83,7 +85,7 @@ def _localize(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def silence_harness(progress: bool = False) -> Iterator[None]:
-    """Silence the harness in this context, its bars too unless `progress` is set."""
+    """Silence the harness in this context, including its progress bars unless `progress` is set."""
     logger = logging.getLogger("lm_eval")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,7 +1,7 @@
 """One training run as one validated, frozen tree.
 
-`tree` holds `Experiment`; beside it are the fields of those parts whose behaviour lies on higher floors: the trainer's,
-a warm start's, adapters', an alignment's, an evaluation's, the measurements'. Fields and checks only, no behaviour.
+`tree` holds `Experiment`; the other modules define the fields of parts whose behaviour is in higher layers: trainer,
+warm start, adapters, alignment, evaluation, measurements. Fields and checks only, no behaviour.
 """
 
 from ablate.experiment.tree import Experiment

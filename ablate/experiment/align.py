@@ -1,4 +1,4 @@
-"""The align part of an experiment: what a language model learns from preference pairs, and by which method."""
+"""The align part of an experiment: alignment of a language model with preference pairs, and its method."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.warm_start import WarmStart
 
 METRICS = {"reward": ("accuracy", "margin"), "dpo": ("accuracy", "margin", "kl"), "rloo": ("kl",)}
-"""Method -> what is measured on held-out pairs."""
+"""Method -> metrics on held-out pairs."""
 JUDGED = ("reward", "start_reward", "win_rate")
-"""What is measured besides where there is a reward model."""
+"""Further metrics if there is a reward model."""
 
 
 _NOT_HERE = {
@@ -25,51 +25,51 @@ _NOT_HERE = {
     "gradient_sync",
     "ema_decay", "copy_to", "diverge_factor", "num_workers",
 }  # fmt: skip
-"""Fields of the trainer that TRL's are not told of."""
+"""Fields of the trainer that are not passed to TRL's trainers."""
 
 
 class AlignConfig(Config):
-    """Alignment by preference pairs, in the place of training on text. Needs ablate[rlhf].
-
-    Length, batches (of pairs; of rloo of answers), optimizer, schedule and seed are those of the experiment, its data
-    is of the kind preferences, and it starts from all of another run (`warm_start`).
+    """Alignment with preference pairs, instead of training on text. Needs ablate[rlhf]. Length, batches (of pairs; with
+    rloo, of answers), optimizer, schedule and seed are the experiment's; its data has the kind preferences, and it
+    starts from all weights of another run (`warm_start`).
     """
 
     method: Literal["reward", "dpo", "rloo"]
-    """reward: a reward model, which gives an answer a number; dpo: direct preference optimization; rloo: REINFORCE
-    leave-one-out, the answers of the policy judged by a reward model."""
+    """reward: a reward model, which assigns a number to an answer; dpo: direct preference optimization; rloo: REINFORCE
+    leave-one-out, with the policy's answers scored by a reward model."""
     beta: float | None = Field(None, ge=0)
-    """How strongly the policy is held to where it starts. None: TRL's, 0.1 for dpo and 0.05 for rloo."""
+    """Strength of the penalty for the policy's divergence from its start. None: TRL's default, 0.1 for dpo and 0.05 for
+    rloo."""
     reward: str | None = None
-    """A reward model, which is to be the same for all that is compared: a run of the method reward, its folder, or
-    sweep:NAME/ARM. rloo learns from it; for dpo it only measures."""
+    """A reward model: a run with the method reward, its folder, or sweep:NAME/ARM. It must be the same for all compared
+    models. rloo trains with it; for dpo it is only a metric."""
     reward_sha256: str | None = None
-    """Of the reward model's weights. A run writes down what it found, and with this given takes no others."""
+    """SHA-256 of the reward model's weights. A run records it; if it is given, other weights are refused."""
     trust_remote_code: bool = False
-    """Whether code that comes with the reward model may be run. That of a run of this store is run without it: it was
-    written here."""
+    """Whether code that comes with the reward model may be run. The code of a run of this store, which Ablate wrote
+    itself, is always run."""
     answers: int = Field(4, ge=2, le=MOST_BATCH)
-    """Answers to each prompt of rloo, which are compared with each other."""
+    """Number of answers that rloo samples and compares for each prompt."""
     length: int = Field(64, gt=0, le=MOST_LENGTH)
-    """The most tokens of an answer that is generated."""
+    """Maximum tokens of a generated answer."""
     measured: int = Field(64, gt=0, le=MOST_ITEMS)
-    """The most held-out pairs that are measured on."""
+    """Maximum number of held-out pairs for the evaluation."""
 
     @model_validator(mode="after")
     def _validate_method(self) -> AlignConfig:
         names = [name for name in ("reward", "beta") if getattr(self, name) is not None]
         if self.method == "reward" and names:
-            raise ValueError(f"{' and '.join(names)}: a reward model takes neither beta nor another reward model")
+            raise ValueError(f"{' and '.join(names)}: the method reward uses neither beta nor another reward model")
         return self
 
     @property
     def unit(self) -> str:
-        """What an update is a batch of, counted."""
+        """The unit of the items in an update's batch."""
         return "answers" if self.method == "rloo" else "pairs"
 
     @property
     def answer(self) -> int | None:
-        """Tokens that there has to be room for behind a prompt; None: for the answers of the pair."""
+        """Tokens that must fit after a prompt; None: the answers of the pair."""
         return self.length if self.method == "rloo" else None
 
     @property
@@ -81,14 +81,14 @@ class AlignConfig(Config):
     def validate(  # type: ignore[override]
         self, data: str, start: WarmStart | None, lora: Lora | None, trainer: TrainerConfig, tasks: Sequence[str]
     ) -> list[Problem]:
-        """Return what does not fit the rest of the experiment: the kind of its `data`, what it starts from, adapters,
-        the trainer, downstream tasks. Paths are those of the experiment."""
+        """Return the conflicts with the rest of the experiment: the kind of its `data`, its start, adapters, the
+        trainer, downstream tasks. Paths are relative to the experiment."""
         problems: list[Problem] = []
         if data != "preferences":
-            problems.append(Problem("data.kind", "align learns from data.kind=preferences", data))
+            problems.append(Problem("data.kind", "align needs data.kind=preferences", data))
         if start is None or start.copied != ("all",) or start.freeze:
             text = (
-                "align starts from a whole model, and trains all of it: warm_start.from and warm_start.copy=all alone"
+                "align starts from a whole model and trains all of it: set only warm_start.from and warm_start.copy=all"
             )
             problems.append(Problem("warm_start", text))
         if self.method == "rloo" and trainer.batch_size % self.answers:
@@ -97,16 +97,18 @@ class AlignConfig(Config):
         for name in sorted(_NOT_HERE):
             plain = type(trainer).model_fields[name].default
             if (value := getattr(trainer, name)) != plain and not (name == "num_workers" and value == 0):
-                problems.append(Problem(f"trainer.{name}", f"align knows no such thing: leave it at {plain}", value))
+                problems.append(Problem(f"trainer.{name}", f"align does not support this: leave it at {plain}", value))
         if lora is not None:
-            text = "goes without align, which trains all weights (in a file with stages: stages.NAME.lora)"
+            text = "cannot be combined with align, which trains all weights (in a file with stages: stages.NAME.lora)"
             problems.append(Problem("lora", text))
         if trainer.precision == "bf16-true":
-            text = "of align: auto, 32-true or bf16-mixed"
+            text = "must be auto, 32-true or bf16-mixed with align"
             problems.append(Problem("trainer.precision", text, trainer.precision))
         if trainer.diagnose.names:
-            problems.append(Problem("trainer.diagnose", "align measures no layers: leave it out"))
+            problems.append(
+                Problem("trainer.diagnose", "cannot be combined with align, which does not measure layers: remove it")
+            )
         if tasks:
-            text = "not during align: ablate evaluate scores what comes of it"
+            text = "cannot be combined with align: score the aligned model with ablate evaluate"
             problems.append(Problem("evaluation.tasks", text, list(tasks)))
         return problems

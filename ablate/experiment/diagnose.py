@@ -13,35 +13,34 @@ from ablate.diagnostics.measures import measurements
 
 ALL = "all"
 POINTS = 50
-"""The most points of a curve where the interval is chosen."""
+"""Maximum points of a curve if the interval is chosen automatically."""
 OVERHEAD = 0.25
-"""The least share of a pass over the whole batch that one over a part of it takes: small models do not wait for the
-arithmetic."""
+"""The smallest relative cost of a pass over a part of a batch: small models are not limited by arithmetic."""
 GRADIENTS = 0.03
-"""What it takes, in training steps, to take the norms of gradients that are there."""
+"""Cost of computing the norms of existing gradients, in training steps."""
 
 
 class DiagnoseConfig(Config):
-    """Measurements on the layers while a model is trained. They read, and change no number of the training."""
+    """Measurements on the layers during training. They do not change any number of the training."""
 
     what: Names = ()
-    """angular, pruning, gradients, jacobian, variance, any of them, or all. Nothing: they are off."""
+    """Any of angular, pruning, gradients, jacobian and variance, or all. Empty: no measurements."""
     interval: int | None = Field(None, gt=0, le=MOST_STEPS)
-    """Updates between two measurements. None: for each as many as its share of `share` allows, at most fifty in a run;
-    at the start, at the end and between, or at the end alone."""
+    """Updates between two measurements. None: chosen for each measurement so that it stays within its part of `share`,
+    with at most fifty in a run; at the start, at the end and between, or only at the end."""
     share: float = Field(0.01, gt=0, le=1)
-    """The part of the time of training that is meant to go into it, where `interval` is None."""
+    """Share of the training time to spend on measurements if `interval` is None."""
     tokens: int = Field(512, gt=0, le=MOST_ITEMS)
-    """Tokens or images of each measurement: the first of the validation set. Gradients are those of the update."""
+    """Tokens or images of each measurement, from the start of the validation set. Gradients are the update's own."""
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The measurements, in their order; empty where they are off."""
+        """The measurements, in order; empty if there are none."""
         return tuple(name for name in measurements if name in self.what or ALL in self.what)
 
     def every(self, name: str, updates: int, layers: int, part: float) -> int:
-        """Return the updates between two of the measurements `name` in a run of so many, with a model of so many layers
-        and `part` of a batch; more than `updates`: at the end alone."""
+        """Return the number of updates between two measurements `name` in a run of `updates`, with a model of so many
+        layers and `part` of a batch; more than `updates` means only at the end."""
         if self.interval is not None:
             return self.interval
         cost = GRADIENTS if name == "gradients" else measurements[name].cost(layers) * max(part, OVERHEAD)
@@ -49,7 +48,7 @@ class DiagnoseConfig(Config):
         return updates + 1 if points < 2 else max(1, -(-updates // min(max(1, points - 2), POINTS)))
 
     def validate(self, fsdp: bool) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong. Where models are sharded, gradients cannot be asked for at will."""
+        """Return the problems. With sharded models, gradients cannot be computed at arbitrary times."""
         known = [ALL, *measurements]
         problems = [
             Problem("what", f"unknown measurement. Accepted: {', '.join(known)}.{did_you_mean(name, known)}", name)

@@ -1,4 +1,4 @@
-"""The evaluation part of an experiment: downstream tasks while it is trained."""
+"""The evaluation part of an experiment: downstream tasks during training."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from ablate.config.errors import Problem
 
 
 class EvaluationConfig(Config):
-    """Downstream tasks that are scored during training; they change none of its numbers. Needs ablate[eval]."""
+    """Downstream tasks that are scored during training, without changing any of its numbers. Needs ablate[eval]."""
 
     tasks: Names = ()
     """Tasks of lm-evaluation-harness, such as arc_easy,piqa or a list. None: no evaluation."""
     every_n_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
-    """Updates between two evaluations; there is always one after the last update. None: that alone."""
+    """Updates between two evaluations; there is always one after the last update. None: only that one."""
     task_data: str | None = None
     """A folder with the data of the tasks. None: the Hugging Face hub."""
     shots: int | None = Field(None, ge=0, le=MOST_BATCH)
-    """Solved examples before each question. None: as the task has it, mostly 0."""
+    """Solved examples before each question. None: the task's own number, mostly 0."""
     limit: int | None = Field(None, gt=0, le=MOST_ITEMS)
-    """The first so many questions of each task. None: all."""
+    """Number of questions of each task, from its start. None: all."""
     batch_size: int = Field(16, gt=0, le=MOST_BATCH)
-    """Answers that are scored at a time."""
+    """Number of answers that are scored at a time."""
 
     @field_validator("tasks", mode="before")
     @classmethod
@@ -33,11 +33,11 @@ class EvaluationConfig(Config):
         return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
 
     def validate(self, task: str, strategy: str) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong in an experiment of such a task, trained by such a strategy."""
+        """Return the problems in an experiment with this task and strategy."""
         if not self.tasks:
             return []
         if task != "language_modeling":
-            return [Problem("tasks", "are for language models; leave them out", list(self.tasks))]
+            return [Problem("tasks", "are for language models only; remove them", list(self.tasks))]
         if strategy == "fsdp":
             return [Problem("tasks", "need whole weights on each device: trainer.strategy=ddp", list(self.tasks))]
         return []

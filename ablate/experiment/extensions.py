@@ -1,8 +1,6 @@
-"""Behaviour of those parts of an experiment that lies in rooms above training: warm starts, adapters, alignment,
-downstream tasks, measurements.
-
-Training, estimates and sweeps ask the extensions of an experiment and import none of those rooms, so that each room can
-be left out of an installation. A room is imported when an experiment sets its part.
+"""Behaviour of experiment parts that is implemented in packages above training: warm starts, adapters, alignment,
+downstream tasks, measurements. Training, estimates and sweeps call the extensions of an experiment and import none of
+those packages, so that each can be left out of an installation. A package is imported when an experiment sets its part.
 """
 
 from __future__ import annotations
@@ -28,40 +26,42 @@ EXTENSIONS = {
     "trainer.diagnose.names": "ablate.diagnostics.extension",
     "evaluation.tasks": "ablate.evaluation.extension",
 }
-"""Part of an experiment -> the module whose `EXTENSION` is its behaviour, in the order in which they are asked."""
+"""Part of an experiment -> the module whose `EXTENSION` is its behaviour, in the order in which they are called."""
 
 
 class Extension:
-    """The behaviour that a part of an experiment adds to its run. Each method adds nothing; a room overrides what it
-    needs."""
+    """The behaviour that a part of an experiment adds to its run. By default each method adds nothing; a package
+    overrides those that it needs."""
 
     precedes_validation = False
     """Whether its callbacks run before the validation of an update."""
 
     def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
-        """Return what is wrong with the part for `model`, which may be on the meta device."""
+        """Return the problems of the part with `model`, which may be on the meta device."""
         return []
 
     def restrict(self, model: Model, experiment: Experiment) -> None:
-        """Restrict what is trained of `model`: freeze parameters, or add adapters."""
+        """Restrict the trained parameters of `model`: freeze parameters, or add adapters."""
 
     def pin(self, experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
-        """Return `experiment` with the SHA-256 of what it starts from. Raises AblateError where that does not fit."""
+        """Return `experiment` with the SHA-256 of the weights that it starts from. Raises AblateError if they do not
+        fit."""
         return experiment
 
     def describe_source(self, run: str) -> dict[str, Any]:
-        """Return the fields that are written beside the name of the `run` that the part starts from."""
+        """Return the fields that are recorded with the name of the `run` that the part starts from."""
         return {}
 
     def fill(self, model: Model, experiment: Experiment, recipes: Any) -> set[int]:
-        """Give `model` the weights that it starts with, by `recipes` where it is on the meta device; return the ids of
-        the parameters that have them."""
+        """Load the initial weights into `model`, by `recipes` if it is on the meta device; return the ids of the loaded
+        parameters."""
         return set()
 
     def merge(
         self, build: Callable[[], Model], experiment: Experiment, state: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """Return `state`, the weights of a run, as those of the plain model that `build` makes on the meta device."""
+        """Return `state`, the weights of a run, converted to the plain model that `build` returns on the meta
+        device."""
         return dict(state)
 
     def build_callbacks(self, task: Any, corpus: Corpus, curves: Any) -> list[Any]:
@@ -69,7 +69,7 @@ class Extension:
         return []
 
     def build_procedure(self) -> Any:
-        """Return the `Procedure` (of `ablate.training.procedures`) that takes the place of training, or None."""
+        """Return the `Procedure` (of `ablate.training.procedures`) that replaces training, or None."""
         return None
 
     def gather_facts(self) -> dict[str, str]:
@@ -78,14 +78,14 @@ class Extension:
 
 
 def load_extensions(experiment: Experiment) -> Iterator[Extension]:
-    """Yield the extensions of the parts that `experiment` sets. Raises ConfigError where a room is not installed."""
+    """Yield the extensions of the parts that `experiment` sets. Raises ConfigError if a package is not installed."""
     for part in EXTENSIONS:
         if attrgetter(part)(experiment):
             yield load_extension(part)
 
 
 def load_extension(part: str) -> Extension:
-    """Return the extension of a part, a key of `EXTENSIONS`. Raises ConfigError where its room is not installed."""
+    """Return the extension of a part, a key of `EXTENSIONS`. Raises ConfigError if its package is not installed."""
     name = EXTENSIONS[part]
     try:
         extension: Extension = import_module(name).EXTENSION
@@ -93,13 +93,13 @@ def load_extension(part: str) -> Extension:
         if not name.startswith(error.name or "-"):
             raise
         raise ConfigError(
-            [Problem(part, f"needs the package {name.rpartition('.')[0]}, which is left out here")]
+            [Problem(part, f"needs the package {name.rpartition('.')[0]}, which is not installed")]
         ) from None
     return extension
 
 
 def restrict(model: Model, experiment: Experiment) -> None:
-    """Restrict what is trained of `model` to what `experiment` says. Raises ConfigError where it names parts that the
+    """Restrict the trained parameters of `model` as `experiment` says. Raises ConfigError if it names parts that the
     model does not have."""
     for extension in load_extensions(experiment):
         if problems := extension.validate(model, experiment):

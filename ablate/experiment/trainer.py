@@ -1,4 +1,4 @@
-"""The fields of `trainer`: how long, in what batches, in what precision, on which devices."""
+"""The fields of `trainer`: length, batches, precision and devices."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ablate.config.errors import Problem
 from ablate.experiment.diagnose import DiagnoseConfig
 
 MOST_WORKERS = 16
-"""Processes that load the data of a rank, where their number is chosen."""
+"""Maximum data-loading processes of a rank if their number is chosen automatically."""
 
 
 class TrainerConfig(Config):
-    """How long, in what batches and in what precision to train. Names are Lightning's where it has one."""
+    """Length, batches, precision and devices of training. Names are Lightning's if it has one."""
 
     former: ClassVar[Mapping[str, Former]] = {"val_samples": Former("all", until=2)}
 
@@ -30,65 +30,66 @@ class TrainerConfig(Config):
     gradient_clip_val: float | None = Field(None, gt=0)
     """Largest norm of the whole gradient. None: no clipping, the papers' setting."""
     val_check_interval: int | None = Field(None, gt=0, le=MOST_STEPS)
-    """Updates between two validations; there is always one after the last update. None: up to six in a run, as many as
-    `val_samples` leaves room for."""
+    """Updates between two validations; there is always one after the last update. None: up to six in a run, depending
+    on `val_samples`."""
     val_samples: Annotated[int, Field(gt=0, le=MOST_ITEMS)] | Literal["auto", "all"] = "auto"
-    """Sequences or images of each validation, evenly spread over the validation set; over each where there are several.
-    all: the whole set. auto: as many as cost a tenth of training, by forward passes, and at least 16,384 tokens or 256
-    images; in a sweep as many as its smallest run takes, the same for all arms. Where data.val_tokens is set: these."""
+    """Sequences or images of each validation, evenly spread over each validation set. all: the whole set. auto: as many
+    as cost a tenth of training, counted in forward passes, and at least 16,384 tokens or 256 images; in a sweep the
+    number of its smallest run, the same for all arms. If data.val_tokens is set, all of these."""
     log_every_n_steps: int = Field(10, gt=0, le=MOST_STEPS)
-    """Updates between two points of the training curves, and two looks for divergence."""
+    """Updates between two points of the training curves, and between two checks for divergence."""
     diverge_factor: float = Field(3.0, gt=1)
-    """A training loss above this many times the loss of guessing evenly, or not finite, ends the run as diverged."""
+    """A training loss that is not finite, or above this multiple of the uniform distribution's loss, ends the run as
+    diverged."""
     precision: Literal["auto", "32-true", "bf16-mixed", "bf16-true"] = "auto"
     """Arithmetic of the model; the loss is always computed in float32. bf16-mixed: bfloat16 autocast; bf16-true:
-    weights and moments are bfloat16 as well. auto: autocast where it pays."""
+    weights and moments are bfloat16 as well. auto: autocast if it is faster."""
     compile: Literal["auto", "reduce-overhead"] | bool = "auto"
-    """Whether torch.compile makes one program of model and loss. auto: where it repays the time that it takes.
-    reduce-overhead: with CUDA graphs as well, for models so small that a GPU waits for what is to be launched; on one
-    device."""
+    """Whether to compile model and loss with torch.compile. auto: if it saves more time than it takes. reduce-overhead:
+    also with CUDA graphs, for models so small that a GPU waits for kernel launches; on one device."""
     strategy: Literal["auto", "ddp", "fsdp"] = "auto"
-    """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp:
-    a shard of every weight, gradient and moment too. auto: ddp. One process has nothing to share."""
+    """How the processes of a group share the training. ddp: each has the whole model and a part of each batch; fsdp: a
+    shard of every weight, gradient and moment too. auto: ddp. It has no effect for one process."""
     devices: Annotated[int, Field(gt=0, le=MOST_PROCESSES)] | Literal["auto"] = "auto"
-    """Processes on each machine, each with a GPU of its own where there are GPUs. auto: as many as there are, one
+    """Processes on each machine, each with its own GPU if there are GPUs. auto: as many as torchrun started, one
     without torchrun."""
     nodes: int | None = Field(None, gt=0, le=MOST_PROCESSES)
-    """Machines. None: as many as torchrun says."""
+    """Number of machines. None: torchrun's."""
     tensor_parallel: int = Field(1, gt=0, le=MOST_PROCESSES)
-    """With fsdp: neighbouring processes that share each matrix, and a part of the batch. 1: none do."""
+    """With fsdp: number of neighbouring processes that split each matrix and share a part of the batch. 1: no tensor
+    parallelism."""
     activation_checkpointing: bool = False
-    """Whether each block keeps its input alone and computes the rest again in the backward pass: less memory, a third
-    more time."""
+    """Whether each block stores only its input and recomputes the rest in the backward pass: less memory, a third more
+    time."""
     cpu_offload: bool = False
-    """With fsdp on several devices: whether the shards, and the optimizer with them, are in the memory of the host."""
+    """With fsdp on several devices: whether the shards and the optimizer are in host memory."""
     gradient_sync: Literal["batch", "update"] = "batch"
-    """With fsdp and accumulated batches: after each of them the ranks sum the gradients and keep their shards, or once
-    per update: `accumulate` times less traffic, and all gradients whole on each device, in float32. ddp has them whole
-    anyway, and sums once."""
+    """With fsdp and accumulated batches. batch: the ranks sum the gradients after each batch and keep their shards.
+    update: they sum once per update, with `accumulate` times less traffic and whole float32 gradients on each device.
+    ddp always has whole gradients and sums once."""
     ema_decay: float | None = Field(None, gt=0, lt=1)
-    """Decay of the exponential moving average of the weights, ConvNeXt's is 0.9999. Each validation is then made with
-    the weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
+    """Decay of the exponential moving average of the weights; ConvNeXt's is 0.9999. Each validation then uses the
+    weights (val/loss, ...) and with their average (val/ema/loss, ...). None: no average."""
     copy_to: str | None = Field(None, pattern="://")
-    """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, by the
-    run's id; of a sweep that of the trial that stands for each arm. None: it stays in the store alone."""
+    """Address of a folder, such as s3://bucket/runs, to which the last checkpoint of a completed run is copied, under
+    the run's id; in a sweep, the checkpoint of the trial that represents each arm. None: no copy."""
     num_workers: Annotated[int, Field(ge=0, le=MOST_LOADERS)] | Literal["auto"] = "auto"
-    """Processes that load the data, of each rank. 0: the training process itself. auto: on a CPU, which computes
-    already, none; for a GPU by the kind of data: of images that are decoded one for each core but one and at most 16,
-    of text that is tokenised as it is read one, of what is at hand none."""
+    """Data-loading processes of each rank. 0: the training process itself. auto: 0 on a CPU; for a GPU by the kind of
+    data: for images that are decoded, one for each core but one and at most 16; for text that is tokenised during
+    training, one; for data in memory, 0."""
     diagnose: DiagnoseConfig = DiagnoseConfig()
-    """What is measured on the layers in training."""
+    """Measurements on the layers during training."""
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong between these fields."""
+        """Return the problems with combinations of these fields."""
         problems: list[Problem] = []
         if self.batch_size % self.accumulate:
             divisors = [n for n in range(1, self.batch_size + 1) if self.batch_size % n == 0]
             near = [n for n in divisors if n < self.accumulate][-1:] + [n for n in divisors if n > self.accumulate][:1]
-            text = f"must divide trainer.batch_size ({self.batch_size}). Take {' or '.join(map(str, near))}"
+            text = f"must divide trainer.batch_size ({self.batch_size}). Set it to {' or '.join(map(str, near))}"
             problems.append(Problem("accumulate", text, self.accumulate))
         if self.compile == "reduce-overhead" and self.accumulate > 1:  # a graph writes its gradients to one place
-            text = "needs trainer.accumulate=1: a CUDA graph writes over the gradients that are being accumulated"
+            text = "needs trainer.accumulate=1: a CUDA graph overwrites accumulated gradients"
             problems.append(Problem("compile", text, self.compile))
         if self.strategy != "fsdp":
             alone: dict[str, Any] = {"tensor_parallel": 1, "cpu_offload": False, "gradient_sync": "batch"}
@@ -109,4 +110,4 @@ HOW = tuple(
         "num_workers", "copy_to",
     )
 )  # fmt: skip
-"""Fields that change where a run is computed and not what: it may go on with others."""
+"""Fields that change where a run is computed but not its result: a resumed run may change them."""

@@ -1,4 +1,4 @@
-"""`Experiment`: one training run as one validated, frozen tree, from YAML, `key=value` and Optuna alike."""
+"""`Experiment`: one training run as one validated, frozen tree, from YAML, `key=value` or Optuna."""
 
 from __future__ import annotations
 
@@ -29,39 +29,42 @@ from ablate.optim.optimizers import OptimizerConfig, optimizers
 from ablate.optim.schedules import ScheduleConfig, schedules
 
 DEFAULTS = 3
-"""The version of the defaults, raised when that of a field changes what a run computes (`Former`); stored runs and
-sweeps keep what they were begun with."""
+"""The version of the defaults, incremented when a changed default changes the results of a run (`Former`); stored runs
+and sweeps keep the defaults with which they were started."""
 
 
 class Experiment(Config):
-    """One training run. What is not given takes the default of its field, or of the model family."""
+    """One training run. Fields that are not given have their own default, or the model family's."""
 
     model: Annotated[ModelConfig, models] = Field("llama", validate_default=True)
     """The model family and its size: a kind, or a named size such as llama-71m or vit-tiny."""
     norm: Annotated[Placement, placements] = Field("pre", validate_default=True)
     """The placement of the norms, with its own fields, and the norm layer."""
     init: Annotated[Initialization, initializations] = Field("normal", validate_default=True)
-    """How the weights start."""
+    """Initialisation of the weights."""
     data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)
-    """What is trained on. Default: topics for LLaMA, digits for ViT."""
+    """The data for training and validation. Default: topics for LLaMA, digits for ViT."""
     optimizer: Annotated[OptimizerConfig, optimizers] = Field("adamw", validate_default=True)
     """The optimizer and its peak learning rate."""
     schedule: Annotated[ScheduleConfig, schedules] = Field("cosine", validate_default=True)
-    """The course of the learning rate."""
+    """The learning-rate schedule."""
     trainer: TrainerConfig = TrainerConfig()
-    """How long, in what batches, in what precision."""
+    """Length, batches, precision and devices of training."""
     warm_start: WarmStart | None = None
-    """Weights of another run to start from, and weights that are not trained. None: all start by `init` and learn."""
+    """Weights of another run to start from, and weights that are not trained. None: all weights start by `init` and are
+    trained."""
     lora: Lora | None = None
-    """Adapters beside the matrices of what `warm_start` copies, which alone are trained. None: the weights are."""
+    """Adapters for the matrices that `warm_start` copies; only the adapters are trained. None: the weights are
+    trained."""
     align: AlignConfig | None = None
-    """Preference pairs in the place of text: a reward model or a policy. None: trained on text or images."""
+    """Alignment with preference pairs: a reward model or a policy. None: training on text or images."""
     evaluation: EvaluationConfig = EvaluationConfig()
     """Downstream tasks that are scored during training."""
     seed: int = Field(0, ge=0, le=MOST_SEED)
-    """What the initial weights, the order of the data and any random depth depend on. Not the validation split."""
+    """Seed of the initial weights, the order of the data and stochastic depth. It does not change the validation
+    split."""
     plugins: Names = ()
-    """Python files of one's own, relative to the current directory, whose kinds can be used like any other."""
+    """Your own Python files, relative to the current directory, which register further kinds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -114,32 +117,32 @@ class Experiment(Config):
 
     @property
     def procedure(self) -> str:
-        """How it is run: "training" on text or images, or "alignment" by preference pairs."""
+        """The procedure: "training" on text or images, or "alignment" with preference pairs."""
         return "training" if self.align is None else "alignment"
 
     @property
     def unit(self) -> str:
-        """What it is trained on, counted: tokens or images; of an alignment pairs or answers."""
+        """The unit of the training data: tokens or images; for an alignment, pairs or answers."""
         return self.data.unit if self.align is None else self.align.unit
 
     @property
     def items_per_sample(self) -> int:
-        """Units in one sample of a batch: the tokens of a sequence; 1 of an image, a pair or an answer."""
+        """Units in one sample of a batch: the tokens of a sequence; 1 for an image, a pair or an answer."""
         return self.data.items_per_sample if self.align is None else 1
 
     @property
     def items_per_update(self) -> int:
-        """Tokens or images of one update; of an alignment pairs or answers."""
+        """Tokens or images of one update; for an alignment, pairs or answers."""
         return self.trainer.batch_size * self.items_per_sample
 
     @property
     def items(self) -> int:
-        """Tokens or images of the whole run; of an alignment pairs or answers."""
+        """Tokens or images of the whole run; for an alignment, pairs or answers."""
         return self.trainer.max_steps * self.items_per_update
 
     @property
     def validation(self) -> Validation:
-        """How often it is validated, and on how much."""
+        """The number and size of its validations."""
         return plan_validation(self.trainer, self.data, limited=self.procedure == "training")
 
     @classmethod
@@ -155,7 +158,7 @@ class Experiment(Config):
         return cls.from_mapping(base, overrides or {}, source=str(file) if file else "the configuration")
 
     def to_tree(self) -> Tree:
-        """Return the resolved configuration as plain nested mappings; `from_mapping` gives the same experiment back."""
+        """Return the resolved configuration as plain nested mappings; `from_mapping` returns the same experiment."""
         return self.model_dump(mode="json")
 
     def to_yaml(self) -> str:
@@ -168,9 +171,9 @@ class Experiment(Config):
 
 
 def restore_former(tree: Mapping[str, Any], defaults: int = 1) -> Tree:
-    """Return a stored configuration, resolved or the base of a sweep, with what was the default when it was written
-    (`Former`), where it is too old to say so; `defaults` is the version of the defaults that it was written with, or
-    an earlier one."""
+    """Return a stored configuration, resolved or the base of a sweep, with the defaults of the time when it was written
+    (`Former`) for fields that it does not contain; `defaults` is the version of the defaults that it was written with,
+    or an earlier one."""
     filled = _fill_in(tree)
     data, trainer = filled.get("data", Experiment.model_fields["data"].default), filled.get("trainer") or {}
     kind = data_kinds.kind_of(data)
@@ -185,6 +188,6 @@ def restore_former(tree: Mapping[str, Any], defaults: int = 1) -> Tree:
 
 
 def _fill_in(tree: Mapping[str, Any]) -> Tree:
-    """Return `tree` over what the family of its model takes by default."""
+    """Return `tree` merged over the defaults of its model family."""
     family = models.kind_of(merge(Experiment, {}, tree).get("model", {}))
     return merge(Experiment, merge(Experiment, {}, family.defaults if family else {}), tree)

@@ -1,4 +1,4 @@
-"""How often a run is validated and on how much: by default for a tenth of what its training computes."""
+"""The number and size of a run's validations: by default a tenth of its training compute."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from ablate.data import DataConfig
 from ablate.experiment.trainer import TrainerConfig
 
 SHARE = 0.1
-"""What validation may cost by default, of what training costs."""
+"""Default cost of validation as a share of the cost of training."""
 FORWARD = 1 / 3
-"""The cost of validating on one sample, of that of training on it: a forward pass without the backward one. It is the
-same for every model, so that all arms of a sweep are validated on the same samples."""
+"""Cost of validating on one sample relative to training on it: a forward pass without a backward pass. It is the same
+for every model, so that all arms of a sweep are validated on the same samples."""
 MOST_TIMES = 6
-"""Validations of a run, where their number is chosen."""
+"""Maximum validations of a run if their number is chosen automatically."""
 SMALLEST: Mapping[str, int] = {"tokens": 16_384, "images": 256}
-"""The least that a validation is made on by default."""
+"""Default minimum size of a validation."""
 
 
 @dataclass(frozen=True)
 class Validation:
-    """How often a run is validated, and on how much of each validation set."""
+    """The number of a run's validations, and their size on each validation set."""
 
     interval: int
     """Updates between two validations."""
@@ -32,33 +32,33 @@ class Validation:
     trained: int
     """Samples that the run trains on."""
     passes: int
-    """Forward passes for each sample: with the weights, and with their average where there is one."""
+    """Forward passes for each sample: with the weights, and with their average if there is one."""
     unit: str
     """tokens or images."""
     per_sample: int
-    """Tokens of a sequence, or 1 of an image."""
+    """Tokens of a sequence, or 1 for an image."""
     is_least: bool
-    """Whether `samples` is the least that is chosen."""
+    """Whether `samples` is the default minimum."""
 
     def count_samples(self, size: int) -> int:
-        """Return the samples that are validated on of a set of `size`."""
+        """Return the number of validation samples from a set of `size`."""
         return size if self.samples is None else min(size, self.samples)
 
     def compute_share(self, sizes: Sequence[int]) -> float:
-        """Return the part of the run's compute that validation takes, of sets with that many samples, as far as
-        the numbers of samples tell it (`FORWARD`)."""
+        """Return validation's share of the run's compute for sets with these numbers of samples, estimated by
+        `FORWARD`."""
         validated = self.times * self.passes * sum(map(self.count_samples, sizes)) * FORWARD
         return validated / (validated + self.trained)
 
     def bound_share(self, sizes: Sequence[int | None]) -> float | None:
-        """Return the largest share that `compute_share` can be, of sets some of whose sizes are not known (None); None
-        where it has no bound."""
+        """Return the largest possible `compute_share` for sets of which some have an unknown size (None); None if it
+        has no bound."""
         counts = [self.samples if size is None else self.count_samples(size) for size in sizes]
         return None if None in counts else self.compute_share([count or 0 for count in counts])
 
     def describe(self, sizes: Sequence[int | None]) -> str:
-        """Return how often, on how much and for what share of the compute, of sets with that many samples (None: not
-        known)."""
+        """Return a description of number, size and share of the compute, for sets with these numbers of samples (None:
+        unknown)."""
         noun = "sequences" if self.unit == "tokens" else self.unit
         when = "once, at the end," if self.times == 1 else f"{self.times} times, every {self.interval:,} updates,"
         text = f"{when} on {' and '.join(map(self._describe_set, sizes))} {noun}"
@@ -70,7 +70,7 @@ class Validation:
             text += f" ({total * self.per_sample:,} tokens)"
         text += f": {'at most ' if None in sizes else ''}{share:.1%} of the run's compute"
         if self.is_least and share > SHARE / (1 + SHARE):
-            text += f", more than {SHARE:.0%} of training, since on fewer it would say little (trainer.val_samples)"
+            text += f", more than {SHARE:.0%} of training, since fewer samples would be too noisy (trainer.val_samples)"
         return text
 
     def _describe_set(self, size: int | None) -> str:
@@ -81,10 +81,9 @@ class Validation:
 
 
 def plan_validation(trainer: TrainerConfig, data: DataConfig, limited: bool = True) -> Validation:
-    """Return how often a run is validated and on how much. What is not set is chosen so that all validations together
-    cost at most `SHARE` of training, and each is on `SMALLEST` at least; without `limited` six are made, on all.
-
-    It follows from the length of the run, its batch and its data alone, and neither from the seed nor from the model.
+    """Return the number and size of a run's validations. Unset values are chosen so that all validations together cost
+    at most `SHARE` of training, and each has at least `SMALLEST` samples; without `limited` there are six, on all
+    samples. The plan depends only on the length of the run, its batch and its data, and not on the seed or the model.
     """
     steps, trained = trainer.max_steps, trainer.max_steps * trainer.batch_size
     passes = 1 if trainer.ema_decay is None else 2

@@ -1,1 +1,1 @@
-"""Trained models in the forms that other programs read."""
+"""Writing trained models in the formats of other programs."""

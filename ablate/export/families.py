@@ -1,4 +1,4 @@
-"""Forms that only one family of models has."""
+"""Formats that exist only for one family of models."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ FOR_ALL = ("consolidated", "safetensors")
 
 
 def check_family(form: str, model: ModelConfig) -> None:
-    """Raise AblateError where `form` is for another family of models."""
+    """Raise AblateError if `form` is for another family of models."""
     family, members = FAMILIES[form]
     if not isinstance(model, models[family]):
         accepted = [*(name for name, (other, _) in FAMILIES.items() if isinstance(model, models[other])), *FOR_ALL]
-        raise AblateError(f"{form} is for {members}, this is a {model.kind}. Accepted for it: {', '.join(accepted)}.")
+        raise AblateError(
+            f"{form} is for {members}, and this model is a {model.kind}. Accepted for it: {', '.join(accepted)}."
+        )

@@ -1,4 +1,4 @@
-"""The forms that other programs read, each written into a folder."""
+"""The formats of other programs, each written into a folder."""
 
 from __future__ import annotations
 
@@ -65,4 +65,4 @@ FORMS: dict[str, Callable[[TrainedModel, Path], str]] = {
     "hf": _write_transformers,
     "timm": _write_timm,
 }
-"""Form -> the function that writes it into a folder and returns a sentence on it."""
+"""Format -> the function that writes it into a folder and returns a sentence on it."""

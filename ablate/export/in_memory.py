@@ -20,13 +20,13 @@ from ablate.training.trained import TrainedModel
 
 def to_hf(source: TrainedModel, auto: str = "AutoModelForCausalLM") -> Any:
     """Return the `PreTrainedModel` of that kind of head in evaluation mode, its weights copied. A head that the
-    checkpoint does not have is new.
+    checkpoint does not have is initialised.
 
     Args:
         source: see `ablate.training.trained.open_trained`.
         auto: AutoModelForCausalLM, AutoModel or AutoModelForSequenceClassification.
 
-    Raises AblateError for what is no language model, and where `transformers` is not installed.
+    Raises AblateError for a model that is not a language model, and if `transformers` is not installed.
     """
     transformers: Any = import_library("transformers", "hf")
     files = transformers_files.build_files(source)
@@ -52,8 +52,8 @@ def to_hf(source: TrainedModel, auto: str = "AutoModelForCausalLM") -> Any:
 
 
 def _import_code(code: str) -> ModuleType:
-    """Return the code as an imported module, one for each text: it may be pickled, and `save_pretrained` finds its
-    file."""
+    """Return the code as an imported module, one for each source text: it may be pickled, and `save_pretrained` finds
+    its file."""
     package = f"ablate_exported_{hashlib.sha256(code.encode()).hexdigest()[:16]}"
     name = f"{package}.{Path(transformers_files.CODE).stem}"
     if name not in sys.modules:

@@ -29,21 +29,21 @@ class Registered:
 
 
 def check_registration(name: str, form: str) -> None:
-    """Raise AblateError where a model of that form cannot be registered under `name`."""
+    """Raise AblateError if a model of that format cannot be registered under `name`."""
     if not name.strip() or any(letter in name for letter in _FORBIDDEN):
-        raise AblateError(f"--register {name!r}: a name has at least one letter, and neither / nor :.")
+        raise AblateError(f"--register {name!r}: a name must have at least one letter, and no / or :.")
     if form in _PICKLED:
         raise AblateError(
-            f"--register takes no model in the form {form}, which is a pickle and may run code where it is loaded. "
-            "Take --to safetensors, hf or timm."
+            f"--register does not accept a model in the format {form}, which is a pickle and may run code when it is "
+            "loaded. Use --to safetensors, hf or timm."
         )
 
 
 def require_run(model: str, run_id: str | None) -> str:
-    """Return the MLflow run that the model `model` was trained in. Raises AblateError where this store has none."""
+    """Return the MLflow run that the model `model` was trained in. Raises AblateError if this store has none."""
     from mlflow.exceptions import MlflowException
 
-    text = f"{model} is no run of this store, so it cannot be registered. Give a run's id or sweep:NAME/ARM."
+    text = f"{model} is not a run of this store, so it cannot be registered. Give a run's id or sweep:NAME/ARM."
     if run_id is None:
         raise AblateError(text)
     with tracking.explain_errors(tracking.tracking_uri()):

@@ -1,4 +1,4 @@
-"""`export`: the weights of a checkpoint in a form that others read."""
+"""`export`: write the weights of a checkpoint in the format of another program."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ from ablate.training.trained import open_trained
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """The result of an export."""
 
     text: str
-    """A line on it."""
+    """A line on the written files."""
     registered: Registered | None
-    """The version in MLflow's model registry; None where none was asked for."""
+    """The version in MLflow's model registry; None if none was requested."""
 
 
 def export(model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True) -> str:
-    """Write the model of a checkpoint or a run into the new folder `output`, and return a line on what was written.
-    `ema`: with the average of the weights; `finite`: whether weights that are NaN or infinite are refused.
-
-    Raises AblateError for an unknown form, a missing or damaged checkpoint, and an `output` that exists.
+    """Write the model of a checkpoint or a run into the new folder `output`, and return a line on the written files.
+    `ema`: with the averaged weights; `finite`: whether weights that are NaN or infinite are refused. Raises AblateError
+    for an unknown format, a missing or damaged checkpoint, and an `output` that exists.
     """
     return export_and_register(model, to, output, ema, finite).text
 
@@ -36,12 +35,12 @@ def export_and_register(
     model: str, to: str, output: str | Path, ema: bool = False, finite: bool = True, name: str | None = None
 ) -> Exported:
     """Write the model as `export` does and, with `name`, register it in MLflow's model registry. Raises AblateError,
-    also for a name that MLflow does not take and a model that is of no run; nothing is written then."""
+    also for a name that MLflow does not accept and a model without a run; in these cases nothing is written."""
     if to not in FORMS:
-        raise AblateError(f"unknown form {to!r}. Accepted: {', '.join(FORMS)}.{did_you_mean(to, FORMS)}")
+        raise AblateError(f"unknown format {to!r}. Accepted: {', '.join(FORMS)}.{did_you_mean(to, FORMS)}")
     folder = Path(output).expanduser()
     if os.path.exists(folder):
-        raise AblateError(f"{folder} exists; give a folder that does not, or move it away.")
+        raise AblateError(f"{folder} exists; choose a folder that does not exist, or move it away.")
     if name is not None:
         check_registration(name, to)
     source = open_trained(model, ema, finite)

@@ -1,9 +1,8 @@
-"""The code of a model's modules as one file that stands alone: their `forward`, and what that needs, without
-constructors.
+"""The code of a model's modules as one self-contained file: their `forward` and its dependencies, without constructors.
 
 Copying the modules' files instead would ship 21 files that need pydantic, since their constructors take configs, and a
-plugin's file would have to be rewritten. One file with the code that runs is six times smaller, and needs torch and
-transformers alone.
+plugin's file would have to be rewritten. One file with the code that runs is six times smaller, and only needs torch
+and transformers.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ PLAIN = (bool, int, float, str, type(None))
 
 
 class Sources:
-    """Collects the code of module classes and of what they use. The file has `torch` and `nn` already, and whatever is
-    called one of `taken`."""
+    """Collects the code of module classes and of their dependencies. The file has `torch`, `nn` and the names `taken`
+    already."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = set(taken)
@@ -64,7 +63,7 @@ class Sources:
         return "CLASSES: dict[str, type[nn.Module]] = {\n" + "".join(entries) + "}"
 
     def _collect(self, name: str, value: Any) -> None:
-        """Collect the value of a global name. Raises AblateError where that cannot be written down."""
+        """Collect the value of a global name. Raises AblateError if its value cannot be written as code."""
         if name in self.taken or self._owners.get(name, value) is not value:
             raise AblateError(f"Two different things are called {name} in the model's code; rename one of them.")
         if name in self._owners:
@@ -89,7 +88,7 @@ class Sources:
         elif getattr(value, "__module__", None) and not _is_ours(value):
             self._imports[name] = f"from {value.__module__} import {value.__qualname__} as {name}"
         else:
-            raise AblateError(f"The model's code uses {name} ({type(value).__name__}), which an export cannot hold.")
+            raise AblateError(f"The model's code uses {name} ({type(value).__name__}), which cannot be exported.")
 
     def _format_class(self, cls: type[nn.Module]) -> str:
         """Return the class with the method that it is entered by and those that this calls."""
@@ -121,7 +120,7 @@ class Sources:
                 if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval in names:
                     self._collect(step.argval, names[step.argval])
                 elif step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval == "super":
-                    raise AblateError(f"The model's code calls super() in {code.co_name}, which an export cannot hold.")
+                    raise AblateError(f"The model's code calls super() in {code.co_name}, which cannot be exported.")
                 elif step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
                     attributes.add(step.argval)
         return attributes
@@ -142,8 +141,8 @@ def describe_module(module: nn.Module, sources: Sources, entry: str = "forward")
             kept[name] = value
     plain = {name: value for name, value in kept.items() if _is_plain(value)}
     if missing := sorted((set(kept) - set(plain)) & used | module._non_persistent_buffers_set):
-        text = f"{cls.__name__} keeps {', '.join(missing)}, which is no number, text or list of them"
-        raise AblateError(f"{text}, nor in the checkpoint; an export cannot hold it.")
+        text = f"{cls.__name__} keeps {', '.join(missing)}, which is not a number, text or list of these"
+        raise AblateError(f"{text}, nor in the checkpoint; it cannot be exported.")
     parts = {
         "attributes": plain,
         "parameters": {name: None if p is None else list(p.shape) for name, p in module._parameters.items()},
@@ -171,7 +170,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _is_ours(value: Any) -> bool:
-    """Return whether it is of this package or of a plugin, so that the file must contain it."""
+    """Return whether it belongs to this package or to a plugin, so that the file must contain it."""
     root = value.__module__.partition(".")[0]
     return root in {cls.__module__.partition(".")[0] for cls in _list_kinds()} and root != torch.__name__
 
@@ -181,7 +180,7 @@ def _list_kinds() -> Iterable[type]:
 
 
 def _find_function(member: Any) -> types.FunctionType | None:
-    """Return the function of ours behind a method or a property."""
+    """Return the function behind a method or a property, if it belongs to this package or a plugin."""
     if isinstance(member, property):
         member = member.fget
     member = getattr(member, "__func__", member)

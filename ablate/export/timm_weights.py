@@ -1,4 +1,4 @@
-"""A ViT as timm loads it: by its own names, where it is its own model."""
+"""A ViT in timm's format: with timm's names, if it is equal to a timm model."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ _EPS = 1e-6  # timm's LayerNorm in a ViT
 
 
 def convert_to_timm(source: TrainedModel) -> tuple[Mapping[str, Tensor], Mapping[str, Any]]:
-    """Return (weights by timm's names, its configuration of the model). Raises AblateError where it has no such one."""
+    """Return (weights by timm's names, timm's configuration of the model). Raises AblateError if timm has no such
+    model."""
     config: Any = source.experiment.model
     check_family("timm", config)
     norm: Any = source.experiment.norm
     fields = (norm.kind, norm.layer.kind, norm.final_norm, getattr(norm.layer, "bias", False))
     if fields != ("pre", "layernorm", True, True) or norm.layer.eps != _EPS:
         raise AblateError(
-            "timm has Pre-LN with LayerNorm, eps 1e-6 and bias alone (norm=pre norm.layer=layernorm); this model has "
+            "timm only has Pre-LN with LayerNorm, eps 1e-6 and bias (norm=pre norm.layer=layernorm); this model has "
             f"norm={norm.kind} norm.layer={norm.layer.kind}. Accepted for it: consolidated, safetensors."
         )
     if norm.has_qk_norm and (norm.qk != norm.layer or norm.qk_over != "head"):

@@ -1,4 +1,4 @@
-"""The tokenizer of a run as the library `tokenizers` has it, and its files beside an exported model."""
+"""The tokenizer of a run in the format of the library `tokenizers`, and its files next to an exported model."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ PROBES = (
 
 
 def load_own(experiment: Experiment) -> Tokenizer:
-    """Return the tokenizer that a run was trained with. Raises DataError where it is gone."""
+    """Return the tokenizer that a run was trained with. Raises DataError if it no longer exists."""
     return load_data_tokenizer(experiment.data, tracking.cache_folder())
 
 
 def find_end_of_text(experiment: Experiment) -> int | None:
-    """Return the id that ends a document, None where there is none or the tokenizer is gone."""
+    """Return the id that ends a document; None if there is none or the tokenizer no longer exists."""
     try:
         return load_own(experiment).end_of_text
     except AblateError:
@@ -41,17 +41,17 @@ def find_end_of_text(experiment: Experiment) -> int | None:
 
 
 def convert(tokenizer: Tokenizer) -> tokenizers.Tokenizer | None:
-    """Return a tokenizer of `tokenizers` that returns the same ids and adds no token; None where there is none."""
+    """Return a tokenizer of `tokenizers` that returns the same ids and adds no token; None if there is none."""
     return _CONVERSIONS[type(tokenizer)](tokenizer)
 
 
 def load_fast(experiment: Experiment) -> Any:
-    """Return the run's tokenizer as a PreTrainedTokenizerFast of `transformers`. Raises DataError where it has none."""
+    """Return the run's tokenizer as a PreTrainedTokenizerFast of `transformers`. Raises DataError if it has none."""
     from transformers import PreTrainedTokenizerFast
 
     tokenizer = load_own(experiment)
     if (converted := convert(tokenizer)) is None:
-        raise DataError(f"transformers cannot cut text as the SentencePiece model {_name_of(experiment)} does.")
+        raise DataError(f"transformers cannot reproduce the SentencePiece model {_name_of(experiment)}.")
     return PreTrainedTokenizerFast(
         tokenizer_object=converted, **build_settings(tokenizer, converted, _length_of(experiment))
     )
@@ -66,7 +66,7 @@ def _length_of(experiment: Experiment) -> int:
 
 
 def build_settings(tokenizer: Tokenizer, converted: tokenizers.Tokenizer, length: int) -> dict[str, Any]:
-    """Return its settings for `transformers`: the end of text, which is padding too, and the model's context."""
+    """Return its settings for `transformers`: the end of text, which is also the padding, and the model's context."""
     end = None if tokenizer.end_of_text is None else converted.id_to_token(tokenizer.end_of_text)
     settings: dict[str, Any] = {
         "padding_side": "left",
@@ -77,8 +77,8 @@ def build_settings(tokenizer: Tokenizer, converted: tokenizers.Tokenizer, length
 
 
 def write_tokenizer(experiment: Experiment, folder: Path) -> str:
-    """Write the run's tokenizer so that `AutoTokenizer` finds it; return a clause on it. The weights are exported
-    without one that is gone."""
+    """Write the run's tokenizer so that `AutoTokenizer` finds it; return a clause on it. If the tokenizer no longer
+    exists, only the weights are exported."""
     name = _name_of(experiment)
     try:
         tokenizer = load_own(experiment)
@@ -90,9 +90,9 @@ def write_tokenizer(experiment: Experiment, folder: Path) -> str:
             return f"with the tokenizer {name}"
         assert isinstance(tokenizer, SentencePiece)
         (folder / "tokenizer.model").write_bytes(tokenizer.model)
-        return f"with the tokenizer {name} as SentencePiece alone"
+        return f"with the tokenizer {name} as SentencePiece only"
     except Exception as error:  # whatever disk, network, hub and library raise
-        return f"the tokenizer {name} could not be written beside it ({' '.join(str(error).split())})"
+        return f"the tokenizer {name} could not be written ({' '.join(str(error).split())})"
 
 
 def _convert_bytes(_: Any) -> tokenizers.Tokenizer:

@@ -1,4 +1,4 @@
-"""A language model as `transformers` loads it: as one of its own architectures where it is the same, otherwise with the
+"""A language model in the format of `transformers`: as one of its architectures if it is equal to it, otherwise with the
 model's code."""
 
 from __future__ import annotations
@@ -45,9 +45,8 @@ class Files:
 
 
 def build_files(source: TrainedModel) -> Files:
-    """Return the files of an architecture of `transformers` where the model is one, else those with its own code.
-
-    Raises AblateError for what is no language model, or cannot be written down.
+    """Return the files of an architecture of `transformers` if the model is one, otherwise files with its own code. Raises
+    AblateError for a model that is not a language model, or whose code cannot be written.
     """
     check_family("hf", source.experiment.model)
     architecture = find_architecture(source.experiment)
@@ -55,7 +54,7 @@ def build_files(source: TrainedModel) -> Files:
 
 
 def convert_to_native(source: TrainedModel, architecture: Architecture) -> Files:
-    """Return the model as one of `transformers`' own: by its names, with fused matrices split."""
+    """Return the model as an architecture of `transformers`: with its names, and fused matrices split."""
     model: Any = source.experiment.model
     stack = model.stack()
     sizes = [heads * stack.head_dim for heads in (stack.heads, stack.kv_heads, stack.kv_heads)]
@@ -74,7 +73,7 @@ def convert_to_native(source: TrainedModel, architecture: Architecture) -> Files
 
 
 def restore_weights(source: TrainedModel, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return weights that `transformers` has trained on from `build_files(source)`, by our own names."""
+    """Return weights that `transformers` trained from `build_files(source)`, with Ablate's names."""
     architecture = find_architecture(source.experiment)
     if architecture is None:
         state = {name if name == HEAD else name.removeprefix("model."): value for name, value in weights.items()}

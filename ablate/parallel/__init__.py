@@ -1,1 +1,1 @@
-"""Models shared by ranks: strategies, weights from the meta device, sharded checkpoints."""
+"""Distributed models: strategies, weights from the meta device, sharded checkpoints."""

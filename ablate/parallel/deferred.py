@@ -67,8 +67,8 @@ def _key(tensor: Tensor) -> Key:
 
 
 class Recipes(TorchDispatchMode):
-    """Within, what is built on the meta device is written down. The generator moves on as if it had been built for
-    real: each draw is made, and thrown away."""
+    """Records the operations that build a model on the meta device in this context. The generator advances as in a real
+    build: each draw is made and discarded."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,16 +93,16 @@ class Recipes(TorchDispatchMode):
 
     @contextlib.contextmanager
     def record(self) -> Iterator[None]:
-        """Build on the meta device within, and record it."""
+        """Build on the meta device in this context, and record the operations."""
         with self, torch.device("meta"):
             yield
 
     def assign(self, meta: Tensor, value: Tensor) -> None:
-        """Make `value` the value of `meta`, in the place of what it would have been."""
+        """Make `value` the value of `meta`, instead of its recorded one."""
         self._assigned[id(meta)] = value
 
     def tensor(self, meta: Tensor) -> Tensor:
-        """Return the tensor that `meta`, built within, would be on the CPU."""
+        """Return the value on the CPU of `meta`, which was built in this context."""
         if id(meta) in self._assigned:
             return self._assigned[id(meta)]
         wanted, steps = {_key(meta)}, []
@@ -166,7 +166,7 @@ def _on_cpu(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def defer_weights(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
-    """Return what `build` returns, on the meta device, and the recipes of its tensors."""
+    """Return the result of `build` on the meta device, and the recipes of its tensors."""
     recipes = Recipes()
     with recipes.record():
         return build(), recipes
@@ -175,9 +175,8 @@ def defer_weights(build: Callable[[], nn.Module]) -> tuple[Any, Recipes]:
 def materialize(
     module: nn.Module, recipes: Recipes, parameters: dict[int, nn.Parameter], dtype: torch.dtype | None
 ) -> None:
-    """Give all that is on the meta device in `module` its values, on the CPU, in `dtype` (None: its own).
-
-    `parameters` holds what earlier calls have made, so that a weight that two modules share stays one.
+    """Replace all meta tensors in `module` by their values, on the CPU, in `dtype` (None: their own). `parameters`
+    contains the results of earlier calls, so that a weight that two modules share remains shared.
     """
     for part in module.modules():
         for name, parameter in part._parameters.items():

@@ -1,7 +1,7 @@
-"""The checkpoint of a run whose model is shared by its ranks: a folder in which each rank writes its own shards.
+"""The checkpoint of a run whose model is sharded over its ranks: a folder in which each rank writes its own shards.
 
-The folder is one of torch's distributed checkpoints, beside which lies what Lightning keeps (`meta.pt`) and, from each
-rank, the sums of the files that it has written: it is whole when all of these are there. The layout is Lightning's.
+The folder is one of torch's distributed checkpoints, with Lightning's state (`meta.pt`) and, from each rank, the
+checksums of the files that it has written: it is complete when all of these exist. The layout is Lightning's.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _PIECE = 1 << 24  # bytes read at once
 
 
 class Writer:
-    """Writes one folder at a time, in the background: `begin` copies what is to be written and returns. Ranks agree on
-    it in a process group of their own, so that training goes on meanwhile."""
+    """Writes one folder at a time, in the background: `begin` copies the state and returns. Ranks coordinate in a
+    separate process group, so that training continues meanwhile."""
 
     def __init__(self) -> None:
         self._group = torch.distributed.new_group(backend="gloo")
@@ -38,7 +38,7 @@ class Writer:
         self._pending: Future[None] | None = None
 
     def begin(self, state: dict[str, Any], meta: dict[str, Any], folder: Path) -> None:
-        """`state`: this rank's shards; `meta`: what rank 0 writes beside them."""
+        """Start writing. `state`: this rank's shards; `meta`: the further state that rank 0 writes."""
         from torch.distributed import checkpoint as dcp
 
         def prepare() -> None:
@@ -53,7 +53,7 @@ class Writer:
         self._pending = self._thread.submit(_sum, written, folder)
 
     def finish(self) -> None:
-        """Wait until the folder is on the disk, on all ranks. Raises OSError, on all ranks, where one could not write
+        """Wait until the folder is on the disk, on all ranks. Raises OSError, on all ranks, if one could not write
         it."""
         pending, self._pending = self._pending, None
         if pending is None:
@@ -65,14 +65,14 @@ class Writer:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return the first rank's error as a sentence; torch packs those of all ranks into one."""
+    """Return the first rank's error as a sentence; torch combines the errors of all ranks."""
     failures = getattr(error, "failures", {})
     first = next((failure[0] for failure in failures.values()), error)
     return getattr(first, "strerror", None) or f"{type(first).__name__}: {first}"
 
 
 def _sum(written: Future[Any], folder: Path) -> None:
-    """Write the sums of this rank's files once the shards are on the disk."""
+    """Write the checksums of this rank's files after the shards are on the disk."""
     written.result()
     mine = sorted(folder.glob(f"__{ranks.rank()}_*"))
     if ranks.rank() == 0:
@@ -95,13 +95,13 @@ def _crc(path: Path) -> int:
 
 
 def is_whole(folder: Path) -> bool:
-    """Return whether all ranks have written all that they had to."""
+    """Return whether all ranks have written all their files."""
     sums = [match for path in folder.glob("sums-*") if (match := _SUMS.fullmatch(path.name))]
     return bool(sums) and len(sums) == int(sums[0][2])
 
 
 def verify(folder: Path) -> None:
-    """Compare every byte with the sums. Raises ValueError, which says what is wrong."""
+    """Compare every byte with the checksums. Raises ValueError with the problem."""
     if not is_whole(folder):
         raise ValueError("some ranks did not finish it")
     sums = {name: crc for file in folder.glob("sums-*.json") for name, crc in json.loads(file.read_text()).items()}
@@ -118,7 +118,7 @@ def verify(folder: Path) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """Return the content beside the shards."""
+    """Return the content without the shards."""
     content: dict[str, Any] = torch.load(folder / META, map_location="cpu", weights_only=True)
     return content
 
@@ -135,8 +135,8 @@ def name_parameters(module: nn.Module, groups: Iterable[Mapping[str, Any]]) -> l
 
 
 def consolidate(folder: Path, change: Change, groups: list[list[str]]) -> dict[str, Any]:
-    """Return the whole checkpoint in this process, as one process that trains alone with an optimizer of such `groups`
-    writes it."""
+    """Return the whole checkpoint in this process, in the form that a single training process with an optimizer of such
+    `groups` writes."""
     state = _read_whole(folder)
     weights = {name: change(name, weight) for name, weight in state["state_dict"].items()}
     moments, saved = _apply_change(state["optimizer_0"]["state"], change), state["optimizer_0"]["param_groups"]
@@ -153,7 +153,7 @@ def consolidate(folder: Path, change: Change, groups: list[list[str]]) -> dict[s
 
 
 def read_weights(folder: Path, change: Change) -> dict[str, Tensor]:
-    """Return the weights alone, in this process."""
+    """Return only the weights, in this process."""
     return {name: change(name, weight) for name, weight in _read_whole(folder, {"state_dict"})["state_dict"].items()}
 
 
@@ -170,8 +170,8 @@ def _read_whole(folder: Path, keys: set[str] | None = None) -> dict[str, Any]:
 def load_whole(
     checkpoint: dict[str, Any], whole: list[list[str]], module: nn.Module, optimizer: Optimizer, change: Change
 ) -> None:
-    """Give the sharded `module` and its `optimizer` what one process has written, with an optimizer of the groups
-    `whole`; the weights are taken out of `checkpoint`."""
+    """Load the checkpoint of a single process, with an optimizer of the groups `whole`, into the sharded `module` and
+    its `optimizer`; the weights are removed from `checkpoint`."""
     from torch.distributed.checkpoint.state_dict import (
         StateDictOptions,
         set_model_state_dict,
@@ -206,6 +206,6 @@ def _group(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) 
 
 
 def _schedule(checkpoint: dict[str, Any], groups: int) -> None:
-    """Have the schedule know so many groups, all of which have one learning rate."""
+    """Set the number of groups of the schedule, all of which have the same learning rate."""
     for state in checkpoint["lr_schedulers"]:
         state |= {key: value[:1] * groups for key, value in state.items() if isinstance(value, list)}

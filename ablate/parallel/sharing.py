@@ -14,24 +14,27 @@ if TYPE_CHECKING:
 
 
 def sharing_of(config: TrainerConfig) -> str:
-    """Return how the ranks train: as "one", by "ddp" or by "fsdp". A single one has nothing to share."""
+    """Return how the ranks train: "one" for a single rank, otherwise "ddp" or "fsdp"."""
     if ranks.world_size() == 1:
         return "one"
     return "ddp" if config.strategy == "auto" else config.strategy
 
 
 def validate_sharing(experiment: Experiment) -> list[Problem]:
-    """Return what is wrong with how `experiment` is to be shared by these ranks."""
+    """Return the problems of distributing `experiment` over these ranks."""
     size = experiment.trainer.tensor_parallel
     problems = []
     if size > 1 and (plan := experiment.model.tensor_plan()) is None:
-        text = f"there is no plan for model {experiment.model.kind}. Accepted: {', '.join(list_shareable_families())}"
+        text = (
+            f"model {experiment.model.kind} does not support tensor parallelism. Accepted: "
+            f"{', '.join(list_shareable_families())}"
+        )
         problems.append(Problem("trainer.tensor_parallel", text, size))
     elif size > 1:
         assert plan is not None
         problems += validate_plan(plan, size)
         placed = {experiment.norm.at(i, experiment.model.layers) for i in range(experiment.model.layers)}
         if experiment.norm.has_qk_norm or any(one.inner_norm or one.qkv_norm for one in placed):
-            text = "the placement or norm.qk norms features that the ranks divide: leave one of the two out"
+            text = "the placement or norm.qk normalises tensors that are split over the ranks: remove one of the two"
             problems.append(Problem("trainer.tensor_parallel", text, size))
     return problems

@@ -1,5 +1,5 @@
-"""Strategies by which the ranks of a group share a run: whole models on parts of each batch (ddp), or the model itself
-as well (fsdp).
+"""Strategies with which the ranks of a group share a run: whole models on parts of each batch (ddp), or the model
+itself as well (fsdp).
 
 Models know nothing of it but `Model.blocks`, their layers. With fsdp each of these is a unit that is gathered while it
 computes; the model is built on the meta device and given its weights unit by unit, so that no rank ever holds it whole.
@@ -41,7 +41,7 @@ CONVERTED = "converted.tmp"  # a checkpoint of one kind made of one of the other
 
 
 def build_model(experiment: Experiment, corpus: Corpus) -> tuple[Model, Recipes | None]:
-    """Return the model, with its weights; for fsdp on the meta device, with what its weights will be."""
+    """Return the model with its weights; for fsdp on the meta device, with the recipes of its weights."""
 
     def build() -> Model:
         return experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
@@ -50,7 +50,7 @@ def build_model(experiment: Experiment, corpus: Corpus) -> tuple[Model, Recipes 
 
 
 def checkpoint_activations(model: Model) -> None:
-    """Have each block keep its input alone, and compute the rest again in the backward pass."""
+    """Let each block store only its input, and recompute the rest in the backward pass."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
     blocks = set(model.blocks())
@@ -59,7 +59,7 @@ def checkpoint_activations(model: Model) -> None:
 
 class Ddp(DDPStrategy):
     """Each rank has the whole model, and trains on its part of each batch. Gradients are summed in float32, whatever
-    the parameters are in."""
+    the type of the parameters."""
 
     def __init__(self, precision: str, find_unused: bool) -> None:
         self.narrow = precision == "bf16-true"
@@ -138,7 +138,7 @@ class Fsdp(ModelParallelStrategy):
         super().__init__(data_parallel_size=ranks.world_size() // own, tensor_parallel_size=own)
 
     def shard(self, model: Model) -> None:
-        """Give the model its weights, one unit after another, of which this rank keeps its shard."""
+        """Load the model's weights, one unit after another; this rank keeps its shard of each."""
         if self._sharded:  # to validate once more
             return
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
@@ -202,29 +202,29 @@ class Fsdp(ModelParallelStrategy):
         super().on_validation_start()
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Return this rank's shards, where they are: what writes them copies them to the host, once."""
+        """Return this rank's shards on their device: the writer copies them to the host once."""
         from torch.distributed.checkpoint.state_dict import get_model_state_dict
 
         assert self.model is not None
         return get_model_state_dict(self.model)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """The same, of the optimizer."""
+        """Return this rank's shards of the optimizer's state."""
         from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
 
         assert self.model is not None
         return get_optimizer_state_dict(self.model, getattr(optimizer, "_optimizer", optimizer))
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        """Begin to write the folder `filepath`; `finish` ends it."""
+        """Start writing the folder `filepath`; `finish` completes it."""
         state = {"state_dict": checkpoint.pop("state_dict"), "optimizer_0": checkpoint.pop("optimizer_states")[0]}
         checkpoint["tensor_parallel"] = self.trainer_config.tensor_parallel
         self.writer = self.writer or sharded.Writer()
         self.writer.begin(state, checkpoint, Path(filepath))
 
     def finish(self) -> None:
-        """Wait until the folder that `save_checkpoint` has begun is on the disk, with the sums of its files. Raises
-        OSError where it could not be written."""
+        """Wait until the folder that `save_checkpoint` started is on the disk, with the checksums of its files. Raises
+        OSError if it could not be written."""
         if self.writer:
             self.writer.finish()
 
@@ -233,7 +233,7 @@ class Fsdp(ModelParallelStrategy):
         assert self.lightning_module is not None
         if path.is_dir():
             if (before := sharded.read(path)["tensor_parallel"]) != own:
-                text = f"the checkpoint was written with {before}: go on with that, or with trainer.strategy=ddp"
+                text = f"the checkpoint was written with {before}: resume with that, or with trainer.strategy=ddp"
                 raise ConfigError([Problem("trainer.tensor_parallel", text, own)])
             return super().load_checkpoint(path, weights_only)
         content: dict[str, Any] = torch.load(path, map_location="cpu", mmap=True, weights_only=weights_only)
@@ -248,14 +248,14 @@ class Fsdp(ModelParallelStrategy):
 def build_strategy(
     experiment: Experiment, corpus: Corpus, precision: str, compiled: Compiled, recipes: Recipes | None
 ) -> Strategy | None:
-    """Lightning's strategy for these ranks; None: what Lightning takes for one process."""
+    """Return Lightning's strategy for these ranks; None: Lightning's default for one process."""
     if recipes is not None:
         return Fsdp(experiment, precision, compiled, recipes)
     return Ddp(precision, must_find_unused(experiment, corpus)) if sharing_of(experiment.trainer) == "ddp" else None
 
 
 def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:
-    """`checkpoint`, or what is made of it beside it where it is sharded and the model that goes on is not."""
+    """Return `checkpoint`, or a consolidated copy next to it if it is sharded and the resumed model is not."""
     if not checkpoint.is_dir() or sharing_of(experiment.trainer) == "fsdp":
         return checkpoint
 

@@ -1,4 +1,4 @@
-"""Tensor parallelism: how ranks share the matrices of a layer, and how fused matrices are regrouped for that."""
+"""Tensor parallelism: splitting the matrices of a layer over ranks, and regrouping fused matrices for it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ablate.parallel import sharded
 
 
 def get_plan(config: ModelConfig) -> TensorPlan:
-    """Return the plan of a family that has one."""
+    """Return the tensor plan of a family that has one."""
     plan = config.tensor_plan()
     assert plan is not None, config.kind
     return plan
 
 
 def list_shareable_families() -> list[str]:
-    """Return the kinds of model whose matrices ranks can share."""
+    """Return the kinds of model that support tensor parallelism."""
     return [kind for kind in models if models[kind].tensor_plan is not ModelConfig.tensor_plan]
 
 
 def validate_plan(plan: TensorPlan, size: int) -> list[Problem]:
-    """Return what is wrong with a model for `size` ranks."""
+    """Return the problems of splitting a model over `size` ranks."""
     text = f"must be a multiple of trainer.tensor_parallel ({size})"
     return [Problem(f"model.{field}", text, value) for field, value in plan.divided.items() if value % size]
 
@@ -56,7 +56,7 @@ def regroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
 
 
 def ungroup(weight: Tensor, sizes: list[int], parts: int) -> Tensor:
-    """Undo `regroup`."""
+    """Return the rows in their original order, the inverse of `regroup`."""
     split = weight.split([size // parts for _ in range(parts) for size in sizes])
     return torch.cat([split[part * len(sizes) + matrix] for matrix in range(len(sizes)) for part in range(parts)])
 

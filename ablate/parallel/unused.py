@@ -8,8 +8,8 @@ from ablate.tasks.losses import LOSSES, build_batch
 
 
 def leaves_unused(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> bool:
-    """Return whether some trained parameter gets no gradient in a step; true as well where a step cannot be made
-    without numbers, as of a placement that looks at them."""
+    """Return whether some trained parameter gets no gradient in a step; also true if a step cannot be computed without
+    values, as for a placement that depends on them."""
     model = build_skeleton(experiment, classes, shape).train()
     task = experiment.data.task
     try:

@@ -1,1 +1,1 @@
-"""The look of figures, and the panels that several rooms draw. matplotlib is imported by the functions that draw."""
+"""The style of figures, and panels that several packages draw. matplotlib is imported by the functions that draw."""

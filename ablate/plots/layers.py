@@ -1,4 +1,4 @@
-"""Numbers of the layers of several models on one scale, in colours that colour-blind readers tell apart."""
+"""Numbers of the layers of several models on one scale, in colours that colour-blind readers can distinguish."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class LayerTable(Protocol):
         """The rows."""
 
     def column(self, name: str) -> list[float]:
-        """Return the values of one name, in the order of the rows; NaN where a row has none."""
+        """Return the values of one name, in the order of the rows; NaN for a row without one."""
 
     def has(self, name: str) -> bool:
         """Return whether some row has it."""
@@ -74,7 +74,7 @@ def draw_bars(title: str, tables: Mapping[str, LayerTable], columns: Mapping[str
             layers = np.array(table.column("layer")) + (place - (len(tables) - 1) / 2) * width
             panel.bar(layers, table.column(column), width, color=looks[name][0], label=name)
         panel.axhline(0, color="black", linewidth=0.7)
-        panel.set_xlabel("layer that is left out")
+        panel.set_xlabel("removed layer")
         panel.set_ylabel(fold_label(label))
         _clear_frame(panel)
     _add_legend(figure, tables, lines=False)

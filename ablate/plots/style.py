@@ -1,4 +1,4 @@
-"""Colours that colour-blind readers tell apart, a marker per arm, axes without clutter."""
+"""Colours that colour-blind readers can distinguish, a marker per arm, simple axes."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ DPI = 150
 
 
 def escape_math(name: str) -> str:
-    """Return a name that a figure does not read as mathematics."""
+    """Return a name escaped so that a figure does not show it as mathematics."""
     return re.sub(r"(?<!\\)\$", r"\\$", name)
 
 
 def label_log_ticks(axis: Axis) -> None:
-    """Label the ticks of a logarithmic axis as 0.003. Powers of ten would be set as mathematics, which is slow."""
+    """Label the ticks of a logarithmic axis as 0.003. Powers of ten would be typeset as mathematics, which is slow."""
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
@@ -40,7 +40,7 @@ def label_log_ticks(axis: Axis) -> None:
 
 
 def choose_looks(arms: Iterable[str]) -> Looks:
-    """Return colour and marker of each arm, by its place in the sweep: the same in every figure."""
+    """Return colour and marker of each arm, by its index in the sweep: the same in every figure."""
     return {arm: (PALETTE[i % len(PALETTE)], MARKERS[i % len(MARKERS)]) for i, arm in enumerate(arms)}
 
 
@@ -61,7 +61,7 @@ def create_canvas(title: str, subtitle: str) -> tuple[Figure, Axes]:
 
 
 def create_status_entries(statuses: set[str]) -> list[Entry]:
-    """Return the entries for the marks of pruned and diverged trials, as far as `statuses` has them."""
+    """Return the legend entries of pruned and diverged trials, if `statuses` contains them."""
     entries = []
     if "diverged" in statuses:
         entries.append(create_entry((GREY, "o"), "diverged", linestyle="none", markerfacecolor="none"))
@@ -80,7 +80,7 @@ def create_entry(look: tuple[str, str], label: str, **options: object) -> Entry:
 
 
 def add_legend(figure: Figure, entries: list[Entry]) -> None:
-    """Add a legend below the axes, where it hides nothing. What is a name is shown as it is written."""
+    """Add a legend below the axes, where it hides nothing. Names are shown unchanged."""
     handles, labels = [handle for handle, _ in entries], [escape_math(label) for _, label in entries]
     labels = [f" {label}" if label.startswith("_") else label for label in labels]  # which matplotlib would leave out
     columns = max(1, min(4, len(entries), int(112 / (max(map(len, labels)) + 7))))  # some 110 letters fit side by side

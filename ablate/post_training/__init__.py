@@ -1,1 +1,1 @@
-"""Training that begins with a trained model: warm starts, adapters, alignment."""
+"""Training that starts from a trained model: warm starts, adapters, alignment."""

@@ -25,7 +25,7 @@ _KEPT = ".base_layer."  # in the names of what it adds to
 
 
 class LoraExtension(Extension):
-    """Adapters beside the matrices of a model, which alone are trained."""
+    """Adapters for the matrices of a model; only the adapters are trained."""
 
     def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
         return validate_targets(model, experiment.lora)
@@ -49,8 +49,8 @@ EXTENSION = LoraExtension()
 
 
 def adapt(model: Model, config: Lora | None) -> None:
-    """Add the adapters of `config` to `model`, which alone are trained then; they change nothing yet. None: nothing
-    happens. What takes no gradient before gets no adapter. Raises AblateError without peft."""
+    """Add the adapters of `config` to `model`, so that only they are trained; they do not change its outputs yet. None:
+    do nothing. Frozen matrices get no adapter. Raises AblateError without peft."""
     if config is None:
         return
     peft = import_library("peft", "hf")
@@ -67,8 +67,8 @@ def adapt(model: Model, config: Lora | None) -> None:
 
 
 def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
-    """Return what is wrong with the targets of `config` for `model`, some of which may be frozen. Raises AblateError
-    without peft, which then would be missed only later."""
+    """Return the problems with the targets of `config` for `model`, some of which may be frozen. Raises AblateError
+    without peft, which would otherwise fail later."""
     if config is None:
         return []
     import_library("peft", "hf")
@@ -79,7 +79,7 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
             names.sort(key=lambda name: name not in ("attn", "mlp"))
             accepted = f"Accepted: {', '.join(names)}, or parts such as layers.0 or layers.0.attn"
             if not known:
-                accepted = "It has no layers (model.layers=0), and nothing else is adapted"
+                accepted = "It has no layers (model.layers=0), and only layers are adapted"
             text = f"the model has no such linear layers. {accepted}.{did_you_mean(target, known)}"
             problems.append(Problem("lora.targets", text, target))
     open_ones = _list_targets(model)
@@ -90,10 +90,9 @@ def validate_targets(model: Model, config: Lora | None) -> list[Problem]:
 
 
 def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return `state`, the weights of a `model` with adapters, as weights of one without: W + alpha / rank * B A.
-    `model` is on the meta device, and has none yet.
-
-    The sum is made in float64: in float32 its last bits, and the hash of the weights, would be the machine's.
+    """Return `state`, the weights of a `model` with adapters, as weights without adapters: W + alpha / rank * B A.
+    `model` is on the meta device, without adapters. The sum is computed in float64: in float32 its last bits, and the
+    hash of the weights, would depend on the machine.
     """
     if config is None:
         return dict(state)
@@ -109,8 +108,8 @@ def merge_adapters(model: Model, config: Lora | None, state: Mapping[str, Tensor
 
 
 def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
-    """Return target -> the linear layers that it stands for, by their names in `model`; `frozen`: also those whose
-    matrix takes no gradient."""
+    """Return target -> the linear layers that it selects, by their names in `model`; `frozen`: also those with a frozen
+    matrix."""
     layers: dict[str, list[str]] = {}
     for path, name, layer in _linear_layers(model):
         if not frozen and not layer.weight.requires_grad:
@@ -121,7 +120,7 @@ def _list_targets(model: Model, frozen: bool = False) -> dict[str, list[str]]:
 
 
 def _list_names(path: str) -> list[str]:
-    """Return the targets that stand for layers.0.attn.qkv_proj: qkv_proj, attn, attn.qkv_proj, layers, layers.0, ..."""
+    """Return the targets that select layers.0.attn.qkv_proj: qkv_proj, attn, attn.qkv_proj, layers, layers.0, ..."""
     words = path.split(".")
     starts = {"name": 3, "sublayer": 2, "part": 0}
     return [".".join(words[start:end]) for start in starts.values() for end in range(start + 1, len(words) + 1)]
@@ -129,7 +128,7 @@ def _list_names(path: str) -> list[str]:
 
 def _linear_layers(model: Model) -> Iterator[tuple[str, str, nn.Linear]]:
     """Yield the linear layers of attention and MLP: (layers.INDEX.SUBLAYER.NAME, the name in `model`, the layer). The
-    head is none of them: its loss uses the matrix alone."""
+    head is not included: its loss uses the matrix directly."""
     modules = list(model.named_modules())
     for part, (prefix, *_) in model.parts().items():
         for name, module in modules if part.startswith("layers.") else ():

@@ -1,9 +1,8 @@
-"""Warm starts: parts of another run's weights (the donor's) at the beginning of this one, and parts that stay as they
-are.
+"""Warm starts: initial weights copied from another run (the source run), and frozen parts.
 
 A part is a name of `Model.parts`: embedding, final_norm, head, layers.0.attn, layers.0.mlp, ...; of a ViT
-embedding.patch and so on. A name stands for all parts that begin with it: layers.0 is both of its sublayers, layers is
-all of them, all is the whole model.
+embedding.patch and so on. A name selects all parts that begin with it: layers.0 is both of its sublayers, layers is all
+of them, all is the whole model.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ablate.training.trained import TrainedModel, open_trained
 
 
 class WarmStartExtension(Extension):
-    """Copies a donor's parts and freezes parts."""
+    """Copies parts of a source run and freezes parts."""
 
     def validate(self, model: Model, experiment: Experiment) -> list[Problem]:
         return _validate_frozen(model, experiment.warm_start) if experiment.warm_start else []
@@ -40,10 +39,10 @@ class WarmStartExtension(Extension):
             freeze(model, experiment.warm_start.freeze)
 
     def pin(self, experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Experiment:
-        """Return `experiment` with the SHA-256 of its donor's weights.
+        """Return `experiment` with the SHA-256 of its source run's weights.
 
-        Raises ConfigError where parts are unknown or do not fit, and where the weights are not those that it names;
-        AblateError where there is no donor.
+        Raises ConfigError if parts are unknown or do not fit, or if the weights are not those that it names;
+        AblateError if there is no source run.
         """
         if (source := open_donor(experiment, classes, shape)) is None:
             return experiment
@@ -61,8 +60,8 @@ EXTENSION = WarmStartExtension()
 
 
 def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> TrainedModel | None:
-    """Return what `experiment` starts from, checked as before a run begins; None where all of it starts by `init`.
-    Raises ConfigError where it does not fit."""
+    """Return the source run of `experiment`, checked as before the start of a run; None if all weights start by `init`.
+    Raises ConfigError if it does not fit."""
     if (start := experiment.warm_start) is None:
         return None
     build_skeleton(experiment, classes, shape)  # which checks the names of what is frozen and adapted
@@ -70,7 +69,7 @@ def open_donor(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> 
 
 
 def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set[int]:
-    """Copy the donor's parts into `model`, and return the ids of their parameters."""
+    """Copy the source run's parts into `model`, and return the ids of their parameters."""
     if start is None or start.donor is None:
         return set()
     state, tensors = _find_donor(model, start).state, model.state_dict(keep_vars=True)
@@ -84,11 +83,11 @@ def _copy(model: Model, start: WarmStart | None, recipes: Recipes | None) -> set
 
 
 def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = None) -> TrainedModel:
-    """Return the donor of `model`. Raises ConfigError where it does not fit the model, or before a run begins its
-    `experiment`, or is not what it was."""
+    """Return the source run of `model`. Raises ConfigError if it does not fit the model or, before the start of a run,
+    its `experiment`, or if it has changed."""
     assert start.donor is not None
     if start.donor.startswith("sweep:"):  # sweeps know of training, and not the other way round
-        text = "ablate train and ablate sweep look it up; in Python, ablate.sweeps.donors.resolve_donors does"
+        text = "ablate train and ablate sweep look it up; in Python, call ablate.sweeps.donors.resolve_donors"
         raise ConfigError([Problem("warm_start.from", text, start.donor)])
     source = open_trained(start.donor)
     problems = [*_validate_model(experiment, source)] if experiment else []  # which says more than each of its tensors
@@ -96,7 +95,10 @@ def _find_donor(model: Model, start: WarmStart, experiment: Experiment | None = 
     if problems or (experiment and (problems := [*_validate_tokens(experiment, source)])):
         raise ConfigError(problems)
     if start.sha256 not in (None, digest := hash_weights(source.state)):
-        text = f"the weights of {start.donor} are others now ({digest}). Leave it out to start from these"
+        text = (
+            f"the weights of {start.donor} have changed (now {digest}). Remove this setting to start from the new "
+            "weights"
+        )
         raise ConfigError([Problem("warm_start.sha256", text, start.sha256)])
     return source
 
@@ -121,7 +123,7 @@ def hash_weights(state: Mapping[str, Tensor]) -> str:
 
 
 def _validate_frozen(model: Model, start: WarmStart) -> list[Problem]:
-    """Return what is wrong with the names under `freeze`."""
+    """Return the problems with the names under `freeze`."""
     problems = [*_validate_names(model, start.freeze, "warm_start.freeze", "the model")]
     frozen = list_tensors_in(model, start.freeze)
     if not problems and not {name for name, _ in model.named_parameters()} - frozen:
@@ -133,8 +135,8 @@ _ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights d
 
 
 def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
-    """Yield, where all is copied, the fields of model and placement in which the donor differs: its weights need not
-    show it."""
+    """Yield, if all parts are copied, the fields of model and placement in which the source run differs: its weights
+    may not show it."""
     start = experiment.warm_start
     if start is None or ALL not in start.copied:
         return
@@ -142,7 +144,7 @@ def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Pr
     for path in dict.fromkeys([*theirs, *ours]):
         part, _, field = path.partition(".")
         if part in ("model", "norm") and field not in _ONLY_HERE and ours.get(path) != theirs.get(path):
-            text = f"all of the donor {start.donor} is copied, and there it is {theirs.get(path, 'not set')}"
+            text = f"all of the source run {start.donor} is copied, where it is {theirs.get(path, 'not set')}"
             yield Problem(path, text, ours.get(path))
 
 
@@ -152,12 +154,12 @@ PROBES = (
     "def f(x):\n    return  x ** 2",
     "unbelievably tokenised",
 )
-"""Texts that two tokenizers which are one cut alike."""
+"""Texts that two equal tokenizers split equally."""
 
 
 def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
-    """Yield, where embedding or head are copied, that the donor's text was cut otherwise: its rows mean other tokens.
-    A tokenizer that is not there any more cannot be compared."""
+    """Yield a problem if embedding or head are copied and the source run used a different tokenizer: their rows belong
+    to other tokens. A tokenizer that no longer exists cannot be compared."""
     start, theirs = experiment.warm_start, source.experiment.data
     rows = {part for copied in (start.copied if start else ()) for part in match_parts(("embedding", "head"), copied)}
     if not rows or start is None or experiment.model.task != "language_modeling":
@@ -169,9 +171,11 @@ def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[P
         return
     if donors.identity != own.identity and not _cut_alike(donors, own):
         name = _name_tokenizer(source.experiment)
-        text = f"the donor {start.donor} was trained with the tokenizer {name}, and this one cuts text otherwise"
+        text = f"the source run {start.donor} was trained with the tokenizer {name}, and this run's tokenizer differs"
         yield Problem(
-            "data.tokenizer", f"{text}: its embedding and head would mean other tokens", _name_tokenizer(experiment)
+            "data.tokenizer",
+            f"{text}: the rows of its embedding and head belong to other tokens",
+            _name_tokenizer(experiment),
         )
 
 
@@ -186,8 +190,8 @@ def _name_tokenizer(experiment: Experiment) -> str:
 
 
 def _validate_copied(model: Model, start: WarmStart, source: TrainedModel) -> Iterable[Problem]:
-    """Yield what is wrong with the names under `copy`, and each tensor of theirs that does not fit."""
-    donor, who = source.model(), f"the donor {start.donor}"
+    """Yield the problems with the names under `copy`, and each of their tensors that does not fit."""
+    donor, who = source.model(), f"the source run {start.donor}"
     problems = [*_validate_names(model, start.copied, "warm_start.copy", "the model")]
     problems += _validate_names(donor, start.copied, "warm_start.copy", who)
     problems += _validate_tied(model, start.copied, "warm_start.copy")
@@ -220,13 +224,13 @@ def _validate_names(model: Model, wanted: Sequence[str], path: str, who: str) ->
 
 
 def _shorten(parts: list[str]) -> list[str]:
-    """`parts`, with a deep model's layers cut short."""
+    """Return `parts`, with a deep model's layers abbreviated."""
     layers = [part for part in parts if part.startswith("layers.")]
     return [p for p in parts if p not in layers[2:-1]] if len(layers) > 6 else parts
 
 
 def _validate_tied(model: Model, wanted: tuple[str, ...], path: str) -> list[Problem]:
-    """Return each matrix that two parts share of which one alone is named."""
+    """Return each matrix that two parts share if only one of them is named."""
     names = list_tensors_in(model, wanted)
     text = "model.tie_embeddings makes one matrix of embedding and head: name both, or neither"
     return [

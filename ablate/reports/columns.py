@@ -12,12 +12,12 @@ from ablate.sweeps.records import SweepRecord
 
 
 def word_column(name: str, cells: Iterable[str]) -> Column:
-    """Return a column of words."""
+    """Return a left-aligned column of text."""
     return Column(name, list(cells), words=True)
 
 
 def word_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Return a table of words."""
+    """Return a table of text columns."""
     return Table([word_column(name, [row[i] for row in rows]) for i, name in enumerate(header)])
 
 

@@ -1,4 +1,4 @@
-"""What a report says of the arms on fresh seeds: the verdict, and the rules that it rests on."""
+"""The report's text on fresh seeds: the verdict, and the rules behind it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ablate.verdict.statements import format_estimate, state_verdict
 
 
 def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
-    """Return the sentences that may be said of the arms in `compared`; empty for none."""
+    """Return the sentences of the verdict on the arms in `compared`; empty if there are none."""
     spec = record.spec
     if not compared:
         return ""
@@ -34,12 +34,12 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
 
 
 def name_baseline(record: SweepRecord) -> str:
-    """Return what the arms are compared with: 'pre', or 'pre at the same point' of a grid."""
+    """Return the name of the baseline: 'pre', or 'pre at the same point' of a grid."""
     return f"{record.spec.compared_with}{' at the same point' if record.spec.at_grid else ''}"
 
 
 def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Yield what the figures of `compared` mean, and by which rules they were made."""
+    """Yield explanations of the figures of `compared`, and of the rules behind them."""
     spec, any_arm = record.spec, next(iter(compared.values()))
     yield from describe_unreproduced(record, compared)
     yield from _describe_changes(record)
@@ -49,25 +49,30 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
         yield "No seed of any arm learned anything: train longer, or search other learning rates."
     yield (
         "failed: of the seeds that ended, with the exact 95 % interval of the share that fails (Clopper-Pearson; "
-        "one-sided where none failed, or all did; of each arm alone, not widened for looks or other arms)."
+        "one-sided if none or all failed; for each arm alone, not widened for looks or other arms)."
     )
     bounded = any(c.estimate and c.estimate.half_width is not None for c in compared.values())
     interval = ", with its 95 % interval, widened for every look" if bounded else "; there is no interval yet"
     yield (
-        f"{spec.objective.metric}: mean over the n seeds on which the arm trained, so conditional on that{interval}."
+        f"{spec.objective.metric}: mean over the n seeds on which the arm trained, conditional on having "
+        f"trained{interval}."
     )
     bounds = find_bounds(spec.objective.metric)
     if any(
         c.estimate and c.estimate.interval and not _lies_inside(c.estimate.interval, bounds) for c in compared.values()
     ):
         yield (
-            f"In brackets: an interval cut where {spec.objective.metric} can't go, {_name_bounds(bounds)}. It covers "
-            "the true mean as often as the whole one."
+            f"In brackets: an interval clipped to possible values of {spec.objective.metric}, not "
+            f"{_name_bounds(bounds)}. It covers the true mean as often as the unclipped interval."
         )
     if any(c.kind != "baseline" for c in compared.values()):
         sharing = "one comparison" if any_arm.family == 1 else f"{any_arm.family} comparisons together"
         bounded = any(c.difference and c.difference.half_width is not None for c in compared.values())
-        interval = f", ± an interval that errs in 5 % for {sharing} and all looks" if bounded else "; no interval yet"
+        interval = (
+            (f", ± an interval with a joint error of 5 % over {sharing} and all looks")
+            if bounded
+            else "; no interval yet"
+        )
         yield (
             f"difference to {name_baseline(record)}: mean of the paired differences over the n seeds on which both "
             f"trained{interval}."
@@ -91,21 +96,21 @@ def _note_waiting(compared: Mapping[str, Compared]) -> Iterator[str]:
     waiting = {arm: len(c.outcomes) - c.looks.sizes[-1] for arm, c in compared.items() if c.looks}
     if any(n > 0 for n in waiting.values()):
         per_arm = join_words(f"{arm} {n}" for arm, n in waiting.items() if n > 0)
-        yield f"Seeds that have ended and wait for the next look, and are in no figure until then: {per_arm}."
+        yield f"Seeds that have ended but are only included at the next look: {per_arm}."
 
 
 def _note_old_rules(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Yield where settings were not chosen on selection seeds, and why: the search found one alone, one is what was
-    asked for, or the sweep was tested before there were selections."""
+    """Yield notes on settings that were not chosen on selection seeds: the search found only one, only one was
+    requested, or the sweep was tested by a version without selection."""
     if record.spec.at_grid:
         return
     unselected = [arm for arm, c in compared.items() if c.outcomes and not record.candidates.get(arm)]
     old = [arm for arm in unselected if record.spec.confirm.candidates > 1 and _count_settings(record, arm) > 1]
     if old:
         yield (
-            f"This report is made by rules that are newer than the fresh seeds of {join_words(old)}: their settings "
-            "are those of the best trial of the search, without selection, and looks that nobody wrote down are not "
-            "counted. If seeds were added after a look, the intervals are too narrow."
+            f"The rules of this report are newer than the fresh seeds of {join_words(old)}: their settings are those "
+            "of the best trial of the search, without selection, and looks that were not recorded are not counted. If "
+            "seeds were added after a look, the intervals are too narrow."
         )
     if rest := [arm for arm in unselected if arm not in old]:
         yield (
@@ -120,7 +125,7 @@ def _count_settings(record: SweepRecord, arm: str) -> int:
 
 
 def _describe_changes(record: SweepRecord) -> Iterator[str]:
-    """Yield what was changed after the seeds were first looked at: who does so may have seen how they ended."""
+    """Yield settings that were changed after the first look at the seeds, possibly with knowledge of their outcomes."""
     effect = record.spec.confirm.effect
     before = {value for value in record.first_effects.values() if value != effect}
     if before:
@@ -132,19 +137,19 @@ def _describe_changes(record: SweepRecord) -> Iterator[str]:
         )
     if pairs := list_earlier_pairs(record):
         told = join_words(f"{one} and {other}" for one, other in pairs)
-        yield f"With another baseline, {told} were compared before: that shares the error, too."
+        yield f"Earlier, {told} were compared with another baseline; these comparisons share the error too."
 
 
 def describe_unreproduced(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterator[str]:
-    """Yield a sentence for each arm of which the search promised more than fresh seeds show: its value in the search
-    is better than the whole interval of its mean, or no fresh seed trained."""
+    """Yield a sentence for each arm whose search result is better than fresh seeds confirm: its value in the search is
+    better than the whole interval of its mean, or no fresh seed trained."""
     sign = 1 if record.spec.objective.direction == "maximize" else -1
     bounds = find_bounds(record.spec.objective.metric)
     for arm, c in () if record.spec.at_grid else compared.items():
         settled = record.settled(arm)
         if settled is None or settled.value is None or c.failures is None:
             continue
-        head = f"{arm} does not reproduce what its search promised, {format_number(settled.value)}: "
+        head = f"{arm} does not reproduce the best value of its search, {format_number(settled.value)}: "
         seeds = count_noun(c.failures.n, "fresh seed")
         if c.failures.failed == c.failures.n:
             yield f"{head}it trained on none of {seeds}."

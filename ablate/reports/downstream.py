@@ -1,4 +1,4 @@
-"""Downstream scores of a sweep's runs, as `ablate evaluate` left them in MLflow."""
+"""Downstream scores of a sweep's runs, as logged to MLflow by `ablate evaluate`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ablate.verdict.questions import (
 from ablate.verdict.sequential import LEAST
 
 Seed = int | None
-"""None: the seed of the search, of the trial that stands for an arm."""
+"""None: the seed of the search, for the trial that represents an arm."""
 Runs = dict[str, dict[Seed, dict[str, Score]]]
 """Arm -> seed -> task -> score."""
 
@@ -42,11 +42,11 @@ class Row:
     shots: int
     metric: str
     n: int
-    """Questions that every run of every arm was asked."""
+    """Number of questions that were scored in every run of every arm."""
     means: dict[str, float]
-    """Arm -> the mean over its runs, on those questions."""
+    """Arm -> the mean over its runs, on these questions."""
     differences: dict[str, SeedDifference]
-    """Arm -> how much above the baseline, on the same questions and seeds."""
+    """Arm -> its difference to the baseline, on the same questions and seeds."""
 
 
 @dataclass(frozen=True)
@@ -55,25 +55,26 @@ class Downstream:
 
     rows: list[Row]
     runs: dict[str, int]
-    """Arm -> runs that the means are over."""
+    """Arm -> number of runs in the means."""
     comparisons: int = 0
     """The differences over three seeds or more. Each pair in the other sizes of the file counts as many rows, scored or
     not."""
     family: int = 0
-    """Comparisons that share an error of 5 %: these, and those of the objective in the whole file. 0: none of these."""
+    """Number of comparisons that share an error of 5 %: these, and those of the objective in the whole file. 0: there
+    are none of these."""
     left_out: dict[str, int] = field(default_factory=dict)
-    """Arm -> fresh seeds on which both it and the baseline ended, but which its differences leave out."""
+    """Arm -> number of fresh seeds on which both it and the baseline ended, but which its differences omit."""
     searched: list[str] = field(default_factory=list)
-    """Arms of which no fresh seed was scored, but the trial of the search that stands for them."""
+    """Arms without a scored fresh seed, whose representative trial of the search was scored."""
     shared_starts: dict[str, str] = field(default_factory=dict)
     """Arm -> the model that all of its seeds start from (`describe_shared_start`)."""
     shared_start: str = ""
-    """The sentence about these."""
+    """The sentence about these shared starts."""
     baseline: str = ""
 
     def list_shown(self, row: Row) -> list[str]:
-        """Return the arms that differ from the baseline as far as is shown. Seeds that share a start show nothing of
-        what another start would give."""
+        """Return the arms that are shown to differ from the baseline. Seeds that share a start do not show the
+        variation between starts."""
         if self.baseline in self.shared_starts:
             return []
         return [arm for arm, d in row.differences.items() if d.excludes_zero and arm not in self.shared_starts]
@@ -93,8 +94,8 @@ class Downstream:
 
 
 def compare_downstream(record: SweepRecord) -> Downstream:
-    """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of the trial that stands for
-    it; nothing where there are none, or MLflow is away. Their comparisons are one family with those of the file."""
+    """Return the scores of each arm's trainings on fresh seeds that were evaluated, else of the trial that represents
+    it; nothing if there are none, or MLflow is unreachable. Their comparisons are one family with those of the file."""
     try:
         scores = read_scores(record.title)
     except StoreError:

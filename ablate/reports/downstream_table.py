@@ -10,7 +10,7 @@ from ablate.verdict.sequential import LEAST
 
 
 def tabulate(downstream: Downstream, baseline: str) -> list[Section]:
-    """Return the table of the scores; nothing where nothing was evaluated."""
+    """Return the table of the scores; nothing if no run was evaluated."""
     rows, others = downstream.rows, [arm for arm in downstream.runs if arm != baseline]
     if not rows:
         return []
@@ -43,23 +43,23 @@ def _format(difference: SeedDifference | None, shown: bool) -> str:
 
 
 def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list[str]:
-    """Return the sentences below the table: what the numbers are over, and what is claimed."""
+    """Return the sentences below the table: the basis of the numbers, and the claims."""
     kinds = dict.fromkeys(downstream.searched, "a trial of the search")
     told = (f"{arm} {kinds.get(arm) or count_noun(n, 'fresh seed')}" for arm, n in downstream.runs.items())
-    sentences = [f"n: questions. Runs: {', '.join(told)}."]
+    sentences = [f"n: number of questions. Runs: {', '.join(told)}."]
     compared = {arm: d for row in downstream.rows for arm, d in row.differences.items()}
     if downstream.family:
         sentences.append(
             "Differences are over questions and the seeds that both have; their intervals, in brackets, include the "
-            f"variance of both. The error of 5 % covers {count_noun(downstream.family, 'comparison')}, those of the "
-            "objective in the whole file among them, and every look."
-            + (" Bold and *: the interval leaves out 0." if any_shown else " None of them is shown.")
+            "variance of both. The error of 5 % covers {count_noun(downstream.family, 'comparison')}, including those "
+            "of the objective in the whole file, and every look."
+            + (" Bold and *: the interval excludes 0." if any_shown else " No difference is shown.")
         )
     for arm, d in compared.items():
         if d.n_seeds < LEAST:
             sentences.append(
-                f"{arm} and {baseline}: {count_noun(d.n_seeds, 'seed')} scored of both; a verdict takes {LEAST} seeds, "
-                "as questions say nothing of other seeds."
+                f"{arm} and {baseline}: {count_noun(d.n_seeds, 'seed')} scored for both; a verdict needs {LEAST} "
+                "seeds, as questions do not show the variation between seeds."
             )
         elif left := downstream.left_out.get(arm):
             sentences.append(
@@ -74,8 +74,8 @@ def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list
     }
     if tied:
         sentences.append(
-            "No interval where every question has the same difference on each seed, which says nothing of how seeds "
-            f"vary: {', '.join(tied)}."
+            "No interval if every question has the same difference on each seed, which does not show the variation "
+            "between seeds: {', '.join(tied)}."
         )
     if downstream.shared_start:
         sentences.append(f"{downstream.shared_start} Their differences are not bold.")

@@ -1,4 +1,4 @@
-"""Differences between the arms besides what is compared: in settings, and in where and how their runs were made."""
+"""Differences between the arms other than the compared factor: in settings, and in the environment of their runs."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ class Surrounding:
     key: str
     """One of provenance.COMPARED."""
     runs: dict[str, dict[str, int]]
-    """Value -> arm -> how many finished runs, of the search and after it."""
+    """Value -> arm -> number of finished runs, in the search and after it."""
 
 
 @dataclass(frozen=True)
 class Confounds:
-    """In what the arms differ besides what is compared."""
+    """Differences between the arms other than the compared factor."""
 
     factor: list[str]
-    """What is compared: paths, or the parts that they begin with."""
+    """The compared factor: paths, or their first parts."""
     found: list[audit.Confound] | None
-    """None where the arms' experiments cannot be built."""
+    """None if the arms' experiments cannot be built."""
     problem: str = ""
-    """Why they cannot."""
+    """The reason that they cannot be built."""
 
 
 def find_confounds(record: SweepRecord) -> Confounds | None:
-    """Return the confounds of a sweep; None where there is one arm and nothing to compare."""
+    """Return the confounds of a sweep; None if there is only one arm."""
     if len(record.spec.own_arms) < 2:
         return None
     try:
@@ -49,7 +49,7 @@ def find_confounds(record: SweepRecord) -> Confounds | None:
 
 
 def find_surroundings(record: SweepRecord) -> list[Surrounding]:
-    """Return every fact in which finished runs differ, of the search and after it; those without facts are left out."""
+    """Return every fact in which finished runs differ, in the search and after it; runs without facts are omitted."""
     different = []
     runs = _list_runs(record)
     for key in COMPARED:
@@ -70,14 +70,14 @@ def find_common_facts(record: SweepRecord) -> dict[str, str]:
 
 
 def describe_surroundings(record: SweepRecord) -> Iterator[str]:
-    """Yield sentences on the surroundings of all runs."""
+    """Yield sentences on the environments of all runs."""
     runs = _list_runs(record)
     dirty = [t.arm for t in runs if t.facts.get(DIRTY) == "true"]
     if dirty:
         by_arm = join_words(f"{arm} {dirty.count(arm)}" for arm in dict.fromkeys(dirty))
         yield (
-            f"Made from code with uncommitted changes: {len(dirty)} of {count_noun(len(runs), 'run')} ({by_arm}). "
-            "Their commit alone does not say what ran."
+            f"{len(dirty)} of {count_noun(len(runs), 'run')} used code with uncommitted changes ({by_arm}). Their "
+            "commit alone does not identify the code."
         )
     if runs and not find_surroundings(record):
         yield (

@@ -32,11 +32,11 @@ class Point:
     """completed, pruned or diverged."""
     x: float
     y: float | None
-    """The objective; of a pruned trial the last one reported; None of a diverged trial."""
+    """The objective; for a pruned trial the last reported value; None for a diverged trial."""
     best: bool
     """Whether it is the best of its arm."""
     lr: float | None
-    """The learning rate, where it was searched."""
+    """The learning rate, if it was searched."""
 
 
 @dataclass(frozen=True)
@@ -50,30 +50,30 @@ class Panel:
     """Whether x is logarithmic."""
     points: list[Point]
     view: XY
-    """The range of the objective that is shown; what is worse is drawn at the edge."""
+    """The displayed range of the objective; worse values are drawn at the edge."""
     extent: XY
-    """The range of x: what was searched, and every point."""
+    """The range of x: the searched range, and every point."""
     lines: dict[str, list[XY]] = field(default_factory=dict)
-    """Arm -> its completed trials in the order of x, where nothing else was searched."""
+    """Arm -> its completed trials in the order of x, if nothing else was searched."""
     envelopes: dict[str, list[XY]] = field(default_factory=dict)
-    """Arm -> the convex hull under (over, if more is better) its completed trials in view, where more was searched."""
+    """Arm -> the convex hull under (over, if more is better) its completed trials in view, if more was searched."""
     references: dict[str, float] = field(default_factory=dict)
     """Arm without this parameter -> its best objective."""
     fixed: dict[str, float] = field(default_factory=dict)
-    """Arm that does not search this parameter -> its value, where it has one."""
+    """Arm that does not search this parameter -> its value, if it has one."""
     shaded: bool = False
-    """Whether the learning rate is what colours the points: one arm, which searched it too."""
+    """Whether the points are coloured by the learning rate: there is one arm, and it searched the learning rate too."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """The objective of one trial against what it was trained on."""
+    """The objective of one trial against the amount of training data."""
 
     arm: str
     number: int
     status: str
     xs: list[int]
-    """Tokens or images; updates where it is not known how many these are."""
+    """Tokens or images; updates if the tokens or images per update are unknown."""
     ys: list[float]
     """The objective."""
     best: bool
@@ -81,8 +81,8 @@ class Course:
 
 
 def collect_panels(record: SweepRecord) -> list[Panel]:
-    """Return a panel for each numeric parameter that was searched or that tells arms apart; none without values, or at
-    one number alone."""
+    """Return a panel for each numeric parameter that was searched or that tells arms apart; none for parameters without
+    values, or with a single value."""
     fixed = {arm: _list_fixed(record, arm) for arm in record.trials}
     settings = [path for arm in record.spec.all_arms.values() for path, _ in iterate_leaves(arm.settings)]
     paths = list(dict.fromkeys([*list_searched(record.spec), *settings]))
@@ -92,7 +92,7 @@ def collect_panels(record: SweepRecord) -> list[Panel]:
 
 
 def _build_panel(record: SweepRecord, path: str, file: str, fixed: dict[str, dict[str, float]]) -> Panel | None:
-    """Return the panel of `path`; `fixed` are the numbers that each arm keeps constant. None where nothing is seen."""
+    """Return the panel of `path`; `fixed` are the numbers that each arm keeps constant. None if it would be empty."""
     log, sign = _is_log(record, path), objective_sign(record)
     points = _collect_points(record, path, fixed, log)
     heights = [p.y for p in points if p.y is not None]
@@ -150,7 +150,7 @@ def _draw_through(
 
 
 def is_off(y: float | None, view: XY, sign: int) -> bool:
-    """Return whether `y` is worse than what is shown; None, of a diverged trial, is."""
+    """Return whether `y` is worse than the displayed range; None, for a diverged trial, is."""
     return y is None or (y > view[1] if sign > 0 else y < view[0])
 
 
@@ -159,7 +159,7 @@ def _list_completed(points: list[Point], arm: str) -> list[Point]:
 
 
 def collect_courses(record: SweepRecord) -> list[Course]:
-    """Return every trial that was validated at least once; what is not finite is left out."""
+    """Return every trial that was validated at least once; values that are not finite are omitted."""
     courses, unit = [], UsageUnit.of(record)
     bests = {arm: record.best(arm) for arm in record.trials}
     for arm, trials in record.trials.items():

@@ -28,8 +28,8 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write grid.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and
-    curves.png, those that have data; return each path with its caption."""
+    """Write grid.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more for each other searched
+    number, and curves.png, if they have data; return each path with its caption."""
     metric = record.spec.objective.metric
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
@@ -39,7 +39,7 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))
     for panel in collect_panels(record):
-        text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; ringed: the best."
+        text = f"{metric} against {label_parameter(panel.path)}, every finished trial of the search; circled: the best."
         figures.append((panel.file, draw_panel(record, panel), text))
     if trials := collect_courses(record):
         text = f"{metric} against {UsageUnit.of(record).noun}, every trial of the search; strong: the best of each arm."
@@ -60,7 +60,7 @@ def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
     objective, looks = record.spec.objective, choose_looks(record)
     figure, axes = style.create_canvas(
         f"{record.title}: {objective.metric} against {name_parameter(panel.path)}",
-        f"{_describe_evidence(record, [p.arm for p in panel.points])}; ringed: the best of each arm",
+        f"{_describe_evidence(record, [p.arm for p in panel.points])}; circled: the best of each arm",
     )
     axes.set_xlabel(label_parameter(panel.path))
     axes.set_ylabel(label_metric(objective.metric, record.spec))
@@ -86,7 +86,7 @@ def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
 
 
 def _draw_point(axes: Axes, p: Point, y: float, looks: Looks, shade: str | None = None, away: str = "") -> None:
-    """Draw the mark of `p` at the height `y`: its own, or the edge where it is off the scale, with the arrow `away`."""
+    """Draw the mark of `p` at the height `y`: its own, or at the edge if it is off the scale, with the arrow `away`."""
     colour, marker = shade or looks[p.arm][0], looks[p.arm][1]
     if p.status == "pruned":
         axes.plot(p.x, y, "x", color=style.GREY, markersize=5.5, markeredgewidth=1.2, zorder=2.5)
@@ -188,7 +188,7 @@ def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
 
 
 def _describe_evidence(record: SweepRecord, arms: list[str]) -> str:
-    """Return how many trials are shown, of which arms, on how many seeds; `arms` has one name per trial."""
+    """Return a description of the displayed trials: their number, arms and seeds; `arms` has one name per trial."""
     seeds, names = len(collect_seeds(record)), list(dict.fromkeys(arms))
     of = names[0] if len(names) == 1 else count_noun(len(names), "arm")
     return f"{count_noun(len(arms), 'trial')} of {of}, {f'{seeds} seeds' if seeds > 1 else 'one seed'}"

@@ -1,4 +1,4 @@
-"""Sentences on a sweep, and the cautions that go with them: a search on one seed has no winner."""
+"""Sentences on a sweep, with the necessary cautions: a search on one seed has no winner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW_ITEMS = 100  # validation items below which the report warns
 
 
 def describe_search(record: SweepRecord) -> str:
-    """Return the best value of each arm, best first, with n, and how little that proves."""
+    """Return the best value of each arm, best first, with n, and the limits of this evidence."""
     objective = record.spec.objective
     best = {arm: trial for arm in record.trials if (trial := record.best(arm)) is not None}
     if not best:
@@ -42,10 +42,12 @@ def describe_search(record: SweepRecord) -> str:
     seeds = collect_seeds(record)
     where = "one seed" if len(seeds) <= 1 else f"{len(seeds)} seeds"
     if len(record.trials) == 1:
-        return f"{text} It is the best of what was tried on {where}, so optimistic: confirm it on fresh seeds first."
+        return (
+            f"{text} It is the best of several trials on {where}, so it is optimistic: confirm it on fresh seeds first."
+        )
     return (
-        f"{text} Each value is the best of what was tried on {where}, so optimistic: differences between arms of this "
-        "kind are not evidence. Confirm on fresh seeds before claiming a winner."
+        f"{text} Each value is the best of several trials on {where}, so it is optimistic: such differences between "
+        "arms are not evidence. Confirm on fresh seeds before claiming a winner."
     )
 
 
@@ -65,7 +67,7 @@ def find_spread(record: SweepRecord, arm: str) -> dict[str, Any] | None:
 
 
 def describe_spread(record: SweepRecord, arm: str) -> str:
-    """Return the spread of `arm` as a sentence; empty where there is none."""
+    """Return the spread of `arm` as a sentence; empty if there is none."""
     spread = find_spread(record, arm)
     if spread is None:
         return ""
@@ -77,12 +79,12 @@ def describe_spread(record: SweepRecord, arm: str) -> str:
     counts = record.counts(arm)
     text = f"{arm}: {best} to {worst} over {count_noun(spread['n'], 'completed trial')}"
     others = [f"{counts[status]} {status}" for status in ("pruned", "diverged") if counts[status]]
-    return f"{text}; {join_words(others)} besides." if others else f"{text}."
+    return f"{text}; also {join_words(others)}." if others else f"{text}."
 
 
 def list_cautions(record: SweepRecord) -> list[str]:
-    """Return what a reader should know before believing the table: unfinished, unequal or failed trials, a small
-    validation set, optima at an end."""
+    """Return warnings about the table: unfinished, unequal or failed trials, a small validation set, optima at an end
+    of the searched range."""
     return [
         *list_unfinished(record),
         *_note_unequal(record),
@@ -95,7 +97,7 @@ def list_cautions(record: SweepRecord) -> list[str]:
 
 
 def list_unfinished(record: SweepRecord) -> list[str]:
-    """Return what is still to be run before the verdict is final."""
+    """Return the runs that are missing before the verdict is final."""
     return [*_note_unfinished(record), *describe_open_verdict(record)]
 
 
@@ -103,7 +105,7 @@ def list_unfinished(record: SweepRecord) -> list[str]:
 
 
 def objective_sign(record: SweepRecord) -> int:
-    """Return 1 where less is better, -1 where more is."""
+    """Return 1 if less is better, -1 if more is better."""
     return 1 if record.spec.objective.direction == "minimize" else -1
 
 
@@ -146,8 +148,8 @@ def _note_unequal(record: SweepRecord) -> Iterator[str]:
         limits += [f"{budget.hours:g} hours"] if budget.hours else []
         if limits:
             yield (
-                f"What was equal is the budget of each arm, {join_words(limits)}, and not the number of finished "
-                f"trials ({per_arm})."
+                f"Each arm had the same budget, {join_words(limits)}, but not the same number of finished trials "
+                f"({per_arm})."
             )
             return
         yield (
@@ -174,9 +176,9 @@ def _note_few_items(record: SweepRecord) -> Iterator[str]:
     if count is None or count >= FEW_ITEMS:
         return
     noun = name_validation_item(record.spec)
-    one = f" (one {noun} more or less right moves {metric} by {1 / count:.2g})"
+    one = f" (one {noun} changes {metric} by {1 / count:.2g})"
     step = one if metric in ("val/accuracy", "align/accuracy", "align/win_rate") else ""
     yield (
         f"The validation set has only {count_noun(count, noun)}{step}: differences between settings may be noise of so "
-        "small a set. Give more with data.val_fraction or a larger validation set."
+        "small a set. Enlarge it with data.val_fraction or a larger validation set."
     )

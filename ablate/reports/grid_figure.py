@@ -1,4 +1,4 @@
-"""The figure of a grid: the objective and the share of seeds that fails, against what is searched, for each arm."""
+"""The figure of a grid: the objective and the share of failed seeds against the searched parameter, for each arm."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 0.6
-"""Of the distance of two points: what the arms of one point take."""
+"""Share of the distance between two points that the arms of one point occupy."""
 
 
 def find_axis(record: SweepRecord) -> str | None:
-    """Return the path that the figure is drawn against: the one that is searched, where it is a number."""
+    """Return the path on the figure's x axis: the searched one, if it is a number."""
     points = [cell.point for cell in record.spec.cells.values()]
     paths = {path for point in points for path in point}
     if len(paths) != 1 or len({*map(str, (value for point in points for value in point.values()))}) < 2:
@@ -32,15 +32,15 @@ def find_axis(record: SweepRecord) -> str | None:
 
 
 def caption_grid(record: SweepRecord, path: str) -> str:
-    """Return what `draw_grid` shows."""
+    """Return the caption of `draw_grid`."""
     return (
-        f"{record.spec.objective.metric} on fresh seeds against {label_parameter(path)}: every seed that trained, the "
-        "mean of those with its 95 % interval, and below it the share of seeds that fails with its exact 95 % interval."
+        f"{record.spec.objective.metric} on fresh seeds against {label_parameter(path)}: every seed that trained, "
+        "their mean with its 95 % interval, and below it the share of failed seeds with its exact 95 % interval."
     )
 
 
 def draw_grid(record: SweepRecord, compared: Mapping[str, Compared], path: str) -> Figure:
-    """Return the objective of each arm at each value of `path`, and below it how many seeds failed."""
+    """Return the objective of each arm at each value of `path`, and below it the share of failed seeds."""
     spec, cells = record.spec, record.spec.cells
     own = style.choose_looks(spec.own_arms)
     better = "lower" if objective_sign(record) > 0 else "higher"

@@ -1,7 +1,7 @@
 """Importance of each searched parameter within one arm: fANOVA (Hutter et al. 2014), by Optuna.
 
-fANOVA and not Optuna's default, PED-ANOVA: that one looks at the best tenth of the trials, of a dozen one or two. On
-simulated arms of 8 to 12 trials with one parameter that matters and one that hardly does, PED-ANOVA put the right one
+fANOVA and not Optuna's default, PED-ANOVA: PED-ANOVA only uses the best tenth of the trials, one or two of a dozen. On
+simulated arms of 8 to 12 trials with one important and one unimportant parameter, PED-ANOVA ranked the important one
 first in half to two thirds of the cases, fANOVA in more than nine of ten.
 """
 
@@ -23,8 +23,8 @@ MINIMUM_TRIALS = 4  # finished trials below which no importance is given
 def compute_importance(record: SweepRecord, arm: str) -> dict[str, float]:
     """Return searched parameter of `arm` -> its share of the explained variation, largest first; the shares sum to 1.
 
-    Empty where fewer than 4 trials are finished, fewer than 2 completed, or all came out the same. A parameter that is
-    searched alone has importance 1. A range searched in the logarithm is judged in the logarithm.
+    Empty if fewer than 4 trials are finished, fewer than 2 completed, or all have the same value. A parameter that is
+    searched alone has importance 1. A range that is searched on a logarithmic scale is judged on that scale.
     """
     space = record.spec.space(arm)
     scored = _score_trials(record, arm)
@@ -36,7 +36,7 @@ def compute_importance(record: SweepRecord, arm: str) -> dict[str, float]:
 
 
 def count_scored(record: SweepRecord, arm: str) -> int:
-    """Return the number of trials that the importance of `arm` rests on."""
+    """Return the number of trials behind the importance of `arm`."""
     return len(_score_trials(record, arm))
 
 

@@ -16,7 +16,7 @@ INDEX, PAGE = "index.html", "report.html"
 
 
 def write_index(reports: Sequence[ReportData], folder: Path) -> Path:
-    """Write index.html into `folder`, which those of the reports lie in or beside, and return its path."""
+    """Write index.html into `folder`, which contains the reports' folders or is next to them, and return its path."""
     sweeps, charts = [], []
     for number, report in enumerate(reports):
         chart = chart_arms(report.record, report.confirmed)

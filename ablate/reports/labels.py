@@ -16,7 +16,7 @@ _UNITS = {ALPHA: "share of the layers"}
 
 
 def list_searched(spec: Sweep) -> list[str]:
-    """Return every path that some arm searches: the learning rate, alpha, then the others as in the file."""
+    """Return every path that at least one arm searches: the learning rate, alpha, then the others as in the file."""
     plain = spec.without_grid()
     paths = list(dict.fromkeys(path for arm in plain.all_arms for path in plain.space(arm)))
     return sorted(paths, key=lambda path: (path != LEARNING_RATE, path != ALPHA))
@@ -28,7 +28,7 @@ def name_parameter(path: str) -> str:
 
 
 def label_parameter(path: str) -> str:
-    """Return the label of an axis for a searched path, with its unit where it has one."""
+    """Return the axis label of a searched path, with its unit if it has one."""
     return f"{name_parameter(path)} ({', '.join([path, *([_UNITS[path]] if path in _UNITS else [])])})"
 
 
@@ -41,7 +41,7 @@ def label_metric(metric: str, spec: Sweep) -> str:
         "val/accuracy": "share of images",
         "val/perplexity": f"per {token}",
         "align/accuracy": "share of pairs",
-        "align/margin": "chosen less rejected",
+        "align/margin": "chosen minus rejected",
         "align/kl": "nats per answer",
         "align/reward": "by the reward model",
         "align/win_rate": "share of prompts",
@@ -51,7 +51,7 @@ def label_metric(metric: str, spec: Sweep) -> str:
 
 
 def name_items(spec: Sweep) -> str:
-    """Return the noun for what a model is trained on."""
+    """Return the noun for a model's training items."""
     try:
         return spec.base(next(iter(spec.all_arms))).unit
     except ConfigError:  # a plugin is missing
@@ -66,7 +66,7 @@ def name_validation_item(spec: Sweep) -> str:
 
 
 def find_task(spec: Sweep) -> str:
-    """Return the task of the models, or '' where the sweep's experiments cannot be built (a plugin is missing)."""
+    """Return the task of the models, or '' if the sweep's experiments cannot be built (a plugin is missing)."""
     try:
         return spec.base(next(iter(spec.all_arms))).data.task
     except ConfigError:

@@ -1,5 +1,5 @@
-"""Figures of the layers of each arm's chosen trial, or its best: what was measured in training, or afterwards by
-`ablate diagnose`, drawn together on one scale."""
+"""Figures of the layers of each arm's chosen or best trial: measurements from training, or from a later `ablate
+diagnose`, on one scale."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ablate.plots.panels import save
 from ablate.sweeps.records import SweepRecord
 
 PREFIX = "layers-"
-"""What the names of their files begin with."""
+"""Prefix of their file names."""
 
 
 def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
     """Write a figure for each measurement that some arm has, and for each number of the layers through training; return
-    each path with its caption. Of an MLflow store that is away there are none."""
+    each path with its caption. If the MLflow store is unreachable, there are none."""
     runs = dict(_read_runs(record))
     which = "chosen" if any(record.settled(arm) is not record.best(arm) for arm in runs) else "best"
     captions: dict[Path, str] = {}
@@ -39,15 +39,15 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
             histories = {arm: h for arm, content in runs.items() if (h := _parse_history(content, column))}
             if histories and any(len(course) > 1 for course in histories.values()):
                 unit = next(iter(runs.values())).get("unit", "tokens")
-                figure = draw_courses(f"{kind.title}, in training", histories, label, unit)
+                figure = draw_courses(f"{kind.title}, during training", histories, label, unit)
                 path, _ = save(figure, folder / f"{PREFIX}{name}-{column}.png")
-                captions[path] = f"In training, of each layer: {label}. The {which} trial of each arm."
+                captions[path] = f"During training, for each layer: {label}. The {which} trial of each arm."
     return captions
 
 
 def _read_runs(record: SweepRecord) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield arm -> what the run of its chosen trial holds, or its best: the numbers at the end, those of
-    `ablate diagnose` where there are any, and their history in training."""
+    """Yield arm -> the numbers of its chosen or best trial's run: at the end, preferring those of `ablate diagnose`,
+    and their history during training."""
     from mlflow.exceptions import MlflowException
 
     for arm in record.trials:
@@ -63,7 +63,7 @@ def _read_runs(record: SweepRecord) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _read_files(run_id: str) -> Iterator[dict[str, Any]]:
-    """Yield what training, and then `ablate diagnose`, left in a run."""
+    """Yield the measurements that training, and then `ablate diagnose`, stored in a run."""
     client = tracking.client()
     there = {Path(item.path).name for item in client.list_artifacts(run_id, FOLDER)}
     with tempfile.TemporaryDirectory() as folder:

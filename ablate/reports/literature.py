@@ -1,4 +1,4 @@
-"""Published figures beside ours: to be looked at together, never mixed into what our own runs show."""
+"""Published results next to this sweep's: shown together, never mixed into this sweep's comparisons."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ CONFIRMED, SEARCHED = "fresh seeds", "best of the search"
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A published figure of an arm and ours."""
+    """A published result of an arm and this sweep's."""
 
     arm: str
     ours: Estimate | None
-    """Over the fresh seeds on which it trained; before the first fresh seed of the one best trial of the search. None
-    without the metric, and where no seed trained."""
+    """Over the fresh seeds on which it trained; before the first fresh seed, from the best trial of the search. None
+    without the metric, and if no seed trained."""
     kind: str
     """CONFIRMED or SEARCHED, which of the two; '' without one."""
     failures: FailureShare | None
     """Of the fresh seeds."""
     published: float
     difference: Estimate | None
-    """Ours less our baseline's, in pairs of seeds on which both trained; None where they are not of one kind."""
+    """Ours minus our baseline's, in pairs of seeds on which both trained; None if they are of different kinds."""
     published_difference: float | None
-    """Theirs less theirs; None for the baseline and where theirs is not given."""
+    """The published result minus the published baseline; None for the baseline and if the latter is not given."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class PublishedTable:
     metric: str
     rows: list[PublishedRow]
     tokenizers: tuple[str, str] | None = None
-    """(theirs, ours) where the figures are by another tokenizer than ours, and cannot be compared."""
+    """(theirs, ours) if the published results use another tokenizer and cannot be compared."""
 
 
 def compare_published(record: SweepRecord) -> list[PublishedTable]:
-    """Return the figures that the sweep file quotes, beside ours."""
+    """Return the results that the sweep file quotes, next to this sweep's."""
     tables, baseline, compared = [], record.spec.compared_with, compare_record(record)
     for entry in record.spec.published:
         ours = {arm: _measure_arm(record, arm, entry.metric, compared.get(arm)) for arm in {baseline, *entry.values}}

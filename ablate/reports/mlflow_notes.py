@@ -1,5 +1,5 @@
-"""What the parent runs, the run "report" and the experiment of a sweep show in MLflow beside labels: the course of the
-confirmed seeds as a band, and a description with the verdict, its figure and where to go on."""
+"""What the parent runs, the run "report" and the experiment of a sweep show in MLflow in addition to labels: the course
+of the confirmed seeds as a band, and a description with the verdict, its figure and links."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def log_band(record: SweepRecord, arm: str, compared: Compared) -> None:
 def describe(report: ReportData, experiment: str, run_id: str) -> str:
     """Return the description of a sweep in Markdown: the verdict, its figure, and links to the report and the runs.
 
-    The links are relative to the MLflow server, wherever that is.
+    The links are relative to the MLflow server's address.
     """
     lines = [_escape(report.verdict)]
     if report.scale:
@@ -73,7 +73,7 @@ def describe(report: ReportData, experiment: str, run_id: str) -> str:
 
 
 def _pick_figure(figures: Sequence[Path]) -> str:
-    """Return the file name of the figure that shows the verdict, or else the search; '' where there is none."""
+    """Return the file name of the figure that shows the verdict, or else the search; '' if there is none."""
     names = {path.stem: path.name for path in figures}
     return next((names[stem] for stem in _FIGURES if stem in names), "")
 

@@ -1,4 +1,4 @@
-"""What a verdict still waits for, and what it does not cover: cautions for the reader of a report."""
+"""The runs that a verdict still needs, and its limits: cautions for the reader of a report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ UNCROSSED: tuple[Kind, ...] = (
     "fails on all seeds",
     "baseline fails on all seeds",
 )
-"""What is claimed of an arm without training either of the two at the other's settings."""
+"""The verdicts that do not require training either arm at the other's settings."""
 
 
 def describe_open_verdict(record: SweepRecord) -> Iterator[str]:
-    """Yield what is missing after the search: of the selection, of the fresh seeds, of the crossed runs; and what
-    crashed."""
+    """Yield the missing runs after the search (selection, fresh seeds, crossed runs), and the crashed runs."""
     if not record.spec.confirm.most_seeds:
         return
     compared = compare_record(record)
@@ -71,12 +70,12 @@ def _note_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> Iter
             done = c.crossed.seeds if c.crossed else 0
             yield (
                 f"{c.needs_crossed} is still to be trained at the settings of {winner}: {done} of "
-                f"{count_noun(c.versus.seeds, 'seed')} are done. Until then nothing is claimed of the two."
+                f"{count_noun(c.versus.seeds, 'seed')} are done. Until then nothing is claimed about the two."
             )
 
 
 def _note_crashes(record: SweepRecord) -> Iterator[str]:
-    """Yield runs that crashed: these are no outcomes, unlike seeds that diverged or got stuck."""
+    """Yield runs that crashed; unlike seeds that diverged or got stuck, they are not outcomes."""
     kinds: dict[str, dict[str, list[TrialRecord]]] = {
         "selection run": {arm: [t for c in own for t in c.runs] for arm, own in record.candidates.items()},
         "fresh seed": record.confirmed,
@@ -86,14 +85,14 @@ def _note_crashes(record: SweepRecord) -> Iterator[str]:
         for arm, trials in by_arm.items():
             if n := sum(t.status == "failed" for t in trials):
                 yield (
-                    f"{count_noun(n, noun)} of {arm} crashed, which is no outcome: `ablate sweep` tries "
-                    f"{'it' if n == 1 else 'them'} again."
+                    f"{count_noun(n, noun)} of {arm} crashed, which is not an outcome: `ablate sweep` retries "
+                    f"{'it' if n == 1 else 'them'}."
                 )
 
 
 def describe_luck(record: SweepRecord) -> Iterator[str]:
-    """Yield claims about arms that ended at different values of a shared parameter, where neither was trained at the
-    other's: what they do there is not known."""
+    """Yield claims about arms that ended at different values of a shared parameter, if neither was trained at the
+    other's: their results there are unknown."""
     compared, base = compare_record(record), record.settled(record.spec.compared_with)
     for arm, c in () if record.spec.at_grid else compared.items():
         settled = record.settled(arm)
@@ -107,5 +106,5 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
         ]:
             yield (
                 f"{arm} and {record.spec.compared_with} were tested at different settings ({join_words(different)}). "
-                f"What is said of them ({c.kind}) holds there: neither was trained at the other's settings."
+                f"Their verdict ({c.kind}) holds only for these settings: neither was trained at the other's settings."
             )

@@ -1,5 +1,5 @@
-"""The report as one HTML file that needs nothing beside it: no fonts, no files, no network. Its figures are interactive
-(`ablate.reports.charts`); what answers comes first, the rest is folded."""
+"""The report as one self-contained HTML file: no fonts, no other files, no network. Its figures are interactive
+(`ablate.reports.charts`); the results come first, the rest is collapsed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MANY = 5  # arms above which the verdict is a line, with its sentences folded
 
 @dataclass
 class Fold:
-    """A folded part of the page."""
+    """A collapsed part of the page."""
 
     title: str
     hint: str = ""
@@ -44,7 +44,7 @@ class Fold:
 
 
 def render_page(report: ReportData) -> str:
-    """Return the page. All that comes from the sweep is escaped."""
+    """Return the page. All values from the sweep are escaped."""
     record = report.record
     collected = collect_panels(record)
     panels = [chart_panel(record, panel, list(list_confirmed(report.confirmed, panel))) for panel in collected]
@@ -85,7 +85,7 @@ def render_page(report: ReportData) -> str:
 
 
 def list_answers(report: ReportData) -> list[Section]:
-    """Return the tables that the page begins with: the results on fresh seeds, before there are any those of the
+    """Return the tables at the top of the page: the results on fresh seeds or, before there are any, those of the
     search."""
     return [s for part in PARTS if not part.fold for s in part.tabulate(report)] or tabulate_search(report)
 
@@ -97,7 +97,7 @@ def list_commands(report: ReportData) -> list[str]:
 
 
 def build_environment() -> Environment:
-    """Return what renders the templates, escaping all that they are given."""
+    """Return the environment that renders the templates and escapes all values."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     return Environment(
@@ -110,7 +110,7 @@ def build_environment() -> Environment:
 
 
 def embed_charts(charts: Sequence[Chart]) -> dict[str, Any]:
-    """Return what the templates need of interactive figures: their values, and what draws them."""
+    """Return the values of the interactive figures, and the code that draws them, for the templates."""
     from markupsafe import Markup
 
     plain = json.dumps({chart.name: chart.to_plain() for chart in charts}, allow_nan=False, separators=(",", ":"))
@@ -129,7 +129,7 @@ def embed_image(path: Path) -> str:
 
 
 def _build_folds(report: ReportData, panels: list[Chart], answers: list[Section]) -> list[Fold]:
-    """Return what is folded: the parts of the report, those figures that are of the search, and those of layers."""
+    """Return the collapsed parts: sections of the report, figures of the search, and figures of layers."""
     folds: dict[str, Fold] = {}
     for part in PARTS:
         sections = [s for s in part.tabulate(report) if s not in answers] if part.fold else []

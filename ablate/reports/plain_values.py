@@ -11,7 +11,7 @@ from ablate.verdict.outcomes import TrialRecord
 
 
 def to_plain(value: Any) -> Any:
-    """Return `value` with what JSON has no word for as null."""
+    """Return `value` with null for values that JSON cannot express."""
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The report of a sweep in MLflow: one run named "report", however often the report is made."""
+"""The report of a sweep in MLflow: one run named "report", which is reused by later reports."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _LONGEST = 5000  # letters of a tag, the least that MLflow's stores take
 
 @dataclass(frozen=True)
 class Labels:
-    """What a run says of the verdict."""
+    """Tags and metrics of a run that show the verdict."""
 
     tags: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-    """Not a number where there is none, so that an earlier one does not stay."""
+    """NaN if there is no value, so that an earlier one is replaced."""
 
 
 def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
-    """Return what the parent run of an arm says of its verdict: the kind, the difference from the baseline where both
-    trained and the ends of its interval, how many seeds it is over, failures and seeds, and the mean where it
-    trained with the ends of its interval."""
+    """Return the labels of an arm's parent run: the kind, the difference from the baseline where both trained and the
+    ends of its interval, how many seeds it is over, failures and seeds, and the mean where it trained with the ends of
+    its interval."""
     difference, failures, mean = compared.difference, compared.failures, compared.estimate
     low, high = (difference.interval if difference else None) or (math.nan, math.nan)
     mean_low, mean_high = (mean.interval if mean else None) or (math.nan, math.nan)
@@ -65,8 +65,8 @@ def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
 def label_report(
     verdict: str, baseline: str, compared: Mapping[str, Compared], against: Mapping[str, str] | None = None
 ) -> Labels:
-    """Return what the run of the report says: the verdict in full, and of each arm what its parent run says. `against`:
-    arm -> the one that it is compared with; None: all with `baseline`."""
+    """Return the labels of the report's run: the full verdict, and for each arm the labels of its parent run.
+    `against`: arm -> its baseline; None: `baseline` for all."""
     tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
     metrics: dict[str, float] = {}
     names = name_metrics(compared)
@@ -99,7 +99,7 @@ def label_parents(record: SweepRecord, compared: Mapping[str, Compared]) -> None
 
 
 def _label(run_id: str, labels: Labels) -> None:
-    """Write what has changed: a report that is made again adds no second point. The step is the number of seeds."""
+    """Write changed labels only, so that a repeated report adds no second point. The step is the number of seeds."""
     from mlflow.entities import Metric, RunTag
 
     now, known = int(1000 * time.time()), tracking.client().get_run(run_id).data.metrics
@@ -150,8 +150,8 @@ def find_or_start_run(title: str) -> dict[str, str]:
 def publish(
     run_id: str, files: Iterable[Path], labels: Labels | None = None, note: str = "", experiment_id: str = ""
 ) -> None:
-    """Store `files` as artifacts of the run, over earlier ones of the same names, with `labels`, and end it. `note` is
-    what it and the experiment are described with. Raises StoreError."""
+    """Store `files` as artifacts of the run, replacing earlier ones of the same names, with `labels`, and end it.
+    `note` is the description of the run and of the experiment. Raises StoreError."""
     with tracking.explain_errors(tracking.tracking_uri()):
         for file in files:
             tracking.client().log_artifact(run_id, str(file))

@@ -1,4 +1,4 @@
-"""`report`: the trials of a sweep as tables, figures, a page and JSON, beside the sweep and in MLflow."""
+"""`report`: the trials of a sweep as tables, figures, a page and JSON, in a folder and in MLflow."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ class Report(ReportData):
         }
 
     def _confirmed_to_dict(self, arm: str) -> dict[str, Any] | None:
-        """Return what is known of an arm on fresh seeds; the interval of its mean is cut at what the metric can be."""
+        """Return the result of an arm on fresh seeds; the interval of its mean is clipped to possible values of the
+        metric."""
         compared = self.confirmed.get(arm)
         if compared is None:
             return None
@@ -107,8 +108,8 @@ def report(
 
     It writes the figures, report.html, report.json and table.txt into `folder` (`reports/TITLE` of the store) and, if
     `log`, to the run "report" of the sweep's MLflow experiment; an MLflow store that fails is noted, not raised.
-    Without `write` nothing is drawn, written or logged. Raises SweepError for an unknown sweep and StoreError where the
-    trials cannot be read or the folder not be written.
+    Without `write` nothing is drawn, written or logged. Raises SweepError for an unknown sweep and StoreError if the
+    trials cannot be read or the folder cannot be written.
     """
     record = read_sweep(title, storage)
     if not write:
@@ -159,7 +160,7 @@ def _write(content: Report) -> list[Path]:
 
 @contextmanager
 def _lock_folder(folder: Path, title: str) -> Iterator[None]:
-    """Let one process at a time write the report of a sweep: workers that end together would make two MLflow runs and
+    """Let one process at a time write the report of a sweep: workers that end together would create two MLflow runs and
     mixed files."""
     from filelock import FileLock, Timeout
 
@@ -175,5 +176,5 @@ def _lock_folder(folder: Path, title: str) -> Iterator[None]:
         ) from None
     except OSError as error:
         raise StoreError(
-            f"The report cannot be written to {folder}: {error.strerror or error}. Give another folder."
+            f"The report cannot be written to {folder}: {error.strerror or error}. Choose another folder."
         ) from None

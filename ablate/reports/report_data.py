@@ -1,4 +1,4 @@
-"""All that a report says of a sweep, before it is put into tables, a page or JSON."""
+"""The content of a sweep's report, before it is rendered as tables, a page or JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ablate.verdict.records import Compared
 
 @dataclass(frozen=True)
 class ReportData:
-    """The record of a sweep, and what follows from it."""
+    """The record of a sweep, and the results derived from it."""
 
     record: SweepRecord
     """The sweep and its trials."""
@@ -35,19 +35,19 @@ class ReportData:
     folder: Path
     """Where the figures, report.html, report.json and table.txt are."""
     notes: list[str] = field(default_factory=list)
-    """What to know before believing the numbers."""
+    """Warnings about the numbers."""
     captions: dict[str, str] = field(default_factory=dict)
-    """Name of a figure's file -> what it shows."""
+    """Name of a figure's file -> its caption."""
 
     @property
     def scale(self) -> str:
-        """That this is not the full setting of the sweep file, with the numbers; '' where it is."""
+        """A note that this is not the full setting of the sweep file, with the numbers; '' if it is."""
         return describe_scale(self.record.spec)
 
     @property
     def verdict(self) -> str:
-        """The comparison on fresh seeds; before the first of them, the best value of each arm and how little one seed
-        proves. Then in which other settings the arms differ."""
+        """The comparison on fresh seeds; before the first of them, the best value of each arm and the limits of one
+        seed. Then the other settings in which the arms differ."""
         text = confirmation.describe_verdict(self.record, self.confirmed)
         if not text:
             text = findings.describe_search(self.record)
@@ -71,12 +71,12 @@ class ReportData:
 
     @cached_property
     def confirmed(self) -> dict[str, Compared]:
-        """Arm -> what may be said of it, from fresh seeds; empty before the first of them."""
+        """Arm -> its comparison on fresh seeds; empty before the first of them."""
         return compare_record(self.record)
 
     @cached_property
     def sensitivities(self) -> dict[str, Sensitivity | None]:
-        """Arm -> how much its learning rate matters."""
+        """Arm -> its learning-rate sensitivity."""
         return {arm: compute_sensitivity(self.record, arm) for arm in self.record.trials}
 
     @cached_property
@@ -91,12 +91,12 @@ class ReportData:
 
     @cached_property
     def confounds(self) -> fairness.Confounds | None:
-        """In what the arms differ besides what is compared; None for one arm."""
+        """Differences between the arms other than the compared factor; None for one arm."""
         return fairness.find_confounds(self.record)
 
     @cached_property
     def surroundings(self) -> list[fairness.Surrounding]:
-        """In what the runs differ."""
+        """Facts in which the runs differ."""
         return fairness.find_surroundings(self.record)
 
     @cached_property
@@ -130,5 +130,5 @@ class ReportData:
 
     @cached_property
     def savings(self) -> dict[str, savings.Saving]:
-        """Arm -> what one training takes with what it starts from; empty where none starts from anything."""
+        """Arm -> the cost of one training including its source runs; empty if no arm has a source run."""
         return savings.compute_savings(self.record)

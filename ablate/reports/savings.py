@@ -1,7 +1,6 @@
-"""FLOPs and bytes of arms that start from other models, and how much sooner they reach where the baseline ends.
-
-Operations and bytes are those of `ablate.estimate.flops`; the donor's count as the arm's own. The operations of
-the searches are left out, for every arm alike.
+"""FLOPs and bytes of arms that start from other models, and how much earlier they reach the baseline's final result.
+Operations and bytes are computed by `ablate.estimate.flops`; those of the source run count as the arm's own. The
+operations of the searches are left out, for every arm alike.
 """
 
 from __future__ import annotations
@@ -28,27 +27,26 @@ class Saving:
     state_bytes: float
     """Weights, gradients and moments, by formula."""
     peak_memory_bytes: float | None
-    """The most that a GPU held, as measured; None without one."""
+    """Measured peak memory of a GPU; None without a GPU."""
     seeds: int
-    """Trainings that are compared with the baseline's on the same seed, failed ones too; not where the baseline
-    failed, which ends nowhere."""
+    """Trainings that are compared with the baseline's on the same seed, failed ones too; without those on which the
+    baseline failed and has no final result."""
     left_out: int
     """Seeds on which the baseline failed."""
     reached: int
-    """Of them, those that come to where the baseline ends; none that failed."""
+    """Number of them that reach the baseline's final result; failed trainings do not."""
     at_first: int
-    """Of those, the ones that are there at their first validation, and may have been before."""
+    """Number of those that reach it at their first validation, and may have reached it earlier."""
     updates: Estimate | None
-    """After how many updates; None for the baseline, and where not all of them get there."""
+    """Number of updates until then; None for the baseline, and if not all of them reach it."""
     saved: Estimate | None
-    """The share of the baseline's FLOPs that are saved until then, what it starts from included: below 0 where it
-    takes more. None as for `updates`."""
+    """The share of the baseline's FLOPs that are saved until then, including its source runs: negative if it needs
+    more. None as for `updates`."""
 
 
 def compute_savings(record: SweepRecord) -> dict[str, Saving]:
-    """Return arm -> what it takes; empty where no arm starts from another model or freezes anything, or none is known.
-
-    Compared are the trainings on fresh seeds, or before the first of them the best trial of each arm.
+    """Return arm -> its cost; empty if no arm starts from another model or freezes anything, or no cost is known. The
+    trainings on fresh seeds are compared or, before the first of them, the best trial of each arm.
     """
     arms = [arm for arm in record.spec.all_arms if arm in record.trials]
     settings = [record.spec.experiment, *(record.spec.all_arms[arm].settings for arm in arms)]
@@ -121,8 +119,8 @@ def _flops_in_all(trial: TrialRecord) -> float:
 
 
 def find_update_at_goal(curve: Mapping[int, float], goal: float, less_is_better: bool = True) -> float | None:
-    """Return the updates after which a curve (updates -> objective) first is at `goal` or better, on a straight line
-    between two validations; None where it never is."""
+    """Return the updates after which a curve (updates -> objective) first reaches `goal`, interpolated between two
+    validations; None if it never does."""
     sign = 1 if less_is_better else -1
     before: tuple[int, float] | None = None
     for step, value in sorted(curve.items()):

@@ -1,4 +1,4 @@
-"""The section of the report on what arms that start from other models take in all."""
+"""The section of the report on the total compute of arms that start from other models."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ablate.verdict.intervals import Estimate
 
 
 def tabulate_savings(report: ReportData) -> list[Section]:
-    """Return what arms that start from other models take in all; nothing where none does."""
+    """Return the total compute of arms that start from other models; nothing if there are none."""
     savings, baseline = report.savings, report.record.spec.compared_with
     if not savings:
         return []
-    title = f"Compute and memory, and what it takes to be where {baseline} ends"
+    title = f"Compute and memory, and the compute to reach the final result of {baseline}"
     sentences = _explain_savings(savings, report.record.spec.objective.metric, baseline)
     return [Section(title, Table(_saving_columns(savings, savings.get(baseline))), list(sentences))]
 
@@ -41,24 +41,24 @@ def _saving_columns(savings: dict[str, Saving], baseline: Saving | None) -> list
 
 def _explain_savings(savings: dict[str, Saving], metric: str, baseline: str) -> Iterable[str]:
     yield (
-        "FLOPs: 6 for each weight that is trained and 2 for each frozen one, times the tokens, a token's look-up left "
-        "out; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for a "
-        f"frozen one. Reached: on how many seeds it came to the final {metric} of "
-        f"{baseline} on the same seed, after how many updates, and the share of its FLOPs that are saved until then, "
-        "with the FLOPs before: mean ± 95 % interval over these seeds, as at one look. The searches of the learning "
-        "rate are not counted, for no arm."
+        "FLOPs: 6 for each trained weight and 2 for each frozen weight, times the tokens, without the embedding "
+        "look-up; before: of the models that the arm starts from. States: 16 bytes for a trained parameter and 2 for "
+        f"a frozen one. Reached: the number of seeds on which the arm reached the final {metric} of {baseline} on the "
+        "same seed, the updates until then, and the share of the baseline's FLOPs that is saved by then, with the "
+        "FLOPs before included: mean ± 95 % interval over these seeds, as at one look. The searches of the learning "
+        "rate are not counted for any arm."
     )
     if any(s.saved is None and s.seeds for s in savings.values()):
-        yield "Where an arm does not get there on every seed, no mean is given: it would leave the worst out."
+        yield "If an arm does not reach it on every seed, no mean is given: it would omit the worst seeds."
     if left_out := max(s.left_out for s in savings.values()):
-        yield f"Left out are {count_noun(left_out, 'seed')} on which {baseline} failed, and ended nowhere."
+        yield f"Left out are {count_noun(left_out, 'seed')} on which {baseline} failed and has no final result."
     if early := [f"{arm} {s.at_first} of {s.seeds}" for arm, s in savings.items() if s.at_first]:
         yield (
-            f"There at the first validation: {join_words(early)}. They may have been before, and their interval, which "
-            "knows the validations alone, is too narrow."
+            f"Reached at the first validation: {join_words(early)}. They may have reached it earlier, and their "
+            "interval, which is based on validations only, is too narrow."
         )
     if any(s.flops_before for s in savings.values()):
-        yield "All seeds of an arm start from the same model: the interval does not cover the luck of that one."
+        yield "All seeds of an arm start from the same model, so the interval does not include that model's variance."
 
 
 def _format_percent(share: float) -> str:

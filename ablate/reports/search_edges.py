@@ -1,4 +1,4 @@
-"""Best settings at an end of what was searched: a better one may lie beyond."""
+"""Best settings at an end of the searched range: a better one may lie beyond it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEAR = 0.03  # of the length: this close to an end counts as at it
 
 @dataclass(frozen=True)
 class Span:
-    """The numbers that were searched, from `low` to `high`, evenly in the logarithm if `log`."""
+    """The searched numbers from `low` to `high`, on a logarithmic scale if `log`."""
 
     low: float
     high: float
@@ -25,7 +25,7 @@ class Span:
 
     @classmethod
     def of(cls, entry: Any) -> Span | None:
-        """Return the span of an entry of a search; None where it is not of numbers, or a list of one or two."""
+        """Return the span of an entry of a search; None if it does not contain numbers, or is a list of one or two."""
         numbers = entry.ends() if isinstance(entry, Range) else list(entry)
         values = [value for value in numbers if is_number(value)]
         if len(values) < len(numbers) or len(set(values)) < (2 if isinstance(entry, Range) else 3):
@@ -44,7 +44,7 @@ class Span:
         return "lower" if value <= low else "upper" if value >= high else ""
 
     def step_beyond(self, end: str) -> float:
-        """Return a value a little outside."""
+        """Return a value slightly outside the span."""
         if self.log:
             value = self.low / 1.1 if end == "lower" else self.high * 1.1
         else:
@@ -54,9 +54,8 @@ class Span:
 
 
 def describe_edges(record: SweepRecord) -> Iterator[str]:
-    """Return a sentence for each parameter and end at which the best setting of some arm lies.
-
-    Not where the configuration takes nothing beyond it (an alpha of 0 or 1), nor for a list of two, which is all ends.
+    """Return a sentence for each parameter and end of its range at which the best setting of an arm lies, except if the
+    configuration accepts no value beyond it (an alpha of 0 or 1), or for a list of two values.
     """
     arms_at: dict[tuple[str, str, Span], list[str]] = {}
     for arm in record.trials:
@@ -72,6 +71,6 @@ def describe_edges(record: SweepRecord) -> Iterator[str]:
                 arms_at.setdefault((path, end, span), []).append(arm)
     for (path, end, span), arms in arms_at.items():
         yield (
-            f"The best {path} of {join_words(arms)} is at the {end} end of what was searched "
-            f"({format_setting(span.low)} to {format_setting(span.high)}): a better one may lie beyond."
+            f"The best {path} of {join_words(arms)} is at the {end} end of the searched range "
+            f"({format_setting(span.low)} to {format_setting(span.high)}): a better value may lie beyond it."
         )

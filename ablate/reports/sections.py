@@ -58,8 +58,8 @@ def tabulate_published(report: ReportData) -> list[Section]:
         if source.tokenizers:
             theirs, ours = source.tokenizers
             sections[-1].sentences.append(
-                f"Theirs is measured in tokens of {theirs}, ours in those of {ours}: "
-                f"unless that is the same tokenizer, {source.metric} cannot be compared."
+                f"The published values use the tokenizer {theirs}, ours use {ours}: unless these are the same, "
+                f"{source.metric} cannot be compared."
             )
     if any(row.failures for source in report.published for row in source.rows):
         sections[-1].sentences.append(
@@ -67,19 +67,19 @@ def tabulate_published(report: ReportData) -> list[Section]:
         )
     if sections:
         sections[-1].sentences.append(
-            "Other data, sizes or budgets may be behind these: they enter no comparison of ours."
+            "Their data, sizes or budgets may differ: they are not used in this report's comparisons."
         )
         sections[-1].sentences.extend([report.scale] if report.scale else [])
     return sections
 
 
 def tabulate_downstream(report: ReportData) -> list[Section]:
-    """Return the scores on downstream tasks; nothing where no run was evaluated."""
+    """Return the scores on downstream tasks; nothing if no run was evaluated."""
     return tabulate(report.downstream, report.record.spec.compared_with)
 
 
 def tabulate_search(report: ReportData) -> list[Section]:
-    """Return the best trial of each arm; nothing where nothing is searched but every point of a grid tested."""
+    """Return the best trial of each arm; nothing if every point of a grid is tested without a search."""
     record, metric = report.record, report.record.spec.objective.metric
     if record.spec.at_grid:
         return []
@@ -110,8 +110,7 @@ def tabulate_search(report: ReportData) -> list[Section]:
 
 
 def _name_search(report: ReportData) -> str:
-    """Return the title of the search's results, which says that the best of several is better than what it stands
-    for."""
+    """Return the title of the search's results, which says that the best of several values is optimistic."""
     record = report.record
     counts = sorted({count_finished(trials) for trials in record.trials.values()})
     tried = " to ".join(dict.fromkeys(str(n) for n in (counts[0], counts[-1])))
@@ -120,7 +119,7 @@ def _name_search(report: ReportData) -> str:
 
 
 def tabulate_sensitivities(report: ReportData) -> list[Section]:
-    """Return how much the learning rate matters to each arm; nothing where that cannot be told of any."""
+    """Return the learning-rate sensitivity of each arm; nothing if it is unknown for all."""
     known = report.sensitivities
     if not any(known.values()):
         return []
@@ -142,10 +141,10 @@ def tabulate_sensitivities(report: ReportData) -> list[Section]:
 
 
 def tabulate_importances(report: ReportData) -> list[Section]:
-    """Return how much each searched parameter matters; nothing where nothing is searched."""
+    """Return the importance of each searched parameter; nothing if nothing is searched."""
     record, paths = report.record, list_searched(report.record.spec)
     title = "Importance of each searched parameter (fANOVA; shares of an arm sum to 1)"
-    needed = f"it takes {MINIMUM_TRIALS} finished trials of an arm that differ."
+    needed = f"it needs {MINIMUM_TRIALS} finished trials of an arm with different values."
     if not paths or record.spec.at_grid:
         return []
     if not any(report.importance.values()):
@@ -167,10 +166,10 @@ def tabulate_importances(report: ReportData) -> list[Section]:
 
 
 def tabulate_confounds(report: ReportData) -> list[Section]:
-    """Return in what the arms and their runs differ besides what is compared."""
+    """Return the differences between the arms and their runs other than the compared factor."""
     sections, confounds = [], report.confounds
     if confounds is not None:
-        factor = join_words(confounds.factor) or "what is compared"
+        factor = join_words(confounds.factor) or "compared factor"
         if confounds.found:
             rows = [
                 (c.path, value, join_words(a for a, v in c.values.items() if v == value), "yes" if c.declared else "no")
@@ -198,7 +197,7 @@ def tabulate_confounds(report: ReportData) -> list[Section]:
 
 
 def tabulate_trials(report: ReportData) -> list[Section]:
-    """Return every trial, those of an arm best first, and why some diverged or failed."""
+    """Return every trial, those of an arm best first, and the reasons for diverged and failed trials."""
     record, sign = report.record, findings.objective_sign(report.record)
     if record.spec.at_grid:
         return []
@@ -248,9 +247,10 @@ class Part:
 
     tabulate: Callable[[ReportData], list[Section]]
     values: Callable[[ReportData], dict[str, Any]] = lambda report: {}
-    """Its own keys in report.json; those of each arm are under "arms"."""
+    """The part's own keys in report.json; the keys of each arm are under "arms"."""
     fold: str = ""
-    """The title of the fold of the page that it stands in; empty: it is part of the answer, and is not folded."""
+    """The title of the page's collapsed section that contains it; empty: it is one of the main results and is not
+    collapsed."""
 
 
 VERDICT, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
@@ -284,21 +284,24 @@ PARTS = (
 def _describe_sensitivities(sensitivities: dict[str, Sensitivity | None]) -> Iterable[str]:
     known = {arm: s for arm, s in sensitivities.items() if s}
     yield (
-        "The mean, over log learning rates in the searched range, of the loss (at most the initial one) less the "
-        "lowest, in nats: a lower value means that less tuning is needed."
+        "The mean, over log learning rates in the searched range, of the loss (at most the initial loss) minus the "
+        "lowest loss, in nats: a lower value means that less tuning is needed."
     )
     if any(s.diverged or s.pruned for s in known.values()):
-        yield "A diverged trial counts with the initial loss, a pruned one with the last that it reported."
+        yield "A diverged trial counts with the initial loss, a pruned trial with its last reported loss."
     if hulls := [arm for arm, s in known.items() if s.envelope]:
-        yield f"Of {join_words(hulls)}, where more is searched, it is that of the lower convex hull."
+        yield (
+            f"For {join_words(hulls)}, which search more parameters, it is computed from the lower convex hull of the "
+            "trials."
+        )
     if len({(s.low, s.high) for s in known.values()}) > 1:
         yield "The ranges differ, so that these values cannot be compared."
     if none := [arm for arm, s in sensitivities.items() if not s]:
-        yield f"None for {join_words(none)}: it takes {MINIMUM_RATES} finished trials at positive learning rates."
+        yield f"None for {join_words(none)}: it needs {MINIMUM_RATES} finished trials at positive learning rates."
 
 
 def _list_reasons(trials: Iterable[TrialRecord]) -> Iterable[str]:
-    """Yield why trials diverged or failed, those of one arm and one reason together."""
+    """Yield the reasons for diverged and failed trials, grouped by arm and reason."""
     groups: dict[tuple[str, str, str], list[int]] = {}
     for t in trials:
         if t.reason and t.status in ("diverged", "failed"):

@@ -24,23 +24,24 @@ class Sensitivity:
     """The learning-rate sensitivity of an arm."""
 
     value: float
-    """In nats; less means that a badly chosen learning rate costs less."""
+    """In nats; a lower value means that a badly chosen learning rate costs less."""
     n: int
-    """Finished trials that it rests on."""
+    """Number of finished trials behind it."""
     low: float
     high: float
     """The searched range."""
     diverged: int
-    """Of the trials, those that count with the initial loss."""
+    """Number of trials that count with the initial loss."""
     pruned: int
-    """Of the trials, those that count with the last loss before they were pruned."""
+    """Number of trials that count with the last loss before they were pruned."""
     envelope: bool
-    """Whether it is of the lower convex hull of the trials, since more than the learning rate was searched."""
+    """Whether it is computed from the lower convex hull of the trials, since more than the learning rate was
+    searched."""
 
 
 def compute_sensitivity(record: SweepRecord, arm: str) -> Sensitivity | None:
-    """Return that of `arm`; None where the objective is another, the loss of guessing is not known, or fewer than 3
-    trials with different learning rates are finished."""
+    """Return the sensitivity of `arm`; None if the objective is not the loss, the loss of guessing is unknown, or fewer
+    than 3 trials with different learning rates are finished."""
     rates, cap = record.spec.corners(arm).get(LEARNING_RATE, []), record.initial_loss
     numbers = [float(rate) for rate in rates if is_number(rate) and rate > 0]
     if record.spec.objective.metric != METRIC or cap is None or len(numbers) < len(rates) or len(set(numbers)) < 2:

@@ -11,14 +11,14 @@ NOTHING = "-"  # in a cell without a value
 
 @dataclass(frozen=True)
 class Merge:
-    """A rule by which neighbouring columns become one where there is no room for each."""
+    """A rule for merging neighbouring columns if there is not enough space."""
 
     level: int
-    """The level from which they are one."""
+    """The level from which they are merged."""
     name: Callable[[Sequence[str]], str]
-    """Their headers -> that of the one."""
+    """Their headers -> the merged header."""
     cell: Callable[[Sequence[str], Sequence[str]], str]
-    """Their headers and the cells of a row -> the one cell."""
+    """Their headers and the cells of a row -> the merged cell."""
 
 
 COUNTS = Merge(1, "/".join, lambda names, cells: "/".join(cells))
@@ -40,9 +40,9 @@ class Column:
     name: str
     cells: list[str]
     words: bool = False
-    """Whether it holds words, which begin at the left, and not numbers, which end at the right."""
+    """Whether it contains text, which is left-aligned, and not numbers, which are right-aligned."""
     merge: Merge | None = None
-    """By which it and its neighbours with the same rule become one."""
+    """The rule for merging it with neighbours that have the same rule."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Table:
 
     columns: list[Column]
     strong: frozenset[int] = frozenset()
-    """The rows that stand out."""
+    """The highlighted rows."""
 
     @property
     def header(self) -> list[str]:
@@ -64,7 +64,7 @@ class Table:
         return [list(row) for row in zip(*(column.cells for column in self.columns), strict=True)]
 
     def merge_at(self, level: int) -> Table:
-        """Return the table with those columns merged that are one at `level`."""
+        """Return the table with the columns that have a rule for `level` merged."""
         columns: list[Column] = []
         groups: list[list[Column]] = []
         for column in self.columns:
@@ -85,7 +85,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the report: a title, a table where there is one, and sentences below it."""
+    """A part of the report: a title, an optional table, and sentences below it."""
 
     title: str
     table: Table | None = None

@@ -20,8 +20,8 @@ _COLOURS = {"completed": "green", "running": "cyan", "diverged": "red", "failed"
 
 
 def render(report: ReportData, console: Console) -> None:
-    """Print the report, the verdict first and once more, in a line, at its end, which is what a terminal then shows. At
-    80 columns no number is cut: what does not fit is folded, settings share one column."""
+    """Print the report, with the verdict first and again, in one line, at its end, which is visible on the terminal. At
+    80 columns no number is truncated: text is wrapped, and settings share one column."""
     objective = report.record.spec.objective
     _print_title(console, f"{report.record.title}: {objective.metric}, {objective.direction}")
     _print_text(console, report.scale, style="bold yellow")
@@ -41,7 +41,7 @@ def render(report: ReportData, console: Console) -> None:
 
 
 def render_summaries(reports: Sequence[ReportData], index: Path | None, console: Console) -> None:
-    """Print the verdict of each of several sweeps in a line, and where their pages are."""
+    """Print the verdict of each of several sweeps in one line, and the paths of their pages."""
     for report in reports:
         _print_title(console, f"{report.record.title}: {report.record.spec.objective.metric}")
         _print_text(console, report.scale, style="bold yellow")
@@ -108,10 +108,10 @@ def _print_table(console: Console, table: Table) -> None:
 
 
 def _print_places(console: Console, report: ReportData) -> None:
-    _print_title(console, "Where it is")
+    _print_title(console, "Files")
     _print_text(console, f"{_shorten_path(report.folder)}/report.html: the page, for a browser", whole=True)
     files = ", ".join(["report.json", "table.txt", *(path.name for path in report.figures)])
-    _print_text(console, f"beside it: {files}")
+    _print_text(console, f"in the same folder: {files}")
     where = report.mlflow
     run = 'run "report" of the experiment' if where.get("run_id") else "the experiment"
     _print_text(console, f'MLflow: {run} "{where["experiment"]}" at {where["tracking_uri"]}', whole=True)
@@ -119,7 +119,7 @@ def _print_places(console: Console, report: ReportData) -> None:
 
 
 def _shorten_path(path: Path) -> str:
-    """Return `path` relative to the current folder where it lies below it."""
+    """Return `path` relative to the current folder if it is inside it."""
     relative = os.path.relpath(path)
     return str(path) if relative.startswith("..") else relative
 
@@ -129,7 +129,7 @@ def _print_title(console: Console, text: str) -> None:
 
 
 def _print_text(console: Console, text: str, style: str | None = None, whole: bool = False, indent: int = 0) -> None:
-    """Print a paragraph; nothing in it is taken for markup. `whole` keeps paths on one line, to be copied."""
+    """Print a paragraph; without interpreting markup. `whole` keeps paths on one line, so that they can be copied."""
     from rich.padding import Padding
     from rich.text import Text
 

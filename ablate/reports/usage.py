@@ -15,11 +15,11 @@ class Usage:
     """The sum over some trials."""
 
     trials: int
-    """Begun trials."""
+    """Started trials."""
     items: int
     """Tokens or images that they were trained on, as `UsageUnit.noun` says."""
     seconds: float | None
-    """Wall-clock seconds of them all, one after the other; None where none is known."""
+    """Total wall-clock seconds of all trials; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class UsageUnit:
     """The unit in which the length of training is given."""
 
     noun: str
-    """tokens or images; updates where for some trial it is not known how many these are."""
+    """tokens or images; updates if the tokens or images of some trial are unknown."""
     known: dict[str, set[int]]
-    """Arm -> items of one update, as far as its trials say."""
+    """Arm -> items of one update, as far as its trials record them."""
 
     @classmethod
     def of(cls, record: SweepRecord) -> UsageUnit:
-        """Return the unit that fits all trials of `record`. Trials that did not finish do not say what an update was:
-        it is what it was for the others of their arm, where that is one number."""
+        """Return the unit that fits all trials of `record`. Trials that did not finish do not record the items of an
+        update: the number of the arm's other trials is used, if it is unique."""
         trials = record.list_runs()
         known: dict[str, set[int]] = {t.arm: set() for t in trials}
         for t in trials:

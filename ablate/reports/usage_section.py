@@ -1,4 +1,4 @@
-"""The section of the report on what each arm took."""
+"""The section of the report on the compute of each arm."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = {
 
 
 def tabulate_usage(report: ReportData) -> list[Section]:
-    """Return what the trials of each arm used, and its runs after the search."""
+    """Return the compute of each arm's trials, and of its runs after the search."""
     search, noun = report.usage, report.usage_unit.noun
     after = dict(zip(KINDS, (report.selection_usage, report.confirmation_usage, report.crossed_usage), strict=True))
     own = [] if report.record.spec.at_grid else _usage_columns("", noun, search.values())

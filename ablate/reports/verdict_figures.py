@@ -1,4 +1,4 @@
-"""The figures of the verdict: each fresh seed with the means, and all arms at a glance."""
+"""The figures of the verdict: each fresh seed with the means, and an overview of all arms."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _SHARES = 0.36  # of the width of the values: that of the failures beside them
 
 
 def caption_confirmed(record: SweepRecord) -> str:
-    """Return what `draw_confirmed` shows."""
+    """Return the caption of `draw_confirmed`."""
     return (
-        f"{record.spec.objective.metric} of each arm on fresh seeds: every seed, those that failed in the grey band at "
-        "the bad edge with their number; the mean of those that trained with its 95 % interval; and the share that "
-        "fails with its exact 95 % interval, one-sided where none or all failed."
+        f"{record.spec.objective.metric} of each arm on fresh seeds: every seed, failed seeds in the grey band at the "
+        "bad edge with their number; the mean of the seeds that trained with its 95 % interval; and the share of "
+        "failed seeds with its exact 95 % interval, one-sided if none or all failed."
     )
 
 
 def caption_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
-    """Return what `draw_verdict` shows."""
+    """Return the caption of `draw_verdict`."""
     family = next(iter(compared.values())).family
     effect = record.spec.confirm.effect
-    band = f" Grey: differences below the {effect:.2g} that matter." if effect else ""
+    band = f" Grey: differences smaller than confirm.effect ({effect:.2g})." if effect else ""
     sharing = "one comparison" if family == 1 else f"{family} comparisons together"
     return (
-        f"The verdict on each arm: the mean of its differences from {name_baseline(record)} over the seeds on "
-        f"which both trained, with an interval that errs in 5 % for {sharing} and all looks; and the share of its "
-        f"seeds that fails, with its exact 95 % interval.{band}"
+        f"The verdict on each arm: the mean of its differences from {name_baseline(record)} over the seeds on which "
+        f"both trained, with an interval; the intervals have a joint error of 5 % over {sharing} and all looks; and "
+        f"the share of its failed seeds, with its exact 95 % interval.{band}"
     )
 
 
@@ -95,14 +95,14 @@ def draw_confirmed(record: SweepRecord, compared: Mapping[str, Compared]) -> Fig
 
 
 def _describe_absence(is_baseline: bool, c: Compared) -> str:
-    """Return why an arm has no difference to be drawn."""
+    """Return the reason that an arm has no difference to draw."""
     if c.kind == "could not be trained" or (is_baseline and not c.outcomes):
         return "no seed was run"
     if is_baseline:
         return "no seed trained"
     if c.kind == "baseline could not be trained":
         return "nothing to compare with"
-    return "no seed trained both" if c.versus is not None and c.versus.seeds else "no seed yet"
+    return "no seed on which both trained" if c.versus is not None and c.versus.seeds else "no seed yet"
 
 
 def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figure:
@@ -162,7 +162,7 @@ def draw_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> Figur
         axes.set_xticks([0])
     if any(c.crossed and c.crossed.difference for c in compared.values()):
         look = (style.GREY, "o")
-        text = "the one that is behind, trained at the other's settings: it decides too"
+        text = "the worse arm, trained at the other's settings: also required for the verdict"
         style.add_legend(figure, [style.create_entry(look, text, markerfacecolor="white")])
     _draw_shares(side, compared, looks)
     names = {arm: style.escape_math(arm) for arm in compared}
@@ -195,7 +195,7 @@ def _create_pair(title: str, subtitle: str) -> tuple[Figure, Axes, Axes]:
     side.set_axisbelow(True)
     side.set_xlim(-8, 108)
     side.set_xticks([0, 50, 100])
-    side.set_xlabel("seeds that fail (%)")
+    side.set_xlabel("failed seeds (%)")
     side.tick_params(axis="y", labelleft=False, length=0)
     axes.grid(False, axis="y")
     return figure, axes, side
@@ -254,8 +254,8 @@ def _draw_band(axes: Axes, record: SweepRecord, compared: Mapping[str, Compared]
 
 
 def _draw_published(axes: Axes, published: Sequence[Published], arms: list[str], reach: list[float]) -> None:
-    """Draw published values as open diamonds. One that is far from ours stands at the edge with its number, for on a
-    scale that reaches it ours could not be told apart."""
+    """Draw published values as open diamonds. A value far from ours is drawn at the edge with its number, since ours
+    would be indistinguishable on a scale that includes it."""
     low, high = (min(reach), max(reach)) if reach else (-math.inf, math.inf)
     room = 2 * (high - low)
     for row, value in ((arms.index(arm), v) for p in published for arm, v in p.values.items() if arm in arms):

@@ -1,4 +1,4 @@
-"""The sections of the report on the verdict: fresh seeds, the choice of the settings, settings that were crossed."""
+"""The sections of the report on the verdict: fresh seeds, the choice of the settings, crossed runs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _format_difference(versus: Versus | None, record: SweepRecord) -> str:
 
 
 def tabulate_selection(report: ReportData) -> list[Section]:
-    """Return the candidates of each arm on selection seeds, and which was chosen; nothing where there were none."""
+    """Return the candidates of each arm on selection seeds, and the chosen one; nothing if there were none."""
     record = report.record
     rows = [(arm, one) for arm, candidates in record.candidates.items() for one in candidates]
     if not any(one.runs for _, one in rows):
@@ -99,11 +99,12 @@ def tabulate_selection(report: ReportData) -> list[Section]:
     strong = frozenset(i for i, (arm, one) in enumerate(rows) if is_chosen(record, arm, one))
     sentence = (
         f"The best trials of each search were trained again on {count_noun(seeds, 'selection seed')}, the same for all "
-        "and neither tuned nor tested on. Chosen is what failed on the fewest of them, then what has the best mean "
-        "over those on which it trained (in brackets their number). It chooses, and shows nothing."
+        "candidates and used neither for tuning nor for testing. The chosen candidate failed on the fewest of them "
+        "and, among those, has the best mean over the seeds on which it trained (their number in brackets). This "
+        "selects settings; it is not evidence."
     )
     alone = [arm for arm, candidates in record.candidates.items() if not any(one.runs for one in candidates)]
-    sentences = [sentence, *([f"One candidate alone, so nothing to choose: {join_words(alone)}."] if alone else [])]
+    sentences = [sentence, *([f"Only one candidate, so there was no choice: {join_words(alone)}."] if alone else [])]
     sentences += [
         f"The chosen settings of {arm} failed on {count_failed(count_failures(outcomes.values()))} selection seeds."
         for (arm, one), outcomes in zip(rows, ended, strict=True)
@@ -113,7 +114,7 @@ def tabulate_selection(report: ReportData) -> list[Section]:
 
 
 def is_chosen(record: SweepRecord, arm: str, candidate: Candidate) -> bool:
-    """Return whether the settings of `candidate` are those that are tested on fresh seeds."""
+    """Return whether the settings of `candidate` are tested on fresh seeds."""
     chosen = record.chosen.get(arm)
     return chosen is not None and chosen.number == candidate.trial.number
 
@@ -133,14 +134,14 @@ def _format_mean_of(outcomes: dict[int, Outcome]) -> str:
 
 
 def tabulate_crossed(report: ReportData) -> list[Section]:
-    """Return the comparisons at the winner's settings; nothing where none was needed."""
+    """Return the comparisons at the winner's settings; nothing if none was needed."""
     record, baseline = report.record, report.record.spec.compared_with
     rows = {arm: c for arm, c in report.confirmed.items() if c.crossed is not None or c.needs_crossed}
     unused = [arm for arm in record.crossed if arm not in rows]
     title = "At each other's settings"
     told = [
-        f"Crossed runs of {arm} and {baseline} are stored and decide nothing: at their own settings no difference is "
-        "shown, or they have the same."
+        f"Crossed runs of {arm} and {baseline} are stored but do not affect the verdict: no difference is shown at "
+        "their own settings, or their settings are equal."
         for arm in unused
     ]
     if not rows:
@@ -159,9 +160,9 @@ def tabulate_crossed(report: ReportData) -> list[Section]:
         *setting_columns(record, [one.params if one else {} for one in runs]),
     ]
     sentence = (
-        "Where an arm and the baseline end at different values of a parameter that both search, the one that is behind "
-        "is also trained at the other's values, on the same fresh seeds. A difference is claimed only if it stands "
-        "there too; else the settings may be what differs."
+        "Where an arm and the baseline end at different values of a parameter that both search, the worse one is also "
+        "trained at the other's values, on the same fresh seeds. A difference is claimed only if it holds there too; "
+        "otherwise it may be due to the settings."
     )
     return [Section(title, Table(columns), [sentence, *told])]
 
@@ -178,8 +179,8 @@ def _format_failures(versus: Versus | None, baseline: str) -> str:
 
 def _tell_agreement(c: Compared) -> str:
     if c.needs_crossed:
-        return "not yet: it has not been run" if c.crossed is None else "not yet: seeds are missing"
-    return "yes, it stands at both" if c.agrees else "no, it does not stand there"
+        return "not yet: not run" if c.crossed is None else "not yet: seeds are missing"
+    return "yes, it holds at both" if c.agrees else "no, it does not hold there"
 
 
 # ---------------------------------------------------------------------------------------------------- plain values
@@ -204,7 +205,7 @@ def candidates_to_plain(record: SweepRecord, arm: str) -> list[dict[str, Any]]:
 
 
 def crossed_to_plain(record: SweepRecord, arm: str) -> dict[str, Any] | None:
-    """Return the runs of an arm or of the baseline at the other's settings, for JSON; None where there are none."""
+    """Return the runs of an arm or of the baseline at the other's settings, for JSON; None if there are none."""
     crossed = record.crossed.get(arm)
     if crossed is None:
         return None

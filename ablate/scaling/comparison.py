@@ -1,8 +1,9 @@
-"""The arms at several sizes, compared: what was measured at each, curves through it, and how both change with size.
+"""Comparison of the arms at several sizes: the measurements at each, curves fitted to them, and how both change with
+size.
 
 All comparisons are one family: the differences from the baseline at each size, a trend for each arm, and the exact
-tests of failures that can reach the level at all share an error of 5 %. What curves say is no claim and has 95 %
-intervals.
+tests of failures that can reach the level at all share an error of 5 %. Predictions of curves are not claims and have
+95 % intervals.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from ablate.verdict.sequential import LEAST
 
 @dataclass(frozen=True)
 class Prediction:
-    """The difference at the largest size, foretold by curves through the others."""
+    """The difference at the largest size, predicted by curves through the other sizes."""
 
     size: int
-    """The place of the largest size among the rungs."""
+    """The index of the largest size among the rungs."""
     predicted: Interval | None
-    """None where the curves of the others have no floor."""
+    """None if the curves of the other sizes have no floor."""
     measured: float
     error: Interval | None
-    """Of the prediction: predicted less measured."""
+    """Error of the prediction: predicted minus measured."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ class SizedArm:
     failures: list[FailureShare | None]
     """None where no seed ended."""
     estimates: list[Estimate | None]
-    """Of the loss over the seeds that trained; None where none did."""
+    """Means of the loss over the seeds that trained; None if none did."""
     curve: Curve | None
     """Through the seeds that trained; None for fewer than four sizes with one."""
     failure_trend: FailureTrend
     """Whether the share of failures changes with size."""
     failure_level: float
-    """At most which its p-value shows that."""
+    """The largest p-value of the trend that shows a change."""
 
     @property
     def losses(self) -> list[dict[int, float]]:
@@ -94,14 +95,14 @@ def compare_sizes(
     effect: float | None = None,
     draws: SeedDraws | None = None,
 ) -> Comparison:
-    """Return what may be said of arms at several sizes.
+    """Return the comparison of arms at several sizes.
 
     Args:
         parameters: of each size, ascending.
-        outcomes: arm -> for each size, what its fresh seeds came to; values are losses. Without looks there was one, at
-            the seeds that ended.
+        outcomes: arm -> for each size, the outcomes of its fresh seeds; values are losses. Without
+            recorded looks there was one, at the seeds that ended.
         baseline: the arm that the others are compared with.
-        effect: the smallest change of a difference that matters; None: nothing is said to stay.
+        effect: the smallest change of a difference that matters; None: nothing is claimed to stay.
         draws: of the seeds, for the intervals of the curves.
     """
     draws = draws or SeedDraws()
@@ -180,7 +181,7 @@ def _predict_largest(
     differences: Sequence[Mapping[int, float]],
     draws: SeedDraws,
 ) -> Prediction | None:
-    """Return what curves through the other sizes say of the largest at which both trained, and their error."""
+    """Return the prediction of curves through the other sizes for the largest at which both trained, and its error."""
     kept = [k for k, pairs in enumerate(differences) if pairs]
     if not kept:
         return None
@@ -199,7 +200,7 @@ def _predict_largest(
 
 
 def _add_look(fresh: FreshOutcomes) -> FreshOutcomes:
-    """Return `fresh` with one look at the seeds that ended, where no look was written down."""
+    """Return `fresh` with one look at the seeds that ended, if no look was recorded."""
     n = len(fresh.outcomes)
     if fresh.looks or not n:
         return fresh
@@ -207,8 +208,8 @@ def _add_look(fresh: FreshOutcomes) -> FreshOutcomes:
 
 
 def _find_level(fresh: FreshOutcomes) -> float:
-    """Return the level of the interval of an arm's mean, 5 % over all looks; 1 where no seed trained, which no curve
-    goes through."""
+    """Return the level of the interval of an arm's mean, 5 % over all looks; 1 if no seed trained, so that no curve
+    uses it."""
     if not fresh.looks or not take_losses(fresh):
         return 1.0
     return find_last_level(fresh.looks, ALPHA, [outcome.trained for outcome in fresh.outcomes.values()])
@@ -220,6 +221,6 @@ def _estimate(fresh: FreshOutcomes) -> Estimate | None:
 
 
 def _share_of_last_look(looks: Looks) -> float:
-    """Return the share of the error that the last look may spend of its own, whatever was seen at the others."""
+    """Return the share of the error that the last look may spend on its own, independent of the other looks."""
     *earlier, last = looks.share_spent()
     return last - (earlier[-1] if earlier else 0.0)

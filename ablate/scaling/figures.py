@@ -1,4 +1,4 @@
-"""The figures of a ladder: losses with the share of seeds that fail, and differences, against size."""
+"""The figures of a ladder: losses with the share of failed seeds, and differences, against size."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 APART = 0.025
-"""Arms stand beside each other at a size, by this share of the decades that the axis covers."""
+"""Horizontal offset between arms at the same size, as a share of the decades on the axis."""
 
 
 def draw_losses(ladder: Ladder) -> Figure:
     """Return the loss of each arm against size, with its curve, and below it the share of its seeds that failed."""
     seeds = count_noun(max(rung.spec.confirm.most_seeds for rung in ladder.rungs), "fresh seed")
     figure, axes = style.create_canvas(
-        f"{ladder.name}: {LOSS} against size", f"{seeds} a size; seeds that trained; curves with 95 % intervals"
+        f"{ladder.name}: {LOSS} against size",
+        f"{seeds} per size; points: seeds that trained; curves with 95 % intervals",
     )
     figure.set_size_inches(style.SIZE[0], 1.35 * style.SIZE[1])
     grid = figure.add_gridspec(2, 1, height_ratios=(3, 1.2))
@@ -51,7 +52,7 @@ def draw_differences(ladder: Ladder) -> Figure:
         f"below 0: better; bars: intervals of {count_noun(compared.family, 'comparison')} that share 5 %; "
         "bands: 95 % of the curves",
     )
-    axes.set_ylabel(f"{LOSS} less that of {style.escape_math(ladder.baseline)} (nats)")
+    axes.set_ylabel(f"{LOSS} minus that of {style.escape_math(ladder.baseline)} (nats)")
     axes.axhline(0, color="black", linewidth=0.8)
     looks = style.choose_looks(compared.arms)
     places = _spread_arms(ladder, list(compared.pairs))
@@ -123,7 +124,7 @@ def _draw_seeds(
 
 
 def _draw_curve(axes: Any, ladder: Ladder, fit: Curve | Gap | None, look: tuple[str, str]) -> None:
-    """Draw a curve with its interval as far as it reaches, dashed beyond the sizes that were trained."""
+    """Draw a curve with its interval over its valid range, dashed beyond the trained sizes."""
     if fit is None:
         return
     ends = [float(rung.parameters) for rung in ladder.rungs] + ([float(ladder.target[1])] if ladder.target else [])

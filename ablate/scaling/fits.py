@@ -25,13 +25,13 @@ Floats = NDArray[np.float64]
 BySeed = Mapping[int, float]
 FORM = "a + b N^-c"
 LEAST_SIZES = 4
-"""Sizes that a curve of three coefficients is fitted to; three would fit any three losses."""
+"""Minimum number of sizes for a curve of three coefficients; three sizes would fit any three losses."""
 _EXPONENTS = np.geomspace(0.01, 3, 300)
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A value with its interval; the ends are None where the seeds are too few for one."""
+    """A value with its interval; the ends are None if there are too few seeds for an interval."""
 
     value: float
     low: float | None
@@ -61,11 +61,11 @@ class Curve:
 
     @property
     def has_floor(self) -> bool:
-        """Whether the losses flatten so far as to tell a floor; else larger sizes are anyone's guess."""
+        """Whether the losses flatten enough to estimate a floor; otherwise larger sizes cannot be predicted."""
         return bool(self.coefficients[0, 0] > 0)
 
     def reaches(self, parameters: float) -> bool:
-        """Return whether the curve says anything of a size: within its sizes, and beyond them where it has a floor."""
+        """Return whether the curve is valid at a size: within its sizes, and beyond them if it has a floor."""
         return self.has_floor or self.sizes[0] <= parameters <= self.sizes[-1]
 
     def draw(self, parameters: float) -> Floats:
@@ -81,7 +81,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Gap:
-    """The difference of two arms against size: of their curves, fitted to the same seeds."""
+    """The difference of two arms against size: the difference of their curves, fitted to the same seeds."""
 
     arm: Curve
     baseline: Curve
@@ -97,7 +97,7 @@ class Gap:
         return self.arm.has_floor and self.baseline.has_floor
 
     def reaches(self, parameters: float) -> bool:
-        """Return whether both curves say anything of a size."""
+        """Return whether both curves are valid at a size."""
         return self.arm.reaches(parameters) and self.baseline.reaches(parameters)
 
     def draw(self, parameters: float) -> Floats:
@@ -110,7 +110,7 @@ class Gap:
 
 
 def find_interval(values: Floats, level: float) -> Interval:
-    """Return the interval of a value, from its draws, that leaves out the truth with the probability `level`."""
+    """Return the interval of a value, from its draws, that misses the true value with the probability `level`."""
     if level <= 0:
         return Interval(float(values[0]), None, None)
     low, high = np.quantile(values[1:], [level / 2, 1 - level / 2])
@@ -142,7 +142,7 @@ class SeedDraws:
         return self._kept[key]
 
     def _draw_scale(self, size: int, n: int) -> Floats:
-        """Return the standard deviation of n normal values over the true one."""
+        """Return a factor for the standard deviation of n normal values relative to the true one."""
         key = (1, size, n)
         if key not in self._kept:
             self._kept[key] = np.sqrt(np.random.default_rng(key).chisquare(n - 1, self.draws) / (n - 1))
@@ -152,14 +152,14 @@ class SeedDraws:
 def fit_curve(
     parameters: Sequence[float], losses: Sequence[BySeed], draws: SeedDraws, level: float = 0.05
 ) -> Curve | None:
-    """Return the curve of one arm; None where fewer than four sizes have a seed that trained.
+    """Return the curve of one arm; None if fewer than four sizes have a seed that trained.
 
     Args:
         parameters: of each size, ascending.
         losses: of each size: seed -> loss, of the seeds that trained.
         draws: of the seeds.
-        level: the error of the intervals. There are none where a size has fewer than three seeds, or seeds that all
-            came to the same.
+        level: the error of the intervals. There are no intervals if a size has fewer than three seeds, or all its seeds
+            have the same loss.
     """
     kept = [k for k, by_seed in enumerate(losses) if by_seed]
     if len(kept) < LEAST_SIZES:
@@ -177,8 +177,8 @@ def fit_gap(
     draws: SeedDraws,
     level: float = 0.05,
 ) -> Gap | None:
-    """Return the difference of two arms, both fitted to the seeds on which both trained; None where fewer than four
-    sizes have one. Arguments as in `fit_curve`."""
+    """Return the difference of two arms, both fitted to the seeds on which both trained; None if fewer than four sizes
+    have one. Arguments as in `fit_curve`."""
     ours = [{seed: a[seed] for seed in a if seed in b} for a, b in zip(arm, baseline, strict=True)]
     theirs = [{seed: b[seed] for seed in a} for a, b in zip(ours, baseline, strict=True)]
     pairs = [(list(a.values()), list(b.values())) for a, b in zip(ours, theirs, strict=True) if a]
@@ -188,8 +188,8 @@ def fit_gap(
 
 
 def varies(values: Sequence[float], scale: float | None = None) -> bool:
-    """Return whether `values` differ by more than rounding, which else says nothing of how seeds vary. `scale` is the
-    size of the numbers that were rounded, the largest value if it isn't given."""
+    """Return whether `values` differ by more than rounding; otherwise they do not show the variation between seeds.
+    `scale` is the magnitude of the rounded numbers, by default the largest value."""
     largest = max(map(abs, values)) if scale is None else scale
     return float(np.std(values)) > EQUAL * largest
 

@@ -1,4 +1,4 @@
-"""The scaling ladder: the arms of a sweep file at several sizes, each tuned there, and what may be said of them."""
+"""The scaling ladder: the arms of a sweep file at several sizes, each tuned there, and their comparison."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from ablate.verdict.records import FreshOutcomes
 
 @dataclass(frozen=True)
 class Ladder:
-    """The arms at each size on fresh seeds, and what may be said of them."""
+    """The arms at each size on fresh seeds, and their comparison."""
 
     name: str
     rungs: list[Rung]
     """The smallest first."""
     trivial_losses: list[float | None]
-    """Of each rung, in nats; None where it is not known."""
+    """Trivial loss of each rung, in nats; None if it is unknown."""
     compared: Comparison
     target: tuple[str, int] | None
-    """The size that is extrapolated to, and its parameters."""
+    """The size to extrapolate to, and its parameters."""
 
     @property
     def baseline(self) -> str:
@@ -35,14 +35,14 @@ class Ladder:
 def fit_ladder(
     name: str, known: Sequence[Rung], records: Sequence[SweepRecord], extrapolate: str | None = None
 ) -> Ladder:
-    """Return what may be said of the arms of `records`, one for each rung. Raises SweepError where fewer than two sizes
-    have a fresh seed that ended."""
+    """Return the comparison of the arms of `records`, one record for each rung. Raises SweepError if fewer than two
+    sizes have a fresh seed that ended."""
     outcomes = {arm: [read_losses(record, arm) for record in records] for arm in known[0].spec.all_arms}
     kept = [k for k in range(len(known)) if any(by_rung[k].outcomes for by_rung in outcomes.values())]
     if len(kept) < 2:
         raise SweepError(
-            f"The ladder {name} needs fresh seeds that ended at two sizes. See what each size came to, such as: "
-            f"ablate report {known[0].spec.name}"
+            f"The ladder {name} needs fresh seeds that ended at two sizes. To see the results of each size: ablate "
+            f"report {known[0].spec.name}"
         )
     rungs = [known[k] for k in kept]
     compared = compare_sizes(
@@ -56,15 +56,15 @@ def fit_ladder(
 
 
 def find_effect(rungs: Sequence[Rung]) -> float | None:
-    """Return the smallest difference of the loss that matters at any size; None where the sweeps don't say, or say it
-    of another metric."""
+    """Return the smallest difference of the loss that matters at any size; None if the sweeps do not set it, or set it
+    for another metric."""
     confirms = [rung.spec.confirm for rung in rungs if rung.spec.objective.metric == LOSS]
     effects = [confirm.effect for confirm in confirms if confirm.effect is not None]
     return min(effects) if len(effects) == len(rungs) else None
 
 
 def read_losses(record: SweepRecord, arm: str) -> FreshOutcomes:
-    """Return what the fresh seeds of `arm` came to; the values are validation losses, whatever the objective is."""
+    """Return the outcomes of the fresh seeds of `arm`; the values are validation losses, whatever the objective."""
     outcomes: dict[int, Outcome] = {}
     for trial in record.confirmed.get(arm, ()):
         outcome = read_outcome(trial, record.trivial_loss)

@@ -1,4 +1,4 @@
-"""The report of a ladder: its tables and sentences, as pictures, as JSON and in MLflow."""
+"""The report of a ladder: its tables and sentences, as text, figures, JSON and in MLflow."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ JSON, TEXT, LOSSES, DIFFERENCES = "ladder.json", "ladder.txt", "ladder.png", "la
 
 @dataclass(frozen=True)
 class LadderReport:
-    """A ladder, and where its files are."""
+    """A ladder, and the paths of its files."""
 
     ladder: Ladder
     folder: Path
     """That of ladder.png, ladder-differences.png, ladder.json and ladder.txt."""
     mlflow: dict[str, str]
-    """experiment_id and run_id; empty where the store did not take it."""
+    """experiment_id and run_id; empty if the store did not accept the report."""
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def _list_failures(arm: SizedArm) -> dict[str, Any]:
 
 
 def _describe_curve(curve: Curve, target: tuple[str, int] | None) -> dict[str, Any]:
-    """Return the curve, and its value at the size extrapolated to; None where it says nothing of it."""
+    """Return the curve, and its value at the size to extrapolate to; None if the curve is not valid there."""
     return {
         "form": FORM,
         "coefficients": [float(value) for value in curve.coefficients[0]],
@@ -99,9 +99,9 @@ def _describe_pair(ladder: Ladder, pair: SizedPair) -> dict[str, Any]:
 
 
 def report_ladder(ladder: Ladder, to_text: Callable[[LadderReport], str]) -> LadderReport:
-    """Write the pictures, ladder.json and ladder.txt (what `to_text` returns) into `reports/NAME` of the store, and to
-    the run "report" of the MLflow experiment of that name; an MLflow store that fails is noted. Raises StoreError
-    where the folder cannot be written."""
+    """Write the figures, ladder.json and ladder.txt (what `to_text` returns) into `reports/NAME` of the store, and to
+    the run "report" of the MLflow experiment of that name; an MLflow store that fails is noted. Raises StoreError if
+    the folder cannot be written."""
     folder = tracking.open_folder(f"reports/{ladder.name}")
     report = LadderReport(ladder, folder, {})
     figures = {LOSSES: draw_losses(ladder), DIFFERENCES: draw_differences(ladder)}

@@ -49,7 +49,7 @@ def build_rungs(
     Args:
         file: the sweep file.
         sizes: names of sizes of the file, or of models (9m for llama-9m); by default all sizes of the file.
-        overrides: dotted paths, over every rung.
+        overrides: dotted paths, applied to every rung.
         tokens_per_parameter: the length of every rung. By default a size of the file has its own, and a model has as
             many tokens for each parameter as the smallest size of the file.
 
@@ -100,13 +100,13 @@ def count_parameters(size: str, known: Sequence[Rung]) -> int:
 
 
 def _find_preset(size: str, family: str) -> str | None:
-    """Return the named model of a size: 9m, or llama-9m."""
+    """Return the named model of a size, such as 9m or llama-9m."""
     known = [name for name, fields in models.presets.items() if fields["kind"] == family]
     return next((name for name in (size, f"{family}-{size}") if name in known), None)
 
 
 def _build_model_rung(size: str, smallest: Rung, stem: str, ratio: float) -> Rung | None:
-    """Return the rung of a named model; None where there is none of the family."""
+    """Return the rung of a named model; None if the family has no such model."""
     base = smallest.spec.base(next(iter(smallest.spec.all_arms)))
     preset = _find_preset(size, base.model.kind)
     if preset is None:
@@ -144,9 +144,11 @@ def _validate(rungs: Sequence[Rung]) -> list[Problem]:
         if (other := by_parameters.setdefault(rung.parameters, rung.size)) != rung.size:
             problems.append(Problem("--sizes", f"{other} and {rung.size} have the same number of parameters"))
         if not rung.spec.confirm.seeds:
-            problems.append(Problem("confirm.seeds", f"fresh seeds are what {rung.size} is told by: give 3 or more"))
+            problems.append(
+                Problem("confirm.seeds", f"fresh seeds decide the comparison at {rung.size}: set 3 or more")
+            )
         if rung.spec.at_grid:
-            text = "grid has no ladder: a curve over sizes needs one setting of each arm at each size"
+            text = "a sweep with a grid has no ladder: a curve over sizes needs one setting of each arm at each size"
             problems.append(Problem("confirm.at", text))
         if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(rungs[0].spec.all_arms):
             arms = ", ".join(rung.spec.all_arms)

@@ -1,4 +1,4 @@
-"""Ladders without training: losses and failures whose truth is known, compared as those of a real ladder are."""
+"""Simulated ladders: losses and failures with known true values, compared like those of a real ladder."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Loss = Callable[[float], float]
 
 @dataclass(frozen=True)
 class Truth:
-    """What is true of the arms, and the noise of the seeds: a part that all arms share, and one of each training."""
+    """The true losses of the arms, and the noise of the seeds: a part that all arms share, and a part of each run."""
 
     losses: dict[str, Loss]
     """Arm -> its expected loss; the first is the baseline."""
     sizes: Sequence[float] = SIZES
     shared: float = 0.02
-    """Standard deviation of what a seed does to all arms alike."""
+    """Standard deviation of a seed's effect that is common to all arms."""
     own: float = 0.01
-    """Standard deviation of what is each training's own."""
+    """Standard deviation of each run's own noise."""
     growth: float = 1.0
-    """Of the noise, from each size to the next."""
+    """Factor of the noise from each size to the next."""
     failing: Callable[[str, int], float] = field(default=lambda arm, size: 0.0)
-    """(arm, place of the size) -> probability that a seed fails."""
+    """(arm, index of the size) -> probability that a seed fails."""
 
     def difference(self, parameters: float) -> float:
         """Return the expected difference of the second arm from the baseline."""
@@ -43,7 +43,7 @@ class Truth:
         return arm(parameters) - baseline(parameters)
 
     def draw(self, seeds: int, generator: np.random.Generator) -> dict[str, list[FreshOutcomes]]:
-        """Return arm -> for each size, what its fresh seeds came to."""
+        """Return arm -> for each size, the outcomes of its fresh seeds."""
         drawn: dict[str, list[FreshOutcomes]] = {arm: [] for arm in self.losses}
         for k, n in enumerate(self.sizes):
             scale = self.growth**k
@@ -73,7 +73,8 @@ def build_converging(target: float = 1e9, difference: float = -0.005, **noise: A
 
 
 def measure_coverage(truth: Truth, seeds: int, target: float, ladders: int, draws: int = 1000) -> Counter[str]:
-    """Return how many of `ladders` intervals of each kind hold the truth, and how many there were ("... of")."""
+    """Return how many of `ladders` intervals of each kind contain the true value, and how many there were ("...
+    of")."""
     generator, drawn, held = np.random.default_rng(1), SeedDraws(draws), Counter[str]()
 
     def count(name: str, interval: Interval | None, true: float) -> None:
@@ -104,7 +105,7 @@ def count_claims(truth: Truth, looks: Sequence[int], ladders: int, planned: int 
 
     Args:
         truth: what is true.
-        looks: the numbers of seeds at which the ladder is looked at. One who wants a claim stops at the first.
+        looks: the numbers of seeds at which the ladder is looked at. Looking stops at the first claim.
         ladders: how many.
         planned: the number of seeds planned at the first look; by default that of the first look.
     """

@@ -1,4 +1,4 @@
-"""What a ladder shows, in sentences: trends, sizes that were not trained, failures, and what these rest on."""
+"""The results of a ladder in sentences: trends, untrained sizes, failures, and their basis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ablate.verdict.sequential import LEAST
 
 
 def state_findings(ladder: Ladder) -> list[str]:
-    """Return what is shown: how each difference changes with size, what the curves say, and what fails."""
+    """Return the results: how each difference changes with size, the curves' predictions, and the failures."""
     pairs = ladder.compared.pairs
     sentences = [_state_trend(ladder, arm, pair.trend) for arm, pair in pairs.items()]
     sentences += _state_curves(ladder)
@@ -26,50 +26,53 @@ def _state_trend(ladder: Ladder, arm: str, trend: Trend | None) -> str:
     """Return whether the difference of an arm to the baseline changes with size."""
     pair = f"{arm} and {ladder.baseline}"
     if trend is None:
-        return f"{pair}: fewer than two sizes have a seed on which both trained, so there is no trend to tell."
+        return f"{pair}: fewer than two sizes have a seed on which both trained, so no trend can be estimated."
     small, large = (ladder.rungs[k].size for k in trend.sizes)
     ends = f"from {trend.ends[0]:+.4f} nats at {small} to {trend.ends[1]:+.4f} at {large}"
     n = f"n = {trend.pairs[0]}" if trend.pairs[0] == trend.pairs[1] else f"n = {trend.pairs[0]} and {trend.pairs[1]}"
     change = f"a change of {format_interval(trend.change, sign=True)}, {n}"
     if trend.word == "figures":
         need = (
-            f"a trend takes {LEAST} seeds at two sizes on which both trained"
+            f"a trend requires {LEAST} seeds at two sizes on which both trained"
             if min(trend.pairs) < LEAST
-            else "differences that are alike on all seeds say nothing of how they vary"
+            else "differences that are equal on all seeds do not show their variation"
         )
-        return f"{pair}: {ends} ({change}). These are figures; {need}."
+        return f"{pair}: {ends} ({change}). This is not a claim: {need}."
     if trend.word == "grows":
         return f"{pair}: the difference grows with size, {ends} ({change})."
     if trend.word == "shrinks":
         return f"{pair}: the difference shrinks with size, {ends} ({change})."
     if trend.word == "changes":
-        return f"{pair}: the difference changes with size, {ends} ({change}); whether it grows is not shown."
+        return (
+            f"{pair}: the difference changes with size, {ends} ({change}); a growth or shrinkage of its magnitude is "
+            "not shown."
+        )
     if trend.word == "stays":
         return f"{pair}: the difference stays, {ends}: it changes by less than {trend.effect:.2g} nats ({change})."
     return f"{pair}: no trend is shown, {ends} ({change})."
 
 
 def _state_curves(ladder: Ladder) -> list[str]:
-    """Return what the curves say of a size that was not trained, how well they foretell the largest, and what they
-    can't say."""
+    """Return the curves' prediction of an untrained size, their accuracy at the largest, and their limits."""
     pairs, sizes = ladder.compared.pairs, len(ladder.rungs)
     if sizes < LEAST_SIZES:
-        what = f"{ladder.target[0]} can't be extrapolated to" if ladder.target else "nothing is extrapolated"
+        what = f"{ladder.target[0]} cannot be predicted" if ladder.target else "nothing is extrapolated"
         return [
-            f"{what[0].upper()}{what[1:]}: {count_noun(sizes, 'size')} can't tell a floor, which takes {LEAST_SIZES}."
+            f"{what[0].upper()}{what[1:]}: {count_noun(sizes, 'size')} cannot determine a floor, which requires "
+            f"{LEAST_SIZES}."
         ]
     sentences = []
     for arm, pair in pairs.items():
         if pair.gap is None:
             sentences.append(
-                f"{arm} and {ladder.baseline} trained on the same seeds at fewer than {LEAST_SIZES} sizes, which tell "
-                "no floor: nothing is extrapolated."
+                f"{arm} and {ladder.baseline} trained on the same seeds at fewer than {LEAST_SIZES} sizes, which "
+                "cannot determine a floor: nothing is extrapolated."
             )
             continue
         if ladder.target:
             sentences.append(_state_target(ladder, arm, pair))
         elif not pair.gap.has_floor:
-            sentences.append(f"{_name_floorless(ladder, arm, pair)}: larger sizes can't be extrapolated to.")
+            sentences.append(f"{_name_floorless(ladder, arm, pair)}: larger sizes cannot be predicted.")
         sentences.append(_state_prediction(ladder, arm, pair.prediction))
     return sentences
 
@@ -86,45 +89,43 @@ def _state_target(ladder: Ladder, arm: str, pair: SizedPair) -> str:
     assert pair.gap is not None
     (name, parameters), gap = ladder.target, pair.gap
     if not gap.reaches(parameters):
-        return f"{_name_floorless(ladder, arm, pair)}: {name} can't be extrapolated to."
+        return f"{_name_floorless(ladder, arm, pair)}: {name} cannot be predicted."
     value = f"{format_interval(gap.at(parameters), sign=True)} nats"
     if not gap.level:
-        value += f", without an interval, as not all sizes have {LEAST} seeds that tell one"
-    told = f"At {name} the curves put the difference of {arm} to {ladder.baseline} at {value}"
+        value += f", without an interval, since not all sizes have {LEAST} seeds that differ"
+    told = f"At {name} the curves predict a difference of {arm} to {ladder.baseline} of {value}"
     largest, smallest = gap.arm.sizes[-1], gap.arm.sizes[0]
     if smallest <= parameters <= largest:
-        return f"{told}, between sizes that were trained."
+        return f"{told}, which is between trained sizes."
     far = f"{parameters / largest:.3g} times the parameters of the largest size trained"
     if parameters < smallest:
         far = f"1/{smallest / parameters:.3g} of the parameters of the smallest size trained"
-    return f"{told}. That is extrapolated, to {far}."
+    return f"{told}. This is an extrapolation to {far}."
 
 
 def _state_prediction(ladder: Ladder, arm: str, prediction: Prediction | None) -> str:
-    """Return how far curves through the other sizes miss the difference at the largest."""
+    """Return the error of curves through the other sizes at the largest size."""
     pair = f"the difference of {arm} to {ladder.baseline}"
     if prediction is None:
         return (
-            f"Whether curves foretell {pair} at a size that they have not seen can't be tested: that takes "
+            f"Whether curves predict {pair} at a size that was not fitted cannot be tested: that requires "
             f"{LEAST_SIZES + 1} sizes."
         )
     size = ladder.rungs[prediction.size].size
     if prediction.predicted is None or prediction.error is None:
-        return f"Curves through the sizes below {size} have no floor, so they don't foretell {pair} there."
+        return f"Curves through the sizes below {size} have no floor, so they do not predict {pair} there."
     text = (
-        f"Curves through the sizes below {size} foretell {pair} there as "
+        f"Curves through the sizes below {size} predict {pair} there as "
         f"{format_interval(prediction.predicted, sign=True)}; measured: {prediction.measured:+.4f}. The error is "
         f"{format_interval(prediction.error, sign=True)}"
     )
     if prediction.error.side:
-        return (
-            f"{text}: the curves miss it by more than the seeds explain, so they are not to be trusted beyond {size}."
-        )
+        return f"{text}: the curves' error is larger than the seeds explain, so do not rely on them beyond {size}."
     return f"{text}."
 
 
 def _state_failures(ladder: Ladder, name: str, arm: SizedArm) -> str:
-    """Return how often an arm fails at each size, and whether that changes with size."""
+    """Return an arm's failures at each size, and whether their share changes with size."""
     lost = [ladder.rungs[k].size for k, fresh in enumerate(arm.outcomes) if not fresh.found and not fresh.outcomes]
     untrained = (
         f" At {join_words(lost)} it could not be trained within the budget: no trial of its search completed."
@@ -153,13 +154,14 @@ def _state_failures(ladder: Ladder, name: str, arm: SizedArm) -> str:
     why = (
         f"exact trend test, p = {trend.p:.2g}"
         if trend.smallest_p <= arm.failure_level
-        else "nothing that so few seeds and failures can do would show it"
+        else "no outcome of so few seeds and failures would show it"
     )
-    return f"{name} failed on {counts}; whether the share changes with size can't be told ({why}).{untrained}"
+    return f"{name} failed on {counts}; whether the share changes with size is unknown ({why}).{untrained}"
 
 
 def _state_failures_apart(ladder: Ladder, arm: str, pair: SizedPair) -> str:
-    """Return at which sizes an arm is shown to fail more or less often than the baseline; empty where at none."""
+    """Return the sizes at which an arm is shown to fail more or less often than the baseline; empty if there are
+    none."""
     shown = [
         f"{'more' if versus.failure_side > 0 else 'less'} often at {rung.size} ({versus.failed} against "
         f"{versus.other_failed} of {versus.seeds}; exact test, p = {versus.failure_p:.2g})"
@@ -180,28 +182,29 @@ def _state_family(ladder: Ladder) -> str:
     ]
     return (
         f"{count_noun(compared.family, 'comparison')} share an error of 5 %, every look counted: {join_words(parts)}. "
-        "What curves say is no claim; their intervals are 95 % each."
+        "Predictions of the curves are not claims; each has a 95 % interval."
     )
 
 
 def list_caveats(ladder: Ladder) -> list[str]:
-    """Return how the curves were fitted, what counts as a failure, and what is missing."""
+    """Return the fit of the curves, the definition of a failure, and the missing seeds."""
     texts = []
     if any(arm.curve for arm in ladder.compared.arms.values()):
         texts.append(
-            f"Curves: loss = {FORM}, where N are the weights in the matrices of the layers. Their intervals are those "
-            "of the seeds alone, and say nothing of whether the curve is the right one."
+            f"Curves: loss = {FORM}, where N are the weights in the matrices of the layers. Their intervals cover the "
+            "variation of the seeds only, not the choice of the curve."
         )
     ratios = [rung.items / rung.parameters for rung in ladder.rungs]
     if max(ratios) > 1.1 * min(ratios):
         texts.append(
-            f"The sizes differ in tokens per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so this mixes both."
+            f"The sizes differ in tokens per parameter, {min(ratios):.3g} to {max(ratios):.3g}, so effects of size and "
+            "of tokens per parameter are mixed."
         )
     return [*texts, *_state_rules(ladder), *_list_left_out(ladder), *_list_unfinished(ladder)]
 
 
 def _state_rules(ladder: Ladder) -> list[str]:
-    """Return what counts as a failure, for each trivial loss."""
+    """Return the definition of a failure, for each trivial loss."""
     losses = list(dict.fromkeys(ladder.trivial_losses))
     if len(losses) == 1:
         return [state_rule(losses[0])]
@@ -213,7 +216,7 @@ def _state_rules(ladder: Ladder) -> list[str]:
 
 
 def _list_left_out(ladder: Ladder) -> list[str]:
-    """Return how many seeds means, differences and curves leave out as they failed."""
+    """Return how many failed seeds are not in means, differences and curves."""
     failed = {
         name: (sum(s.failed for s in arm.failures if s), sum(s.n for s in arm.failures if s))
         for name, arm in ladder.compared.arms.items()
@@ -221,13 +224,11 @@ def _list_left_out(ladder: Ladder) -> list[str]:
     if not any(count for count, _ in failed.values()):
         return []
     counts = join_words(f"{count} of {n} of {name}" for name, (count, n) in failed.items() if count)
-    return [
-        f"Losses, differences and curves are over seeds that trained. Seeds that failed are left out of them: {counts}."
-    ]
+    return [f"Losses, differences and curves only include seeds that trained, without the failed seeds: {counts}."]
 
 
 def _list_unfinished(ladder: Ladder) -> list[str]:
-    """Return where fewer seeds ended than were planned."""
+    """Return the sizes at which fewer seeds ended than planned."""
     short = [
         f"{name} at {rung.size} ({len(fresh.outcomes)} of {rung.spec.confirm.first_seeds})"
         for name, arm in ladder.compared.arms.items()

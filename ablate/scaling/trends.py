@@ -1,5 +1,5 @@
-"""How things change with size: the difference of two arms from the smallest size to the largest, and the share of seeds
-that fail."""
+"""Trends with size: of the difference of two arms from the smallest to the largest size, and of the share of failed
+seeds."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NODES = np.linspace(-12, 12, 481)
 
 @dataclass(frozen=True)
 class Trend:
-    """The change of a difference from the smallest size to the largest, both as measured. No curve goes into it, so
-    that it errs no more often than it says whatever the losses look like between."""
+    """The change of a difference from the smallest size to the largest, both as measured. It uses no curve, so that its
+    error does not depend on the losses in between."""
 
     sizes: tuple[int, int]
-    """The places of the smallest and the largest size among the rungs."""
+    """The indices of the smallest and the largest size among the rungs."""
     ends: tuple[float, float]
     """The mean difference at both."""
     pairs: tuple[int, int]
@@ -32,15 +32,15 @@ class Trend:
     change: Interval
     """Of the difference."""
     total: Interval
-    """The difference at both sizes added: its sign and that of the change say which is the larger."""
+    """The sum of the differences at both sizes: its sign and that of the change determine which is larger."""
     effect: float | None = None
     """The smallest change that matters."""
 
     @property
     def word(self) -> Word:
-        """What is shown. The size of the difference grows where the change and the total have the same sign, as L^2 -
-        S^2 = (L - S) (L + S): both must be shown, and neither needs a correction for the other (an intersection-union
-        test). "stays" is an equivalence test against `effect`."""
+        """The kind of trend. The magnitude of the difference grows if the change and the total have the same sign, as
+        L^2 - S^2 = (L - S) (L + S): both must be shown, and neither needs a correction for the other (an
+        intersection-union test). "stays" is an equivalence test against `effect`."""
         if self.change.low is None:
             return "figures"
         if self.change.lies_within(self.effect):
@@ -55,13 +55,13 @@ class Trend:
 def find_trend(
     differences: Sequence[Sequence[float]], level: float, effect: float | None = None, scale: float = 1.0
 ) -> Trend | None:
-    """Return the change of a difference with size; None where fewer than two sizes have a pair of seeds.
+    """Return the change of a difference with size; None if fewer than two sizes have a pair of seeds.
 
     Args:
         differences: of each size, the smallest first, those of the seeds on which both arms trained.
         level: the error of the claim; 0: there is none.
-        effect: the smallest change that matters; None: nothing is said to stay.
-        scale: the size of the numbers that were subtracted.
+        effect: the smallest change that matters; None: nothing is claimed to stay.
+        scale: the magnitude of the subtracted numbers.
     """
     enough = [k for k, pairs in enumerate(differences) if len(pairs) >= LEAST]
     some = [k for k, pairs in enumerate(differences) if pairs]
@@ -77,9 +77,9 @@ def find_trend(
 
 
 def bound_sum(first: Sequence[float], second: Sequence[float], sign: int, level: float, scale: float = 1.0) -> Interval:
-    """Return mean(`first`) + `sign` mean(`second`) with Behrens and Fisher's interval, which takes no variance to be
-    the other's and leaves out the truth with a probability of at most `level` (Robinson 1976, Annals of Statistics 4,
-    963-971). None for the level 0, and where either doesn't vary beyond rounding of numbers as large as `scale`."""
+    """Return mean(`first`) + `sign` mean(`second`) with Behrens and Fisher's interval, which does not assume equal
+    variances and misses the true value with a probability of at most `level` (Robinson 1976, Annals of Statistics 4,
+    963-971). None for the level 0, and if either does not vary beyond rounding of numbers as large as `scale`."""
     value = float(np.mean(first) + sign * np.mean(second))
     if level <= 0 or min(len(first), len(second)) < 2 or not (varies(first, scale) and varies(second, scale)):
         return Interval(value, None, None)
@@ -91,7 +91,7 @@ def bound_sum(first: Sequence[float], second: Sequence[float], sign: int, level:
 
 @lru_cache(maxsize=4096)
 def find_limit(level: float, freedom: tuple[int, int], sine: float) -> float:
-    """Return what |sine T1 + cosine T2| exceeds with the probability `level`, for independent Student's T."""
+    """Return the limit that |sine T1 + cosine T2| exceeds with the probability `level`, for independent Student's T."""
     from scipy.optimize import brentq
     from scipy.special import gammaln, stdtr, stdtrit
 
@@ -114,13 +114,13 @@ def find_limit(level: float, freedom: tuple[int, int], sine: float) -> float:
 
 @dataclass(frozen=True)
 class FailureTrend:
-    """Whether the share of seeds that fail changes with size: the exact test of Cochran and Armitage, whose scores are
-    the places of the sizes, given how many failed in all."""
+    """Whether the share of failed seeds changes with size: the exact test of Cochran and Armitage, whose scores are the
+    indices of the sizes, given the total number of failures."""
 
     p: float | None
-    """Two-sided; None where no seed failed, or all, or there is one size."""
+    """Two-sided p-value; None if no seed or all failed, or there is one size."""
     smallest_p: float
-    """That could have been seen with as many failures; 1 where there is no test."""
+    """Smallest possible p-value with as many failures; 1 if there is no test."""
     rises: bool
     """Whether more of the larger sizes' seeds failed than expected."""
 

@@ -1,4 +1,4 @@
-"""The trials of one arm: which comes next, and what is written down when one ends."""
+"""The trials of one arm: choosing the next trial, and recording the end of a trial."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Tally:
     finished: int
     running: int
     open: int
-    """Trials still to be started; one that failed is left to the next session."""
+    """Number of trials still to be started; failed trials are retried in the next session."""
 
     @property
     def started(self) -> int:
@@ -51,7 +51,7 @@ class Tally:
 
 
 class ArmTrials:
-    """The study of one arm and the budget that is left of it.
+    """The study of one arm and its remaining budget.
 
     Args:
         study: Optuna's.
@@ -84,7 +84,7 @@ class ArmTrials:
         return {"ablate.role": self.role, "ablate.arm": self.arm, "ablate.trial": str(trial_number(trial))}
 
     def params(self, trial: Trial) -> dict[str, Any]:
-        """Return the settings of a trial over those of the arm: dotted path -> value."""
+        """Return the settings of a trial merged over those of the arm: dotted path -> value."""
         return trial.params
 
     def build_experiment(self, trial: Trial) -> Experiment:
@@ -99,8 +99,8 @@ class ArmTrials:
     # ------------------------------------------------------------------ what the storage holds
 
     def refresh(self) -> None:
-        """Have the storage read anew. What was read of it is kept until this process writes to the study, or asks: a
-        decision takes dozens of looks at the same trials, and each would be a handful of queries."""
+        """Read the storage again. What was read is cached until this process writes to the study or asks for a trial: a
+        decision reads the same trials dozens of times, and each read needs several queries."""
         self._trials = self._notes = None
 
     def _read_attempts(self) -> list[FrozenTrial]:
@@ -121,7 +121,7 @@ class ArmTrials:
         self.refresh()
 
     def read_trials(self) -> list[TrialRecord]:
-        """The trials so far."""
+        """Return the trials so far."""
         return [read_trial(trial, self.arm) for trial in self._list_last_attempts()]
 
     def _list_last_attempts(self) -> list[FrozenTrial]:
@@ -130,7 +130,7 @@ class ArmTrials:
     # ------------------------------------------------------------------ which comes next
 
     def recover(self) -> int:
-        """Puts up for another try what an earlier session left: trials of dead processes, and failed ones."""
+        """Requeue the trials that an earlier session left: those of dead processes, and failed ones."""
         again = self.requeue_orphans()
         for trial in self._list_last_attempts():
             if trial_status(trial) == "failed" and self._may_retry(trial):
@@ -140,12 +140,12 @@ class ArmTrials:
         return again
 
     def _may_retry(self, trial: FrozenTrial) -> bool:
-        """Return whether there is room for another try of a failed trial."""
+        """Return whether the budget allows retrying a failed trial."""
         return self.count_remaining(self.read_trials()) > 0
 
     def requeue_orphans(self) -> int:
-        """Puts up for another try the trials of processes that are gone; of another machine's those whose heartbeat
-        stopped minutes ago.
+        """Requeue the trials of processes that have ended; on other machines, those whose heartbeat stopped minutes
+        ago.
 
         It is called by one process at a time, as `ask` is: a running trial without an owner was left by a process that
         was killed while it asked, an interrupted one that nothing continues by one that was killed in between.
@@ -155,7 +155,7 @@ class ArmTrials:
         gone = [t for t in gone if t.state.name == "RUNNING" or read_trial_notes(t).get("status") == "interrupted"]
         for trial in gone:
             if trial.state.name == "RUNNING":
-                self.requeue(trial, "its process is gone")
+                self.requeue(trial, "its process has ended")
             else:
                 self._enqueue(trial, 0, resume=True)
         self.refresh()
@@ -165,18 +165,18 @@ class ArmTrials:
         return len(gone)
 
     def count_remaining(self, trials: Sequence[TrialRecord]) -> int:
-        """Trials that the budget still allows, besides the finished and the running ones of `trials`."""
+        """Return how many trials the budget still allows, in addition to the finished and running ones of `trials`."""
         return count_remaining(self.spec, self.arm, trials, int(self.read_notes().get("trial_items", 1)))
 
     def tally(self) -> Tally:
-        """Count its trials, from one look at the storage."""
+        """Return the counts of its trials, from one read of the storage."""
         trials = self.read_trials()
         counts = Counter(trial.status for trial in trials)
         done, running = sum(counts[status] for status in FINISHED), counts["running"]
         return Tally(done, running, max(0, self.count_remaining(trials) - counts["failed"]))
 
     def ask(self) -> Trial:
-        """The next trial, owned by this process: one put up for another try, or a new point."""
+        """Return the next trial, owned by this process: a requeued trial, or a new point."""
         self.requeue_orphans()  # what died since is counted as open: without this a new point would take its place
         frozen = self._read_attempts()
         waiting = next((trial for trial in frozen if trial.state.name == "WAITING"), None)
@@ -209,7 +209,7 @@ class ArmTrials:
         return to_distributions(self.spec.space(self.arm))
 
     def should_prune(self, trial: Trial) -> bool:
-        """Return whether `trial` is to be stopped now. Never the last hope of an arm: some trial runs to its end."""
+        """Return whether `trial` must be stopped now. At least one trial of an arm always runs to its end."""
         if not trial.should_prune():
             return False
         self.refresh()
@@ -217,7 +217,7 @@ class ArmTrials:
         return "completed" in others or "running" in others
 
     def report_missing(self, trial: Trial, validations: Mapping[int, Mapping[str, float]]) -> None:
-        """Reports those validations of a trial that a sweep that was killed has not heard of."""
+        """Report the validations of a trial that a killed sweep process did not receive."""
         known = self._read_frozen(trial.number).intermediate_values
         for step, metrics in validations.items():
             if step not in known:
@@ -228,11 +228,11 @@ class ArmTrials:
         return next(cell for cell in list_cells(self.spec.space(self.arm)) if cell not in taken)
 
     def find_best(self) -> TrialRecord | None:
-        """The completed trial with the best objective so far."""
+        """Return the completed trial with the best objective so far."""
         return pick_best(self.read_trials(), self.spec.objective.direction)
 
     def find_settled(self) -> TrialRecord | None:
-        """The trial whose settings stand for the arm: the one that was chosen to be tested, else the best so far."""
+        """Return the trial that represents the arm: the one chosen for the test, otherwise the best so far."""
         if choice := self.read_notes().get(CHOICE):
             return next((trial for trial in self.read_trials() if trial.number == choice["trial"]), None)
         return self.find_best()
@@ -240,7 +240,7 @@ class ArmTrials:
     # ------------------------------------------------------------------ how it ends
 
     def record_result(self, trial: Trial, result: Result) -> None:
-        """Writes down a result. A diverged run counts as the worst there is, so that the search learns from it."""
+        """Record a result. A diverged run counts as the worst, so that the search learns from it."""
         value: float | None = None
         state = "COMPLETE"
         if result.status == "completed":
@@ -263,19 +263,19 @@ class ArmTrials:
         self.drop_checkpoints()
 
     def record_failure(self, trial: Trial, reason: str) -> None:
-        """Writes down a failure; the arm's other trials go on."""
+        """Record a failure; the arm's other trials continue."""
         self._tell(trial, "FAIL", "failed", reason)
 
     def requeue(self, trial: Trial | FrozenTrial, reason: str, deaths: int = 0, seconds: float = 0.0) -> None:
-        """Puts a trial that did not reach its end up for another try, from its last checkpoint, after `seconds` of
-        training; `deaths` is how often its process died without getting any further."""
+        """Requeue a trial that did not reach its end, to resume from its last checkpoint, after `seconds` of training;
+        `deaths` is how often its process died without progress."""
         frozen = self._read_frozen(trial.number)
         self._tell(trial, "FAIL", "interrupted", reason)
         self._enqueue(frozen, deaths, resume=True, seconds=seconds)
 
     def record_death(self, trial: Trial, reason: str) -> str:
-        """A trial's process is gone: another try, or, after `DEATHS` without a validation between them, failed. Returns
-        the status."""
+        """Record that a trial's process has died: requeue the trial or, after `DEATHS` without a validation between
+        them, record it as failed. Return the status."""
         frozen = self._read_frozen(trial.number)
         moved = len(frozen.intermediate_values) > len(frozen.user_attrs.get("curve", {}))
         deaths = 1 if moved else frozen.user_attrs.get("deaths", 0) + 1
@@ -321,7 +321,7 @@ class ArmTrials:
         return copy.deepcopy(self._read_attempts()[number])
 
     def drop_checkpoints(self) -> None:
-        """Drops those checkpoints of finished trials that the sweep does not keep."""
+        """Remove the checkpoints of finished trials that the sweep does not keep."""
         if self.spec.checkpoints == "all":
             return
         kept = self._list_kept() if self.spec.checkpoints == "best" else set()
@@ -338,6 +338,6 @@ class ArmTrials:
 
 
 def end_run(run_id: str | None, status: str, reason: str) -> None:
-    """Closes the MLflow run of a trial whose process could not."""
+    """End the MLflow run of a trial whose process could not do so."""
     if run_id:
         tracking.Tracker(run_id).end(status, reason)

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
 
 
 def list_last_attempts(frozen: Sequence[FrozenTrial]) -> list[FrozenTrial]:
-    """Return the trials of a study without those that a later one continues."""
+    """Return the last attempts at the trials of a study."""
     continued = {trial.user_attrs["continues"] for trial in frozen if "continues" in trial.user_attrs}
     return [trial for trial in frozen if trial.number not in continued]
 
 
 def trial_number(trial: FrozenTrial | Trial) -> int:
-    """The number that a trial is known by, in MLflow and in the report: its place among the trials of its arm."""
+    """Return the number of a trial in MLflow and in the report: its index among the trials of its arm."""
     return int(trial.user_attrs.get("number", trial.number))
 
 
 def read_trial_notes(trial: FrozenTrial) -> dict[str, Any]:
-    """What is noted of a trial, and how it ended; of a trial of an older store each of the latter is a note."""
+    """Return the notes on a trial and its result; in older stores each part of the result is a note."""
     return {**trial.user_attrs, **trial.user_attrs.get(ENDING, {})}

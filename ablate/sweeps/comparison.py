@@ -1,5 +1,5 @@
-"""What a sweep may claim, and the runs that it takes to know: which candidates are compared, how many fresh seeds each
-arm is to have, and who is trained at another's settings. Nothing here touches a storage."""
+"""The claims of a sweep, and the runs that they need: the compared candidates, the number of fresh seeds of each arm,
+and the crossed runs. Nothing here accesses a storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ablate.verdict.records import Compared, Crossed, FreshOutcomes
 
 @dataclass(frozen=True)
 class Round:
-    """The runs on fresh seeds that there are to be before anyone looks."""
+    """The runs on fresh seeds that are needed before the next look."""
 
     seeds: dict[str, int]
     """Arm -> seeds of its chosen settings."""
@@ -27,8 +27,8 @@ class Round:
 
 
 def compare_record(record: SweepRecord) -> dict[str, Compared]:
-    """Return what may be said of each arm against the baseline, by the objective alone. Empty where no fresh seeds are
-    asked for, and where none was run yet."""
+    """Return the comparison of each arm with the baseline, by the objective only. Empty if no fresh seeds are
+    requested, or none was run yet."""
     spec = record.spec
     if not spec.confirm.most_seeds and not record.confirmed:
         return {}
@@ -49,8 +49,8 @@ def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
 def compare_arms(
     spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0, others: int = 0
 ) -> dict[str, Compared]:
-    """Return what may be said of `arms` in the sweep `spec`. `others`: comparisons that share the error, besides these
-    and those of the rest of the file."""
+    """Return the comparison of `arms` in the sweep `spec`. `others`: number of comparisons that share the error, in
+    addition to these and those of the rest of the file."""
     return comparison.compare(
         arms,
         spec.baselines,
@@ -64,13 +64,13 @@ def compare_arms(
 
 
 def find_resolution(spec: Sweep, validation_items: int | None) -> float:
-    """Return 1/N where the objective is a share of N items, else 0."""
+    """Return 1/N if the objective is a share of N items, otherwise 0."""
     counts = spec.objective.metric.rpartition("/")[2] in SHARES
     return 1 / validation_items if counts and validation_items else 0.0
 
 
 def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:
-    """Return what is known of each arm on fresh seeds."""
+    """Return the outcomes of each arm on fresh seeds."""
     arms = {}
     for arm in record.spec.all_arms:
         runs = record.confirmed.get(arm, [])
@@ -149,7 +149,7 @@ def plan_round(
     compared: Mapping[str, Compared],
     can_cross: Callable[[str, str], bool] = lambda loser, winner: True,
 ) -> Round:
-    """Return the runs that there are to be next, those that ended included.
+    """Return the runs that are needed next, including those that ended.
 
     Args:
         spec: the sweep.
@@ -179,7 +179,7 @@ def plan_round(
 
 
 def plan_record(record: SweepRecord) -> Round:
-    """Return the runs on fresh seeds that there are to be next in `record`, those that ended included; none of an arm
+    """Return the runs on fresh seeds that are needed next in `record`, including those that ended; none for an arm
     whose settings are not chosen."""
     spec = record.spec
     if not spec.confirm.most_seeds:

@@ -1,4 +1,4 @@
-"""What follows the searches of all arms: the choice among candidates, rounds of fresh seeds, and crossed runs."""
+"""The steps after the searches of all arms: the choice among candidates, rounds of fresh seeds, and crossed runs."""
 
 from __future__ import annotations
 
@@ -42,11 +42,10 @@ if TYPE_CHECKING:
 
 
 class Confirmation:
-    """The runs on further seeds that a sweep still needs.
-
-    What comes next follows from what the storage holds, so that any number of processes agree on it; its methods are
-    called under the lock of the storage. A step (a choice, a look) is taken when no run is left that it could miss, but
-    for those that failed, which the next session tries again.
+    """The runs on further seeds that a sweep still needs. The next step is determined by the content of the storage, so
+    that any number of processes agree on it; the methods are called under the lock of the storage. A step (a choice, a
+    look) is taken when no run is left that it could miss, but for those that failed, which the next session tries
+    again.
 
     Args:
         arms: the arms.
@@ -56,13 +55,13 @@ class Confirmation:
     def __init__(self, arms: Sequence[ArmTrials], storage: BaseStorage) -> None:
         self.arms, self.storage, self.spec = {arm.arm: arm for arm in arms}, storage, arms[0].spec
         self.parts: dict[str, SeedRuns] = {}
-        """Name of the study -> its runs, as far as this process knows them."""
+        """Name of the study -> its runs that this process knows."""
         self._told = 0
-        """Seeds that had ended when the verdict was last told."""
+        """Number of ended seeds when the verdict was last reported."""
         self._crossable: dict[tuple[str, str], bool] = {}
 
     def advance(self) -> bool:
-        """Take the next step, and return whether anything changed: then there may be runs to start."""
+        """Take the next step, and return whether anything changed, so that there may be runs to start."""
         if not self.spec.confirm.most_seeds:
             return False
         record = self._read()
@@ -88,8 +87,8 @@ class Confirmation:
         return self.parts[name_confirmation(self._name(arm), record.chosen[arm])]
 
     def _note_look(self, arm: str, record: SweepRecord) -> None:
-        """Write down which difference mattered at the first look, and which arms this one was ever compared with: both
-        can be changed by who has seen the outcome."""
+        """Record the difference that mattered at the first look, and all arms that this one was compared with: both
+        could be changed with knowledge of the outcome."""
         part = self._find_confirmation(arm, record)
         if EFFECT not in part.read_notes():
             part.write_note(EFFECT, self.spec.confirm.effect)
@@ -98,7 +97,7 @@ class Confirmation:
             part.write_note(AGAINST, [*against, baseline])
 
     def describe_news(self) -> str:
-        """Return the verdict so far in a line, where seeds have ended since it was last asked for; else ''."""
+        """Return the verdict so far in one line if seeds have ended since the last call; otherwise ''."""
         ended = sum(part.tally().finished for part in self.parts.values() if part.role in (CONFIRMATION, CROSSED))
         if ended == self._told:
             return ""
@@ -106,7 +105,7 @@ class Confirmation:
         return summarise_verdict(self._read())
 
     def count_ahead(self) -> int:
-        """Return the runs that are sure to follow, besides those of `parts`."""
+        """Return the number of runs that are certain to follow, in addition to those of `parts`."""
         if not self.spec.confirm.most_seeds:
             return 0
         begun = {(part.arm, part.role) for part in self.parts.values()}
@@ -134,7 +133,7 @@ class Confirmation:
     # ------------------------------------------------------------------ choosing
 
     def _select(self, arm: str, record: SweepRecord) -> bool:
-        """Open the runs of the candidates of `arm`, or choose among them where they have ended. A choice stays."""
+        """Open the runs of the candidates of `arm`, or choose among them if they have ended. A choice is final."""
         study = self.arms[arm].study
         if CHOICE in self.arms[arm].read_notes():
             return False
@@ -162,7 +161,7 @@ class Confirmation:
         return any(opened)
 
     def _choose(self, arm: str, chosen: TrialRecord, candidates: Sequence[TrialRecord]) -> None:
-        """Write down the choice; the others need their checkpoints no more."""
+        """Record the choice; the other candidates' checkpoints are no longer needed."""
         choice = {"trial": chosen.number, "candidates": [trial.number for trial in candidates]}
         self.arms[arm].write_note(CHOICE, choice)
         self.arms[arm].drop_checkpoints()
@@ -170,7 +169,7 @@ class Confirmation:
     # ------------------------------------------------------------------ testing
 
     def _confirm(self, arm: str, count: int, record: SweepRecord) -> bool:
-        """Have the chosen settings of `arm` trained on the first `count` fresh seeds."""
+        """Open the runs of the chosen settings of `arm` on the first `count` fresh seeds."""
         chosen = record.chosen[arm]
         name = name_confirmation(self._name(arm), chosen)
         changed = self._open(arm, name, CONFIRMATION, chosen.params, "", self.spec.fresh_seeds(count))
@@ -180,14 +179,14 @@ class Confirmation:
         return changed
 
     def _cross(self, loser: str, winner: str, count: int, record: SweepRecord) -> bool:
-        """Have the loser trained at the winner's settings on the first `count` fresh seeds."""
+        """Open the runs of the loser at the winner's settings on the first `count` fresh seeds."""
         own, other = record.chosen[loser], record.chosen[winner]
         params = cross_params(self.spec, own.params, other.params)
         name = name_crossed(self._name(loser), own, other)
         return self._open(loser, name, CROSSED, params, winner, self.spec.fresh_seeds(count))
 
     def _can_cross(self, loser: str, winner: str, record: SweepRecord) -> bool:
-        """Return whether the loser is an experiment at the winner's settings."""
+        """Return whether the loser is a valid experiment at the winner's settings."""
         if (loser, winner) not in self._crossable:
             params = cross_params(self.spec, record.chosen[loser].params, record.chosen[winner].params)
             self._crossable[loser, winner] = not validate_experiment(*self.spec.layers(loser), params)

@@ -1,7 +1,6 @@
-"""The models that experiments start from or are judged by: `sweep:NAME/ARM` looked up in the storage.
-
-A donor is looked up when the arm's first trial begins, and noted in the arm's study with the SHA-256 of its weights:
-all trials of an arm start from the same model, and are judged by the same.
+"""The source runs and reward models of experiments: looking up `sweep:NAME/ARM` in the storage. A source run is looked
+up when the arm's first trial starts, and recorded in the arm's study with the SHA-256 of its weights, so that all
+trials of an arm start from the same model and use the same reward model.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ _NOTE = "donors"  # of a study: reference -> run and SHA-256, as fields of the p
 
 
 def resolve_run(name: str, storage: str | None = None) -> str:
-    """Return the run that `sweep:NAME/ARM` names: that of the trial whose settings stand for the arm, which keeps its
-    checkpoint (the one that was chosen to be tested, else the best).
-    NAME@GENERATION names an earlier generation. A `name` that does not begin with `sweep:` stays as it is.
-
-    Raises SweepError for an unknown sweep or arm, and where no trial of the arm is completed.
+    """Return the run that `sweep:NAME/ARM` names: the run of the trial that represents the arm and keeps its checkpoint
+    (the one chosen for the test, otherwise the best). NAME@GENERATION names an earlier generation. A `name` that does
+    not begin with `sweep:` is returned unchanged. Raises SweepError for an unknown sweep or arm, and if no trial of the
+    arm is completed.
     """
     if (reference := parse_reference(name)) is None:
         return name
@@ -38,8 +36,8 @@ def resolve_run(name: str, storage: str | None = None) -> str:
 
 
 def find_settled_run(name: str, sweep: SweepRecord, arm: str) -> str:
-    """Return the run of the trial whose settings stand for an arm of `sweep`; of an arm that was tested at every point
-    of a grid, that of its best point. Raises SweepError, which begins with `name`."""
+    """Return the run of the trial that represents an arm of `sweep`; for an arm that was tested at every point of a
+    grid, the run of its best point. Raises SweepError, which begins with `name`."""
     arm = sweep.pick_point(arm)
     if arm not in sweep.trials:
         arms = list(dict.fromkeys([*(sweep.spec.own_arms if sweep.spec.at_grid else ()), *sweep.trials]))
@@ -51,8 +49,8 @@ def find_settled_run(name: str, sweep: SweepRecord, arm: str) -> str:
 
 
 def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experiment:
-    """Return `experiment` with the run in the place of each `sweep:NAME/ARM` that it starts from or is judged by, so
-    that what is written down of it says which weights those were. Raises SweepError."""
+    """Return `experiment` with each `sweep:NAME/ARM` of a source run or reward model replaced by the run, so that its
+    record identifies the weights. Raises SweepError."""
     names = list_references(experiment)
     runs = {path: run for path, name in names.items() if (run := resolve_run(name, storage)) != name}
     return Experiment.from_mapping(experiment.to_tree(), runs) if runs else experiment
@@ -87,28 +85,29 @@ def _look_up(path: str, title: str, arm: str, storage: BaseStorage) -> dict[str,
         sweep = read_sweep_from(storage, title)
         run = find_settled_run(name, sweep, arm)
     except SweepError as error:
-        raise SweepError(f"Trials start from {name}, which is not there yet. {error}") from None
+        raise SweepError(f"Trials start from {name}, which does not exist yet. {error}") from None
     arm = sweep.pick_point(arm)
     if sweep.spec.at_grid and count_finished(sweep.confirmed.get(arm, ())) < sweep.spec.confirm.first_seeds:
-        raise SweepError(f"Trials start from {name}, whose fresh seeds are not done: run that sweep first.")
+        raise SweepError(f"Trials start from {name}, whose fresh seeds have not ended: run that sweep first.")
     counts = sweep.counts(arm)
     missing = sweep.target(arm) - sum(counts[status] for status in (*FINISHED, "failed"))
     if missing > 0 or counts["running"]:
-        raise SweepError(f"Trials start from {name}, whose search is not done: run that sweep first.")
+        raise SweepError(f"Trials start from {name}, whose search has not ended: run that sweep first.")
     keep_checkpoint(run)
     part, _, field = path.partition(".")
     return {field: run, **load_extension(part).describe_source(run)}
 
 
 def inherit_donors(study: Study, arm: Study) -> None:
-    """Give the confirmation `study` of an arm the donors of the arm's trials."""
+    """Copy the source runs of the arm's trials to the arm's confirmation `study`."""
     if noted := arm.user_attrs.get(_NOTE):
         study.set_user_attr(_NOTE, noted)
 
 
 def describe_shared_start(record: SweepRecord, arm: str) -> str | None:
-    """Return the model that all fresh seeds of `arm` start from, such as 'stage-1 model (sweep:small/pre)'; None where
-    each seed draws all of its weights. Such seeds are not independent: their variance is without that of the start."""
+    """Return the model that all fresh seeds of `arm` start from, such as 'stage-1 model (sweep:small/pre)'; None if
+    each seed draws all of its weights. Seeds with a common start are not independent: their variance does not include
+    the variance of the start."""
     settings = record.settled(arm)
     start = record.spec.base(arm).warm_start
     name = (settings.params if settings else {}).get(WEIGHTS, start.donor if start else None)
@@ -116,18 +115,18 @@ def describe_shared_start(record: SweepRecord, arm: str) -> str | None:
         return None
     reference = parse_reference(name)
     if reference is None:
-        return f"donor ({name})"
+        return f"source run ({name})"
     own = reference.sweep in ("", record.spec.name)
     return f"stage-1 model ({PREFIX}{record.title if own else reference.sweep}/{reference.arm})"
 
 
 def state_shared_starts(record: SweepRecord) -> str:
-    """Return the sentence that says which arms have seeds that share a start; '' where none has."""
+    """Return the sentence that says which arms have seeds that share a start; '' if there are none."""
     starts = {arm: start for arm in record.trials if (start := describe_shared_start(record, arm))}
     if not starts:
         return ""
-    told = join_words(f"those of {arm} one {start}" for arm, start in starts.items())
+    told = join_words(f"all seeds of {arm} one {start}" for arm, start in starts.items())
     return (
-        f"Seeds share what they start from, {told}: no interval includes the variance of these models, and what is "
-        "found holds for them alone."
+        f"Seeds share a start, {told}: the intervals do not include the variance of these models, and the results hold "
+        "only for them."
     )

@@ -36,9 +36,9 @@ _MOST_FLOPS, _MOST_WEIGHTS = 2e11, 4e8  # an update, and drawing weights, that t
 
 
 def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) -> str:
-    """The resolved plan as text: arms, trials, tokens, estimated time. Trains a few updates to estimate the time.
-
-    Raises what `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for a changed file.
+    """Return the resolved plan as text: arms, trials, tokens, estimated time. Trains a few updates to estimate the
+    time. Raises the errors that `sweep` would raise before its first trial: ConfigError, DataError, and SweepError for
+    a changed file.
     """
     corpora = check_sweep(spec)
     before, record = (spec, None) if fresh else _read_record(spec, storage)
@@ -65,7 +65,7 @@ def plan(spec: Sweep, workers: int, storage: str | None, fresh: bool = False) ->
 
 
 def outline(spec: Sweep) -> str:
-    """The plan of a new sweep as text, without its data and on any machine: the cost is told in hours of a GPU."""
+    """Return the plan of a new sweep as text, without its data and on any machine: the cost is in GPU hours."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = _count_left(spec, items, None, None)
     todo = {arm: runs.sure for arm, runs in left.items()}
@@ -74,18 +74,18 @@ def outline(spec: Sweep) -> str:
         f"{d.kind} {format_settings(d.model_dump(mode='json', exclude_defaults=True), {})}".strip() for d in data
     )
     return _format_plan(
-        spec, f"{needed} (needed, and not looked for)", None, items, None, left, _describe_gpu_hours(spec, todo)
+        spec, f"{needed} (needed; not checked here)", None, items, None, left, _describe_gpu_hours(spec, todo)
     )
 
 
 def plan_files(
     folder: str, overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> Iterator[tuple[Path, list[str], AblateError | None]]:
-    """(file, the outline of each of its sweeps, what is wrong with it) for every sweep file in `folder`. Raises
-    ConfigError where there is none."""
+    """Return (file, the outline of each of its sweeps, its error) for every sweep file in `folder`. Raises ConfigError
+    if there is none."""
     files = sorted(Path(folder).glob("*.yaml"))
     if not files:
-        raise ConfigError([Problem("--all", f"there is no YAML file in {folder}/ of this folder")], "the command line")
+        raise ConfigError([Problem("--all", f"this folder has no YAML file in {folder}/")], "the command line")
     for file in files:
         try:
             yield file, [outline(spec) for spec in load_sweeps(file, overrides, factor=factor, model=model)], None
@@ -94,8 +94,8 @@ def plan_files(
 
 
 def describe_cost(spec: Sweep) -> str:
-    """Return the cost of a new sweep, as the headers of sweeps/ tell it; no trial pruned, and without crossed runs.
-    Where seeds are added until it is decided, the least and the most."""
+    """Return the cost of a new sweep, in the format of the headers of sweeps/, without pruning and crossed runs; if
+    seeds are added until a decision, the minimum and the maximum."""
     items = {arm: spec.base(arm).items for arm in spec.all_arms}
     left = _count_left(spec, items, None, None)
     least = {arm: runs.sure for arm, runs in left.items()}
@@ -104,7 +104,7 @@ def describe_cost(spec: Sweep) -> str:
     trainings = _format_range(str(sum(least.values())), str(sum(most.values())))
     hours = _format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
-    return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
+    return f"{trainings} runs of {format_count(each)} {unit}, {estimate}"
 
 
 def _format_range(least: str, most: str) -> str:
@@ -113,25 +113,25 @@ def _format_range(least: str, most: str) -> str:
 
 @dataclass(frozen=True)
 class _Left:
-    """The runs of an arm that are left."""
+    """The remaining runs of an arm."""
 
     search: int
     selection: int
     seeds: int
     """Fresh seeds up to the first look."""
     more: int
-    """Further fresh seeds that it may take."""
+    """Further fresh seeds that it may need."""
 
     @property
     def sure(self) -> int:
-        """Runs that there will be."""
+        """Number of certain runs."""
         return self.search + self.selection + self.seeds
 
 
 def _count_left(
     spec: Sweep, items: Mapping[str, int], record: SweepRecord | None, seconds: float | None
 ) -> dict[str, _Left]:
-    """Return the runs of each arm that are left."""
+    """Return the remaining runs of each arm."""
     left, confirm = {}, spec.confirm
     for arm in spec.all_arms:
         known = [t for t in (record.trials.get(arm, []) if record else []) if t.status in FINISHED]  # others run again
@@ -148,7 +148,7 @@ def _count_left(
 
 
 def _format_hours(spec: Sweep, todo: Mapping[str, int]) -> str:
-    """Hours of an H100; '' where what they are is not known by formula."""
+    """Return the hours of an H100 as text; '' if no formula gives them."""
     hours = 0.0
     for arm, number in todo.items():
         if (one := estimate_work(spec.base(arm))) is None:
@@ -194,8 +194,11 @@ def _format_plan(
             lines.append(f"    starting from {'; '.join(format_settings(point, {}) for point in starts)}")
     lines += _describe_grid(spec, items) if spec.at_grid else []
     if len(spec.own_arms) > 1:
-        others = "; ".join(str(confound) for confound in audit.find_confounds(spec)) or "nothing"
-        lines.append(f"compares {join_words(audit.find_factor(spec))}; besides it the arms differ in {others}")
+        factor = join_words(audit.find_factor(spec))
+        others = "; ".join(str(confound) for confound in audit.find_confounds(spec))
+        lines.append(
+            f"the arms differ in {factor}, and also in {others}" if others else f"the arms differ only in {factor}"
+        )
         lines += [f"    {text}" for text in dict.fromkeys(audit.describe_coinciding(spec, _list_points(spec)))]
     lines += describe_seeds(spec)
     lines += [f"    {line}" for line in describe_power(spec, _count_seed_hours(spec))]
@@ -216,7 +219,7 @@ def _format_plan(
 
 
 def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
-    """Yield the lines on each arm of the file, which is trained at every point of its grid."""
+    """Yield lines on each arm of the file, which is trained at every point of its grid."""
     plain = spec.without_grid()
     for arm in plain.all_arms:
         cells = [name for name, cell in spec.cells.items() if cell.arm == arm]
@@ -228,13 +231,13 @@ def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
 
 
 def _count_seed_hours(spec: Sweep) -> float | None:
-    """Return the hours of an H100 that one seed of all arms takes; None where that is not known by formula."""
+    """Return the H100 hours of one seed of all arms; None if no formula gives them."""
     works = [estimate_work(spec.base(arm)) for arm in spec.all_arms]
     return None if None in works else sum(work.gpu_hours for work in works if work)
 
 
 def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
-    """Arm -> points of its search: each end or value of what it searches, the others at their first."""
+    """Return arm -> points of its search: each end or value of each entry, the others at their first value."""
     points, spec = {}, spec.without_grid()
     for arm in spec.all_arms:
         corners = spec.corners(arm)
@@ -244,8 +247,8 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
 
 
 def _read_record(spec: Sweep, storage: str | None) -> tuple[Sweep, SweepRecord | None]:
-    """Return the sweep, with the defaults that it was begun with, and its record; None of a new one. Raises SweepError
-    where it was started with another file."""
+    """Return the sweep, with the defaults with which it was started, and its record; None for a new one. Raises
+    SweepError if it was started with another file."""
     opened = open_existing(storage_url(storage))
     with explain_damage(opened):
         if opened is None or spec.name not in list_generations(opened):
@@ -255,17 +258,18 @@ def _read_record(spec: Sweep, storage: str | None) -> tuple[Sweep, SweepRecord |
 
 
 def _describe_load() -> str:
-    """Return a note for a time that is measured while other work takes a core or more; else ''."""
+    """Return a note for a time that was measured while other processes used a core or more; otherwise ''."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
     if load < 1:
         return ""
     return (
-        f"; measured on a busy machine (load {load:.1f} on {count_noun(count_cores(), 'core')}), an idle one takes less"
+        f"; measured on a busy machine (load {load:.1f} on {count_noun(count_cores(), 'core')}); on an idle machine it "
+        "is faster"
     )
 
 
 def _measure_trial(experiment: Experiment, corpus: Corpus, workers: int) -> float | None:
-    """Return the seconds of a trial, from a few updates here; None where it would not fit in memory, or where one takes
+    """Return the seconds of a trial, from a few updates here; None if it would not fit in memory, or if an update takes
     long."""
     from ablate.training.timing import time_update  # imports Lightning
 

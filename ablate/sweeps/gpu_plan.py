@@ -21,13 +21,13 @@ class ArmCost:
     arm: str
     plan: Plan
     trials: int | None
-    """At most; None where tokens or hours alone end it."""
+    """Maximum number of trials; None if only tokens or hours limit it."""
     selection: int
-    """Runs of its candidates, at most."""
+    """Maximum number of runs of its candidates."""
     seeds: int
     """Fresh seeds of the first look."""
     most_seeds: int
-    """Those of the last."""
+    """Fresh seeds of the last look."""
     tokens: int | None
     """Tokens or images at which the search of the arm ends."""
     hours: float | None
@@ -35,7 +35,7 @@ class ArmCost:
 
     @property
     def items(self) -> float:
-        """Tokens or images at most, pruning left out; a trial that has begun is finished."""
+        """Maximum number of tokens or images, without pruning; a started trial is finished."""
         limits = [] if self.trials is None else [float(self.trials * self.plan.items)]
         if self.tokens is not None:
             limits.append(max(self.plan.items, self.tokens))
@@ -56,9 +56,9 @@ class SweepPlan:
     name: str
     arms: tuple[ArmCost, ...]
     crossed: int = 0
-    """Further runs at most, of which it is not known whose they are: losers at the winners' settings."""
+    """Maximum number of crossed runs, whose arms are not known yet."""
     power: tuple[str, ...] = ()
-    """Lines that say which seeds there are, and what they can show."""
+    """Lines on the planned seeds and their statistical power."""
 
     @property
     def items(self) -> float:
@@ -88,7 +88,7 @@ class SweepPlan:
 
 
 def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
-    """The plan of a whole sweep, each arm at the first values of what it searches."""
+    """Return the plan of a whole sweep, each arm at the first values of its search space."""
     arms = [
         ArmCost(
             arm=arm,
@@ -109,8 +109,8 @@ def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
 def plan_file(
     file: str | None, overrides: Mapping[str, Any], assumed: Assumed, size: str | None = None
 ) -> Plan | SweepPlan:
-    """The plan of an experiment's file (None: the defaults) or of a sweep file, of its size or stage `size` where it
-    has several, under `overrides`."""
+    """Return the plan of an experiment's file (None: the defaults) or of a sweep file, of its size or stage `size` if
+    it has several, with `overrides`."""
     tree = {} if file is None else read_yaml(Path(file))
     if {"arms", "search", "experiment", "name"} & set(tree):
         assert file is not None

@@ -1,4 +1,4 @@
-"""The number of workers of a sweep that share a GPU: as many as fit by the memory plan."""
+"""The number of workers of a sweep that share a GPU: as many as fit according to the memory plan."""
 
 from __future__ import annotations
 
@@ -23,34 +23,33 @@ _SAME_MEMORY = ("optimizer.", "schedule.", "init", "seed")  # what is searched t
 
 
 def count_workers(spec: Sweep, each: int | Literal["auto"]) -> int:
-    """The workers in all that put `each` on every GPU of this machine; "auto": as many as fit, and as there are cores
-    for.
-
-    Raises ConfigError where there is no GPU, or fewer fit, which says how many.
+    """Return the total number of workers with `each` on every GPU of this machine; "auto": as many as fit the memory
+    and the cores. Raises ConfigError if there is no GPU, or if fewer fit, with their number.
     """
     free = read_free_memory()
     if not free:
-        raise _make_error("torch finds no GPU on this machine; take --workers N", each)
+        raise _make_error("torch finds no GPU on this machine; use --workers N", each)
     if any(spec.base(arm).procedure != "training" for arm in spec.all_arms):
-        raise _make_error("the memory of an alignment is not planned; take --workers N", each)
+        raise _make_error("the memory of an alignment is not planned; use --workers N", each)
     if ranks.world_size() > 1:
-        raise _make_error("a group of ranks trains one trial at a time; leave it out", each)
+        raise _make_error("a group of ranks trains one trial at a time; omit it", each)
     arm, memory = find_largest(spec)
     most = memory.sharing(min(free))
     needs = f"{memory.needs / GIB:.1f} GiB, by the plan for arm {arm}, and {min(free) / GIB:.1f} GiB are free"
     if not most:
-        raise _make_error(f"not even one worker fits: it needs {needs}. ablate plan says what would", each)
+        raise _make_error(f"not even one worker fits: it needs {needs}. ablate plan shows settings that fit", each)
     if each == "auto":
         return len(free) * max(1, min(most, count_cores() // len(free)))
     if each > most:
         raise _make_error(
-            f"{count_noun(most, 'worker')} at most: each needs {needs} on a GPU. Take {most}, or auto", each
+            f"{count_noun(most, 'worker')} at most: each needs {needs} on a GPU. Use {most}, or auto", each
         )
     return len(free) * each
 
 
 def find_largest(spec: Sweep) -> tuple[str, Memory]:
-    """The arm whose trials need most memory, and what one needs: of what is searched, the values that need most."""
+    """Return the arm whose trials need most memory, and the memory of one trial at the searched values that need
+    most."""
     largest = {arm: _find_most(spec, arm) for arm in spec.all_arms}
     arm = max(largest, key=lambda arm: largest[arm].peak)
     return arm, largest[arm]
@@ -75,8 +74,8 @@ def estimate_memory(experiment: Experiment) -> Memory:
 
 
 def read_free_memory() -> list[int]:
-    """Bytes that are free on each GPU. Asked in a process of its own, so that this one, which computes nothing, holds
-    no memory of a GPU."""
+    """Return the free bytes of each GPU. They are read in a separate process, so that this one, which computes nothing,
+    uses no GPU memory."""
     import torch
 
     if not torch.cuda.device_count():
@@ -84,7 +83,7 @@ def read_free_memory() -> list[int]:
     process = subprocess.run([sys.executable, "-c", _FREE], capture_output=True, text=True, check=False)
     if process.returncode:
         reason = (process.stderr.strip().splitlines() or ["no message"])[-1]
-        raise _make_error(f"the GPUs do not say how much memory is free: {reason}", None)
+        raise _make_error(f"the free memory of the GPUs cannot be read: {reason}", None)
     return [int(word) for word in process.stdout.split()]
 
 

@@ -18,12 +18,12 @@ HEARTBEAT = 30  # seconds between two signs of life of a trial, for other machin
 
 
 def describe_process() -> dict[str, Any]:
-    """Return this process in a form that another process can ask after: host, pid and the time it started."""
+    """Return an identifier of this process that another process can check: host, pid and start time."""
     return {"host": socket.gethostname(), "pid": os.getpid(), "started": _read_start_time(os.getpid())}
 
 
 def is_orphan(trial: FrozenTrial) -> bool:
-    """Return whether a running trial's process was on this machine and is gone."""
+    """Return whether a running trial's process was on this machine and has ended."""
     who = trial.user_attrs.get("owner")
     if not isinstance(who, Mapping) or who.get("host") != socket.gethostname():
         return False
@@ -31,13 +31,13 @@ def is_orphan(trial: FrozenTrial) -> bool:
 
 
 def record_heartbeat(study: Study, trial: FrozenTrial | Trial) -> None:
-    """Write a sign of life of a running trial, for machines that cannot see its process."""
+    """Record a heartbeat of a running trial, for machines that cannot see its process."""
     if has_heartbeats(study):
         study._storage.record_heartbeat(trial._trial_id)  # type: ignore[attr-defined]
 
 
 def fail_stale_trials(study: Study) -> list[FrozenTrial]:
-    """Fail the trials of other machines that gave no sign of life for minutes, and return them, to be tried again."""
+    """Fail the trials of other machines without a heartbeat for minutes, and return them for a retry."""
     import optuna
 
     if not has_heartbeats(study):
@@ -49,7 +49,8 @@ def fail_stale_trials(study: Study) -> list[FrozenTrial]:
 
 
 def has_heartbeats(study: Study) -> bool:
-    """Return whether the storage of a study keeps them; one in memory, which no other process sees, does not."""
+    """Return whether the storage of a study supports heartbeats; one in memory, which no other process sees, does
+    not."""
     from optuna.storages._heartbeat import is_heartbeat_enabled
 
     return is_heartbeat_enabled(study._storage)

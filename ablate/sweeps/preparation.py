@@ -1,4 +1,5 @@
-"""Before a sweep runs: what would fail every trial is found, and the studies of its arms are opened or taken up."""
+"""Preparation of a sweep: finding errors that would fail every trial, and opening or resuming the studies of its
+arms."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ _CHANGEABLE = ("budget", "confirm", "baseline", "published", "checkpoints", "fac
 
 
 def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
-    """The data of all arms. Finds before the first trial what would make all of them fail: data, the name of the
-    objective, and what they start from. Raises AblateError."""
+    """Return the data of all arms. Finds errors before the first trial that would fail all trials: data, the name of
+    the objective, and source runs. Raises AblateError."""
     corpora: dict[DataConfig, Corpus] = {}
     for arm in spec.all_arms:
         base = spec.base(arm)
@@ -75,17 +76,16 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
 
 
 def _starts_from_sweep(experiment: Experiment) -> bool:
-    """Return whether what `experiment` starts from, or is judged by, is looked up in the storage."""
+    """Return whether the source run or reward model of `experiment` is looked up in the storage."""
     return any(parse_reference(name) for name in list_references(experiment).values())
 
 
 def open_sweep(
     spec: Sweep, url: str, fresh: bool, threads: int | None
 ) -> tuple[BaseStorage, str, list[ArmTrials], int]:
-    """The storage at `url`, the sweep's title there, its arms with what is left of their budgets, and the threads of a
-    trial: `threads`, unless the sweep began with others; 0 where neither says.
-
-    Raises what would fail every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
+    """Return the storage at `url`, the sweep's title there, its arms with their remaining budgets, and the threads of a
+    trial: `threads`, unless the sweep started with another number; 0 if neither is set. Raises errors that would fail
+    every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
     """
     corpora = check_sweep(spec)
     tracking.client()
@@ -105,8 +105,8 @@ def open_sweep(
 
 
 def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int, Sweep]:
-    """The generation to go on with, and the sweep with the defaults that it was begun with. Raises SweepError where its
-    sweep file or a plugin was another one."""
+    """Return the generation to continue, and the sweep with the defaults with which it was started. Raises SweepError
+    if its sweep file or a plugin has changed."""
     known = list_generations(storage).get(spec.name, [])
     if not known:
         return 1, spec
@@ -120,19 +120,21 @@ def pick_generation(spec: Sweep, storage: BaseStorage, fresh: bool) -> tuple[int
 
 
 def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Mapping[str, str]) -> None:
-    """Raises SweepError where a generation that was started as `before`, with plugins of those SHA-256, cannot go on as
+    """Raise SweepError if a generation that was started as `before`, with plugins of those SHA-256, cannot continue as
     `now`."""
     if changes := list_differences(before, now) + list_changed_plugins(now, plugin_hashes):
         raise SweepError(
             f"{now.name} was started with another sweep file or plugin. What changed:\n"
             + "\n".join(f"  {change}" for change in changes)
-            + "\nPut it back, give the sweep another name, or start anew with --fresh (the old trials are kept as "
-            f"{format_title(now.name, generation)}, a report can still be made of them)."
+            + (
+                "\nRestore it, give the sweep another name, or start from the beginning with --fresh (the old trials "
+                "are kept as {format_title(now.name, generation)}, which ablate report still accepts)."
+            )
         )
 
 
 def list_differences(before: Sweep, now: Sweep) -> list[str]:
-    """'path: old -> new' for each setting in which two sweeps differ, but for what may change."""
+    """Return 'path: old -> new' for each setting in which two sweeps differ, except settings that may change."""
     old, new = (
         dict(iterate_leaves({key: value for key, value in spec.to_tree().items() if key not in _CHANGEABLE}))
         | {"confirm.at": spec.confirm.at}  # which says what the arms are
@@ -147,7 +149,7 @@ def list_differences(before: Sweep, now: Sweep) -> list[str]:
 
 
 def list_changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
-    """'file: SHA-256 old -> new' for each plugin of `spec` that is not as it was `before`."""
+    """Return 'file: SHA-256 old -> new' for each plugin of `spec` that differs from `before`."""
     now = plugins.hash_files(spec.plugin_files)
     return [f"{f}: SHA-256 {before[f]} -> {now[f]}" for f in now if before.get(f, now[f]) != now[f]]
 
@@ -155,7 +157,7 @@ def list_changed_plugins(spec: Sweep, before: Mapping[str, str]) -> list[str]:
 def open_arms(
     spec: Sweep, storage: BaseStorage, generation: int, corpora: Mapping[DataConfig, Corpus]
 ) -> list[ArmTrials]:
-    """The studies of the arms, created where they are missing, each with its run in MLflow."""
+    """Return the studies of the arms, created if missing, each with its run in MLflow."""
     arms = []
     first = spec.base(next(iter(spec.all_arms)))
     if first.procedure == "training":
@@ -182,8 +184,8 @@ def open_arms(
 
 
 def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) -> None:
-    """Finds what arms start from in the storage, as far as it is trained already. Raises SweepError where it is not,
-    ConfigError where it does not fit."""
+    """Check the source runs of the arms in the storage, as far as they are trained already. Raises SweepError if one is
+    missing, ConfigError if one does not fit."""
     for arm in arms:
         if arm.waits_for is None and _starts_from_sweep(arm.spec.base(arm.arm)):
             base = pin_donors(arm.spec.base(arm.arm), arm.study)
@@ -191,8 +193,8 @@ def check_donors(arms: list[ArmTrials], corpora: Mapping[DataConfig, Corpus]) ->
 
 
 def pick_threads(arms: list[ArmTrials], wanted: int) -> int:
-    """Threads of each trial: as many as the earlier trials of the sweep computed on, or else those `wanted`. Losses
-    depend on it in their last digits, and near divergence in their first."""
+    """Return the threads of each trial: the number that the sweep's earlier trials used, otherwise those `wanted`.
+    Losses depend on it in their last digits, and near divergence in their first."""
     known = next((t for arm in arms if (t := arm.study.user_attrs.get("threads"))), None)
     threads = int(known or wanted)
     for arm in arms:
@@ -201,7 +203,7 @@ def pick_threads(arms: list[ArmTrials], wanted: int) -> int:
 
 
 def note_ranks(arms: list[ArmTrials]) -> int:
-    """Write down the ranks of this group, and return how many trained the earlier trials of the sweep."""
+    """Record the number of ranks of this group, and return the number that trained the sweep's earlier trials."""
     now = ranks.world_size()
     known = [n for arm in arms if (n := arm.study.user_attrs.get("ranks"))]
     for arm in arms:
@@ -210,7 +212,7 @@ def note_ranks(arms: list[ArmTrials]) -> int:
 
 
 def _open_parent_run(study: Study, spec: Sweep, title: str, arm: str) -> str:
-    """The arm's run in MLflow, made if this store has none."""
+    """Return the arm's run in MLflow, created if missing."""
     known = study.user_attrs.get("parent")
     uri = tracking.redact(tracking.tracking_uri())  # a password is not for whoever reads the studies
     if known and tracking.redact(study.user_attrs.get("tracking_uri", "")) == uri:

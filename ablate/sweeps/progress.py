@@ -32,11 +32,11 @@ class Running:
 
 
 EVERY = 600.0
-"""Seconds between two lines about trials that are being trained, where there is no live table."""
+"""Seconds between two lines about running trials if there is no live table."""
 
 
 class Display:
-    """Shows a sweep; `total` trials are to be finished and `done` are.
+    """Shows a sweep with `total` trials, of which `done` are finished.
 
     Args:
         console: where to; live if it is a terminal.
@@ -49,9 +49,9 @@ class Display:
         self.total = self.done = 0
         self.running: dict[int, Running] = {}
         self.verdict = ""
-        """What fresh seeds have shown so far, in a line."""
+        """The verdict on fresh seeds so far, in one line."""
         self.best = ""
-        """The best of each search so far, which is optimistic: shown below all else."""
+        """The best trial of each search so far, which is optimistic: shown last."""
         self._said: set[str] = set()
         self._seconds: list[float] = []
         self._noted = time.monotonic()  # the last line
@@ -75,18 +75,18 @@ class Display:
             self._live.stop()
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         self._noted = time.monotonic()
         print_wrapped(self.console, text)
 
     def note_once(self, text: str) -> None:
-        """A line that stays, unless it has been said."""
+        """Print a permanent line, unless it was printed before."""
         if text not in self._said:
             self._said.add(text)
             self.note(text)
 
     def show_verdict(self, text: str) -> None:
-        """The verdict so far; in a log a line where more than its numbers has changed."""
+        """Show the verdict so far; in a log, print a line if more than its numbers has changed."""
         told = not text.startswith("No verdict")
         if told and not self._live and _NUMBERS.sub("", text) != _NUMBERS.sub("", self.verdict):
             self.note(text)
@@ -94,21 +94,21 @@ class Display:
         self.refresh()
 
     def show_start(self, key: int, trial: Running) -> None:
-        """A trial begins."""
+        """Show that a trial has started."""
         self.running[key] = trial
         if not self._live:
             self.note(f"{trial.title} started: {trial.params}")
         self.refresh()
 
     def show_resumed(self, key: int, step: int) -> None:
-        """A trial has loaded its checkpoint of update `step`; 0 is none."""
+        """Show that a trial has loaded its checkpoint of update `step`; 0: none."""
         trial = self.running[key]
         trial.step = step
         if step:
             self.note(f"{trial.title} resumed at update {step}/{trial.max_steps}")
 
     def show_progress(self, key: int, step: int, loss: float) -> None:
-        """A trial has made `step` updates."""
+        """Show that a trial has made `step` updates."""
         self.running[key].step, self.running[key].loss = step, loss
         if not self._live and time.monotonic() - self._noted >= EVERY:
             states = (
@@ -120,7 +120,7 @@ class Display:
         self.refresh()
 
     def show_end(self, key: int, text: str, finished: bool) -> None:
-        """A trial ended; `finished` if it counts for the budget."""
+        """Show that a trial has ended; `finished` if it counts for the budget."""
         trial = self.running.pop(key)
         if finished:
             self._seconds.append(time.monotonic() - trial.since)
@@ -129,7 +129,7 @@ class Display:
         self.refresh()
 
     def left_seconds(self) -> float | None:
-        """Seconds until the target, from the mean of the finished trials."""
+        """Return the remaining seconds, estimated from the mean of the finished trials."""
         if not self._seconds:
             return None
         mean = sum(self._seconds) / len(self._seconds)
@@ -141,7 +141,7 @@ class Display:
         return "" if seconds is None or self.done >= self.total else form.format(format_duration(seconds))
 
     def refresh(self) -> None:
-        """Draws the live table anew."""
+        """Redraw the live table."""
         if not self._live:
             return
         self._progress.update(self._task, total=self.total, completed=self.done, left=self._format_left("{} left"))

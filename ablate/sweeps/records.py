@@ -1,4 +1,4 @@
-"""The record of a sweep: its trials, how each ended, and the trials that the budget still allows."""
+"""The record of a sweep: its trials, their results, and the trials that the budget still allows."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _LAST = ("updates", "items", "seconds", "run_id", "reason")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One of the best settings that the search of an arm found, compared with the others on selection seeds."""
+    """One of the best settings of an arm's search, compared with the others on selection seeds."""
 
     trial: TrialRecord
-    """Of the search."""
+    """The trial of the search."""
     runs: list[TrialRecord]
-    """Of its settings on the selection seeds; `params` holds the seed."""
+    """Runs of its settings on the selection seeds; `params` contains the seed."""
 
 
 @dataclass(frozen=True)
 class CrossedRuns:
-    """The loser of a comparison at the winner's values of the searched parameters that both share, on fresh seeds."""
+    """The loser of a comparison at the winner's values of the searched parameters that both have, on fresh seeds."""
 
     loser: str
     """The arm, or the baseline."""
@@ -50,19 +50,19 @@ class CrossedRuns:
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """A sweep, as the storage has it."""
+    """A sweep, as read from the storage."""
 
     name: str
     generation: int
     spec: Sweep
     trials: dict[str, list[TrialRecord]]
-    """Arm -> its trials, without the attempts that a later one continued."""
+    """Arm -> its trials, each by its last attempt."""
     parents: dict[str, str] = field(default_factory=dict)
     """Arm -> its parent run in MLflow."""
     validation_items: int | None = None
-    """Sequences or images of the smallest validation set, or pairs that are measured; None where that is not known."""
+    """Sequences or images of the smallest validation set, or held-out pairs; None if unknown."""
     confirmed: dict[str, list[TrialRecord]] = field(default_factory=dict)
-    """Arm -> the trainings of its best settings on fresh seeds; `params` holds the seed."""
+    """Arm -> the runs of its chosen settings on fresh seeds; `params` contains the seed."""
     candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     """Arm -> its candidates, the best of the search first; empty for an arm without a selection."""
     chosen: dict[str, TrialRecord] = field(default_factory=dict)
@@ -70,22 +70,22 @@ class SweepRecord:
     crossed: dict[str, CrossedRuns] = field(default_factory=dict)
     """Arm that is compared with the baseline -> the loser of the two at the winner's settings."""
     looks: dict[str, Looks] = field(default_factory=dict)
-    """Arm -> the numbers of fresh seeds at which its verdict was looked at."""
+    """Arm -> the numbers of fresh seeds at the looks at its verdict."""
     first_effects: dict[str, float | None] = field(default_factory=dict)
-    """Arm -> `confirm.effect` when its seeds were first looked at."""
+    """Arm -> `confirm.effect` at the first look at its seeds."""
     against: dict[str, list[str]] = field(default_factory=dict)
     """Arm -> the baselines that it was compared with on fresh seeds, the present one and earlier ones."""
     scored: int = 0
-    """Comparisons of downstream scores, which share the error of the verdict; the storage knows none."""
+    """Number of comparisons of downstream scores, which share the error of the verdict; they are not in the storage."""
     plugins: dict[str, str] = field(default_factory=dict)
-    """Plugin file -> SHA-256 of what it was when the sweep was last continued."""
+    """Plugin file -> its SHA-256 when the sweep was last continued."""
     trial_items: dict[str, int] = field(default_factory=dict)
     """Arm -> tokens or images of one whole trial."""
     initial_loss: float | None = None
-    """The loss of guessing evenly, in nats; None where that is not known."""
+    """The loss of the uniform distribution, in nats; None if unknown."""
     trivial_loss: float | None = None
-    """The validation loss that needs no look at the inputs, in nats (`Corpus.measure_trivial_loss`); the largest where
-    arms have different data, None where that is not known."""
+    """The validation loss of a predictor that ignores the inputs, in nats (`Corpus.measure_trivial_loss`); the largest
+    if arms have different data, None if unknown."""
 
     @property
     def title(self) -> str:
@@ -93,23 +93,24 @@ class SweepRecord:
         return format_title(self.name, self.generation)
 
     def frame(self) -> DataFrame:
-        """A pandas DataFrame with a row for each run: of the search, of candidates, on fresh seeds, and crossed."""
+        """Return a pandas DataFrame with a row for each run: of the search, of candidates, on fresh seeds, and
+        crossed."""
         return build_frame([self])
 
     def best(self, arm: str) -> TrialRecord | None:
-        """The completed trial of `arm` with the best objective."""
+        """Return the completed trial of `arm` with the best objective."""
         return pick_best(self.trials[arm], self.spec.objective.direction)
 
     def settled(self, arm: str) -> TrialRecord | None:
-        """The trial whose settings stand for `arm`: the one that was chosen to be tested, else the best of the
-        search. Of an arm at a point of a grid, which has no search, the best of its fresh seeds."""
+        """Return the trial that represents `arm`: the one chosen for the test, otherwise the best of the search. For an
+        arm at a point of a grid, which has no search, the best of its fresh seeds."""
         if self.spec.at_grid:
             return pick_best(self.confirmed.get(arm, ()), self.spec.objective.direction)
         return self.chosen.get(arm) or (self.best(arm) if arm in self.trials else None)
 
     def pick_point(self, arm: str) -> str:
-        """Return the arm at that point of its grid at which it failed on the fewest seeds, and of those has the best
-        mean; an arm that was tested at no grid, and one that is named with its point, stays as it is."""
+        """Return the arm at the point of its grid at which it failed on the fewest seeds and, among those, has the best
+        mean; an arm without a grid, or named with its point, is returned unchanged."""
         cells = {name: self.confirmed.get(name, ()) for name, cell in self.spec.cells.items() if cell.arm == arm}
         if arm in self.trials or not cells:
             return arm
@@ -122,16 +123,16 @@ class SweepRecord:
         return known[choose_candidate([0.0] * len(known), [ended[name] for name in known], maximize)]
 
     def list_runs(self) -> list[TrialRecord]:
-        """All runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
+        """Return all runs: of the searches, of candidates on selection seeds, on fresh seeds, and crossed."""
         return [t for arm, trials in self.trials.items() for t in (*trials, *self.list_seed_runs(arm))]
 
     def counts(self, arm: str | None = None) -> dict[str, int]:
-        """Trials by status, of one arm or of all."""
+        """Return the number of trials by status, of one arm or of all."""
         statuses = [t.status for a, trials in self.trials.items() if arm in (None, a) for t in trials]
         return {status: statuses.count(status) for status in STATUSES}
 
     def count_failed(self) -> int:
-        """Trials, and runs of the settings of trials on further seeds, that failed."""
+        """Return the number of failed trials and failed runs on further seeds."""
         everything = [*self.trials.values(), *(self.list_seed_runs(arm) for arm in self.trials)]
         return sum(t.status == "failed" for trials in everything for t in trials)
 
@@ -142,8 +143,8 @@ class SweepRecord:
         return [*selected, *self.confirmed.get(arm, ()), *crossed]
 
     def target(self, arm: str | None = None) -> int:
-        """Finished trials that there are to be, of one arm or of all; where tokens or hours limit them, by what the
-        trials took so far."""
+        """Return the target number of finished trials, of one arm or of all; if tokens or hours limit it, estimated
+        from the trials so far."""
         return sum(self._count_target(a) for a in self.trials if arm in (None, a))
 
     def _count_target(self, arm: str) -> int:
@@ -157,11 +158,10 @@ class SweepRecord:
 def count_remaining(
     spec: Sweep, arm: str, trials: Sequence[TrialRecord], trial_items: int, trial_seconds: float | None = None
 ) -> int:
-    """Return the number of trials that `arm` may still start, besides the finished and the running among `trials`.
-
-    A pruned or diverged trial has used the tokens and the time that it took, a running one counts whole. `trial_items`
-    are the tokens or images of one whole trial, `trial_seconds` what one may take, as long as none has shown it. The
-    first trial may always start.
+    """Return the number of trials that `arm` may still start, in addition to the finished and the running among
+    `trials`. A pruned or diverged trial counts with the tokens and the time that it used, a running trial counts as a
+    whole trial. `trial_items` are the tokens or images of one whole trial, `trial_seconds` its estimated time until a
+    trial has been measured. The first trial may always start.
     """
     if spec.at_grid:  # nothing is searched
         return 0
@@ -183,7 +183,7 @@ def count_remaining(
 
 
 def format_title(name: str, generation: int) -> str:
-    """The name of one generation of a sweep."""
+    """Return the name of one generation of a sweep."""
     return name if generation == 1 else f"{name}@{generation}"
 
 
@@ -201,7 +201,7 @@ def build_frame(records: Iterable[SweepRecord]) -> DataFrame:
 
 
 def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
-    """Yield a row for each run that was begun.
+    """Yield a row for each started run.
 
     phase: search, selection (candidates on selection seeds), confirmation (fresh seeds) or crossed (at another arm's
     settings). trial: of the search. ending: trained, stuck or diverged, of runs that ended. value: the objective. Then

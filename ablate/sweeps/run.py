@@ -1,4 +1,4 @@
-"""Running a sweep: one process asks Optuna, starts trials in worker processes, and writes down how they end."""
+"""Running a sweep: one process asks Optuna, starts trials in worker processes, and records their results."""
 
 from __future__ import annotations
 
@@ -49,23 +49,23 @@ def sweep(
     fresh: bool = False,
     console: Console | None = None,
 ) -> SweepRecord:
-    """Runs `spec` until every arm has its trials, and returns what the storage then holds. Run again, it continues.
+    """Run `spec` until every arm has its trials, and return the sweep's record. A further call continues it.
 
     Args:
         spec: the sweep.
         workers: trials at a time; each computes on its share of the cores.
         storage: URL of the Optuna storage; by default the SQLite database under `mlruns/`.
-        fresh: start anew, and keep the old trials as an earlier generation.
+        fresh: start from the beginning, and keep the old trials as an earlier generation.
         console: where progress is shown.
 
-    Raises SweepError where `spec` differs from the file that its studies were started with, DataError and StoreError
-    before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
+    Raises SweepError if `spec` differs from the file that its studies were started with, DataError and StoreError
+    before any trial runs, KeyboardInterrupt after Ctrl-C, when all running trials have been requeued.
     """
     warnings.filterwarnings("ignore", module="optuna")
     if workers > 1 and ranks.world_size() > 1:
         raise SweepError(
-            f"--workers {workers} in a group of {ranks.world_size()} ranks: a group trains one trial at a time. "
-            "Leave it out, and start more groups on the same storage."
+            f"--workers {workers} in a group of {ranks.world_size()} ranks: a group trains one trial at a time. Omit "
+            "it, and start more groups on the same storage."
         )
     url = storage_url(storage)
     wanted = share_cores(max(workers, ranks.local_size()))
@@ -75,14 +75,15 @@ def sweep(
         again = queue.recover()
         runner = _Runner(arms[0].spec, title, queue, workers, threads, console or Console())
         if threads != wanted:
-            runner.display.note(f"Each trial computes on {count_noun(threads, 'thread')}, as those before it did.")
+            runner.display.note(f"Each trial computes on {count_noun(threads, 'thread')}, as the earlier trials did.")
         if (before := note_ranks(arms)) != ranks.world_size():
             now = count_noun(ranks.world_size(), "rank")
             runner.display.note(
-                f"Trials are trained by {now} from here on, by {before} before: losses are rounded otherwise."
+                f"From now on trials are trained by {now}, earlier ones by {before}: their losses are rounded "
+                "differently."
             )
         if again:
-            runner.display.note(f"{count_noun(again, 'trial')} of an earlier session put up for another try.")
+            runner.display.note(f"{count_noun(again, 'trial')} of an earlier session requeued.")
         runner.run()
     return read_sweep(title, url)
 
@@ -101,7 +102,7 @@ class _Job:
 
     @property
     def connection(self) -> Connection:
-        """Our end of the worker's pipe."""
+        """The parent's end of the worker's pipe."""
         return self.worker.connection
 
 
@@ -123,7 +124,7 @@ class _Runner:
         self._count()
 
     def run(self) -> None:
-        """Starts and follows trials until every arm has its budget, or Ctrl-C."""
+        """Start and monitor trials until every arm has used its budget, or Ctrl-C."""
         with handle_signals(self._stop), self.display:
             try:
                 while not self.stopping:
@@ -147,7 +148,7 @@ class _Runner:
         self._close_parents()
 
     def _beat(self) -> None:
-        """Tells other machines that the trials of this one live."""
+        """Record heartbeats of this machine's trials."""
         if time.monotonic() - self._last_beat > HEARTBEAT:
             self._last_beat = time.monotonic()
             for job in self.jobs.values():
@@ -158,7 +159,7 @@ class _Runner:
             arm.requeue(trial, "a plugin was changed")
             raise SweepError(
                 f"A plugin was changed while {self.title} runs:\n  {', '.join(changes)}\n"
-                "Put it back and run the same command again, or start anew with --fresh."
+                "Restore it and run the same command again, or start from the beginning with --fresh."
             )
         experiment = arm.build_experiment(trial)
         name = arm.label(trial)
@@ -174,13 +175,15 @@ class _Runner:
             arm.requeue(trial, "stopped before it started")
             if self.stopping:
                 return
-            raise StoreError(f"No worker process could be started: {type(error).__name__}. Run it again.") from None
+            raise StoreError(
+                f"No worker process could be started: {type(error).__name__}. Run the same command again."
+            ) from None
         self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot)
         shown = ", ".join(f"{path}={format_setting(value)}" for path, value in trial.params.items())
         self.display.show_start(slot, Running(name, shown, experiment.trainer.max_steps))
 
     def _get_worker(self, slot: int, experiment: Tree, place: Place) -> Worker | GroupWorker:
-        """The worker that trains it: that of the slot, or a new one. Raises EOFError or OSError where none starts."""
+        """Return the worker that trains it: the slot's, or a new one. Raises EOFError or OSError if none starts."""
         worker = self.idle.pop(slot, None)
         if worker:
             try:
@@ -197,7 +200,7 @@ class _Runner:
         return worker
 
     def _hear(self, job: _Job) -> None:
-        """One message of a trial."""
+        """Handle one message of a trial."""
         from optuna.exceptions import UpdateFinishedTrialError
 
         try:
@@ -208,7 +211,7 @@ class _Runner:
             self._handle(job, *message)
         except UpdateFinishedTrialError:  # this machine was out of reach for minutes
             job.worker.kill()
-            self._close(job, "taken up by another machine", finished=False)
+            self._close(job, "taken over by another machine", finished=False)
 
     def _handle(self, job: _Job, kind: str, *content: Any) -> None:
         if kind == "started":
@@ -240,7 +243,7 @@ class _Runner:
                 else result.reason
             )
             if self._tag_outcome(job, result) == "stuck":
-                shown += " (stuck: no better than the frequencies of tokens or classes)"
+                shown += " (stuck: not better than predicting the frequencies of tokens or classes)"
             self._close(job, shown if shown.startswith(result.status) else f"{result.status}, {shown}", finished=True)
         elif kind == "away":  # of no trial's making, and the next one would meet it too
             job.arm.requeue(job.trial, content[0])
@@ -248,10 +251,10 @@ class _Runner:
             self.away += 1
             if tracking.is_remote() and self.away == 1:  # a server may come back: the next trial waits for it
                 return
-            raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
+            raise StoreError(f"{content[0]} Finished trials are safe; the same command continues.")
         elif kind == "lost":
             self._record_death(job, content[0])
-            raise StoreError(f"{content[0]} Finished trials are safe; the same command goes on.")
+            raise StoreError(f"{content[0]} Finished trials are safe; the same command continues.")
         elif kind == "failed":
             reason, trace = content
             job.arm.record_failure(job.trial, reason)
@@ -263,7 +266,7 @@ class _Runner:
             self._handle_death(job)
 
     def _tag_outcome(self, job: _Job, result: Result) -> str:
-        """Write how a run ended to MLflow: trained, stuck or diverged; return it, '' for one that was pruned."""
+        """Write the outcome of a run to MLflow: trained, stuck or diverged; return it, '' for a pruned run."""
         if result.status not in ("completed", "diverged"):
             return ""
         own = next(arm for arm in self.arms if arm.arm == job.arm.arm)
@@ -280,7 +283,7 @@ class _Runner:
             job.connection.send(word)
 
     def _handle_death(self, job: _Job) -> None:
-        """A worker ended without a word: killed, or out of memory."""
+        """Handle a worker that ended without a message: killed, or out of memory."""
         self._record_death(job, job.worker.describe_end())
 
     def _record_death(self, job: _Job, reason: str) -> None:
@@ -288,7 +291,7 @@ class _Runner:
         if status == "failed":
             end_run(job.run_id, "failed", reason)
         self._close(
-            job, f"{status}, {reason}{'; it is tried again' if status == 'interrupted' else ''}", finished=False
+            job, f"{status}, {reason}{'; it will be retried' if status == 'interrupted' else ''}", finished=False
         )
 
     def _close(self, job: _Job, text: str, finished: bool) -> None:
@@ -300,7 +303,7 @@ class _Runner:
         self.display.show_end(job.slot, text, finished)
 
     def _stop_workers(self) -> None:
-        """Asks every worker to write its checkpoint, waits, and puts every trial up for another try."""
+        """Ask every worker to write its checkpoint, wait, and requeue every trial."""
         from optuna.exceptions import UpdateFinishedTrialError
 
         for job in self.jobs.values():
@@ -320,14 +323,14 @@ class _Runner:
             self._close(job, "interrupted", finished=False)
 
     def _stop(self, number: int, frame: object) -> None:
-        """Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
+        """Let Ctrl-C and SIGTERM end the sweep in order; a second Ctrl-C does not wait for checkpoints."""
         self.signals.append(number)
         self.stopping += 1 if ranks.world_size() == 1 else not self.stopping  # torchrun passes on what reached us too
 
     # ------------------------------------------------------------------ after
 
     def _count(self) -> None:
-        """Shows how far the sweep is and what is best, also by what other processes did."""
+        """Show the progress and the best trials, including those of other processes."""
         tallies = [part.tally() for part in self.queue.parts]
         self.display.done = sum(tally.finished for tally in tallies)
         self.display.total = sum(tally.started + tally.open for tally in tallies)
@@ -338,7 +341,7 @@ class _Runner:
             self.display.show_verdict(text)
 
     def _close_parents(self) -> None:
-        """Writes the trial that stands for each arm to the arm's run in MLflow and ends that."""
+        """Write the trial that represents each arm to the arm's run in MLflow and end that run."""
         for arm in self.arms:
             try:
                 tracker = tracking.Tracker.resume(arm.parent)
@@ -356,7 +359,7 @@ class _Runner:
                 self.display.note(str(error))
 
     def _copy(self, arm: ArmTrials, trial: TrialRecord, tracker: tracking.Tracker) -> None:
-        """Copies the checkpoint of the trial that stands for an arm to where it is asked for, if it is kept."""
+        """Copy the checkpoint of the trial that represents an arm to the configured address, if it is kept."""
         experiment = self.spec.at(arm.arm, trial.params)
         if experiment.trainer.copy_to and trial.run_id and measure_checkpoint(trial.run_id):
             tracker.set_tags({"ablate.copy": copy_run(experiment, trial.run_id)})

@@ -1,4 +1,4 @@
-"""What a sweep will run after its searches, and what that can show, before any of it runs."""
+"""The planned runs after a sweep's searches, and their statistical power, before any of them runs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def count_comparisons(spec: Sweep) -> int:
 
 
 def count_crossed_runs(spec: Sweep) -> int:
-    """Return the runs that crossed comparisons take at most: in each pair the loser, on every fresh seed."""
+    """Return the maximum number of crossed runs: in each pair the loser, on every fresh seed."""
     enough = spec.confirm.most_seeds >= LEAST and spec.search and not spec.at_grid
     return (len(spec.all_arms) - 1) * spec.confirm.most_seeds if enough else 0
 
 
 def describe_seeds(spec: Sweep) -> list[str]:
-    """Return the lines that say on which seeds candidates are compared and the chosen ones tested; none where no seeds
-    are asked for."""
+    """Return lines on the seeds for comparing candidates and for testing the chosen ones; none if no seeds are
+    requested."""
     confirm = spec.confirm
     if not confirm.most_seeds:
         return []
@@ -60,35 +60,32 @@ def describe_seeds(spec: Sweep) -> list[str]:
 
 
 def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
-    """Return the lines that say what the planned seeds can show; none where no seeds are asked for.
-
-    Args:
-        spec: the sweep.
-        hours: that a seed of all arms takes on a GPU; None: that is not known.
+    """Return lines on the statistical power of the planned seeds; none if no seeds are requested. Args: spec: the
+    sweep. hours: GPU hours of one seed of all arms; None: unknown.
     """
     confirm, most = spec.confirm, spec.confirm.most_seeds
     if not most:
         return []
     if most < LEAST:
         what = "one seed gives" if most == 1 else "two seeds give"
-        return [f"{what} figures, no verdict: that takes three or more"]
+        return [f"{what} figures but no verdict: a verdict needs three or more seeds"]
     if not spec.count_comparisons():
-        return [f"one arm: figures, no verdict; {_describe_exclusion(most)}"]
+        return [f"one arm: figures but no verdict; {_describe_exclusion(most)}"]
     comparisons = count_comparisons(spec)
     looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
     smallest = find_smallest_difference(confirm.sd or 1.0, looks, comparisons) or math.inf
     family = f"{count_noun(comparisons, 'comparison')} in the file, which share an error of 5 %"
     if confirm.sd is None:
         shown = (
-            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; with confirm.sd, this is "
-            "told in the unit of the objective"
+            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; set confirm.sd to get "
+            "this in the unit of the objective"
         )
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""
         shown = f"at least {smallest:.2g}, by a standard deviation of {confirm.sd:g} of a paired difference"
         shown += f" over seeds{source}"
     lines = [
-        f"{most} seeds, {family}: with a power of 80 % they show differences of {spec.objective.metric} of {shown}",
+        f"{most} seeds, {family}: they detect, with a power of 80 %, differences of {spec.objective.metric} of {shown}",
         f"failures: {_describe_exclusion(most)}; to show that an arm fails more often, it must fail on "
         f"{count_failures_needed(comparisons + 1)} seeds on which the other trains",
     ]
@@ -96,28 +93,28 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
 
 
 def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -> Iterator[str]:
-    """Yield what is too small to be shown, and what showing it would cost."""
+    """Yield warnings about differences that are too small to detect, and the cost of detecting them."""
     sought = {"confirm.effect": spec.confirm.effect} if spec.confirm.effect else {}
     sought |= _list_gaps(spec)
     for source, gap in sought.items():
         if gap and gap < smallest:
             needed = count_seeds(spec.confirm.sd or 0.0, gap, comparisons)
-            text = f"WARNING: {source}, {gap:.2g}, is less than these seeds can show"
+            text = f"WARNING: {source}, {gap:.2g}, is less than these seeds can detect"
             if needed is None:
-                yield f"{text}: it would take more than {MOST:,}"
+                yield f"{text}: it would need more than {MOST:,}"
                 continue
             more = needed - spec.confirm.most_seeds
             if more <= 0:  # its looks cost a sequence some power
-                yield f"{text} at their last look: it would take {needed} that are planned as a fixed number"
+                yield f"{text} at their last look: it would need {needed} planned as a fixed number"
                 continue
             cost = f", {_format_hours(more * hours)} hours of a GPU" if hours else ""
             arms = len(spec.all_arms)
             of = f"{arms} arms and points" if spec.at_grid else count_noun(arms, "arm")
-            yield f"{text}: it would take {needed} ({more * arms} more trainings of {of}{cost})"
+            yield f"{text}: it would need {needed} ({more * arms} more runs of {of}{cost})"
 
 
 def _list_gaps(spec: Sweep) -> dict[str, float]:
-    """Return what it is -> how far the published figures of an arm and the baseline lie apart, in the unit of the
+    """Return description -> difference of the published figures of an arm and the baseline, in the unit of the
     objective; perplexities as losses."""
     gaps, baseline, metric = {}, spec.compared_with, spec.objective.metric
     for entry in spec.published:

@@ -22,7 +22,7 @@ SELECTION, CONFIRMATION, CROSSED = "selection", "confirmation", "crossed"  # rol
 
 
 class SeedRuns(ArmTrials):
-    """The settings of a trial on given seeds: no search, no pruning, and nothing is better than it is.
+    """The settings of a trial on given seeds: no search, no pruning, and so no optimistic selection.
 
     Args:
         study: Optuna's.
@@ -44,7 +44,7 @@ class SeedRuns(ArmTrials):
         study.pruner = NoPruner().build(0, 0)
 
     def want(self, seeds: Sequence[int]) -> bool:
-        """Set the seeds that there are to be, and return whether these are others than before."""
+        """Set the required seeds, and return whether they changed."""
         if self.seeds == list(seeds):
             return False
         self.seeds, self._ended = list(seeds), None

@@ -1,8 +1,8 @@
-"""The studies that train the settings of one trial on several seeds: their names, and what they tell of a sweep.
+"""The studies that train the settings of one trial on several seeds: their names, and reading their results.
 
-Beside the study of an arm, SWEEP@GENERATION/ARM, lie `select-N` (the candidate that is trial N of its search, on
-selection seeds), `confirm-N` (the chosen one, on fresh seeds) and `cross-N-M-WINNER` (trial N of the arm at the values
-that trial M of the arm WINNER has of the searched parameters that both share, on fresh seeds).
+In addition to the study of an arm, SWEEP@GENERATION/ARM, there are `select-N` (the candidate that is trial N of its
+search, on selection seeds), `confirm-N` (the chosen one, on fresh seeds) and `cross-N-M-WINNER` (trial N of the arm at
+the values that trial M of the arm WINNER has of the searched parameters that both share, on fresh seeds).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EFFECT, AGAINST = "effect", "against"  # of a confirmation: confirm.effect at th
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A study, as the storage has it."""
+    """A study, as read from the storage."""
 
     trials: list[TrialRecord]
     notes: Mapping[str, Any]
@@ -33,7 +33,7 @@ class StoredStudy:
 
 @dataclass(frozen=True)
 class AfterSearch:
-    """What followed the searches of a sweep; the fields are those of `SweepRecord`."""
+    """The results after the searches of a sweep, with the fields of `SweepRecord`."""
 
     candidates: dict[str, list[Candidate]]
     chosen: dict[str, TrialRecord]
@@ -62,8 +62,8 @@ def name_crossed(study: str, chosen: TrialRecord, winner: TrialRecord) -> str:
 def read_after_search(
     prefix: str, studies: Mapping[str, StoredStudy], trials: Mapping[str, list[TrialRecord]], spec: Sweep
 ) -> AfterSearch:
-    """Return what the `studies` (name -> study, all that begin with `prefix`) tell besides the searches (`trials` of
-    each arm)."""
+    """Return the results of the `studies` (name -> study, all that begin with `prefix`) other than the searches
+    (`trials` of each arm)."""
     candidates, chosen, confirmed = {}, {}, {}
     first_effects: dict[str, float | None] = {}
     against: dict[str, list[str]] = {}

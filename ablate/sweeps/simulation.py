@@ -1,7 +1,6 @@
-"""Whole sweeps without training: an objective with a known optimum and known noise, run through the engine.
-
-What a sweep concludes can so be compared with what is true. In `simulate` searching, taking turns, the budget and all
-that follows the searches are those of a real sweep, without worker processes and MLflow; `replay` reaches the same
+"""Whole sweeps without training: an objective with a known optimum and known noise, run through the engine, so that a
+sweep's conclusions can be compared with the true values. In `simulate` searching, taking turns, the budget and all that
+follows the searches are those of a real sweep, without worker processes and MLflow; `replay` reaches the same
 conclusions from the points alone, hundreds of times as fast.
 """
 
@@ -38,15 +37,15 @@ if TYPE_CHECKING:
 
 POLL = 0.05  # seconds between two looks at what other processes do
 Objective = Callable[[str, Mapping[str, Any], int], float]
-"""(arm, params, seed) -> objective; infinite where it diverges."""
+"""(arm, params, seed) -> objective; infinite if it diverges."""
 
 
 @dataclass(frozen=True)
 class Valley:
     """A loss that is quadratic in the logarithm of the learning rate, with normal noise that depends on the seed.
 
-    The noise of a seed has a part that all arms share, as they see the same data in the same order, and a part of each
-    training's own.
+    The noise of a seed has a part that all arms share, since they see the same data in the same order, and a part of
+    each run's own.
     """
 
     floors: Mapping[str, float]
@@ -56,14 +55,14 @@ class Valley:
     curvature: float = 0.4
     """Loss at ten times the best learning rate, or a tenth, above the floor."""
     shared: float = 0.02
-    """Standard deviation of what the seed does to all arms alike."""
+    """Standard deviation of the seed's effect that is common to all arms."""
     own: float = 0.01
-    """Standard deviation of what is each training's own."""
+    """Standard deviation of each run's own noise."""
     entropy: int = 0
     """A seed of the noise, besides arm, settings and seed."""
 
     def mean(self, arm: str, params: Mapping[str, Any]) -> float:
-        """The expectation over seeds: what an infinite confirmation would find."""
+        """Return the expectation over seeds: the result of an infinite confirmation."""
         return self.floors[arm] + self.curvature * math.log10(params["optimizer.lr"] / self.best_lr) ** 2
 
     def __call__(self, arm: str, params: Mapping[str, Any], seed: int) -> float:
@@ -93,8 +92,8 @@ def simulate(
     trivial_loss: float | None = None,
     validation_items: int | None = None,
 ) -> SweepRecord:
-    """Run `spec` with `objective` in the place of training, and return what the storage then holds. Any number of
-    processes may do so on one storage; a trial whose process is gone is tried again.
+    """Run `spec` with `objective` instead of training, and return the sweep's record. Any number of processes may do so
+    on one storage; a trial whose process has ended is retried.
 
     Args:
         spec: the sweep.
@@ -189,14 +188,14 @@ def _call(spec: Sweep, objective: Objective, arm: str, params: Mapping[str, Any]
 
 @dataclass(frozen=True)
 class _Trainer:
-    """Outcomes in the place of training."""
+    """Outcomes instead of training."""
 
     spec: Sweep
     objective: Objective
     trivial_loss: float | None
 
     def run(self, arm: str, params: Mapping[str, Any], seed: int) -> Outcome:
-        """Return how one seed ends."""
+        """Return the outcome of one seed."""
         value = _call(self.spec, self.objective, arm, params, seed)
         if not math.isfinite(value):
             return Outcome("diverged")

@@ -34,20 +34,20 @@ _ONE = ("nodes", "tasks_per_node", "slurm_nodes", "slurm_ntasks_per_node")  # a 
 
 @dataclass
 class SweepJob:
-    """One worker of a sweep, for submitit: picklable, and queued again when it is preempted or out of time."""
+    """One worker of a sweep, for submitit: picklable, and requeued when it is preempted or reaches its time limit."""
 
     file: str
-    """The sweep, as it was when it was submitted."""
+    """The sweep file, as it was submitted."""
     folder: str
     """The folder in which it runs."""
     environment: dict[str, str]
-    """The environment variables that say where the results lie."""
+    """The environment variables with the location of the results."""
     devices: int = 1
     """Processes that train each trial together."""
     _started: Future[subprocess.Popen[bytes]] | None = field(default=None, init=False, repr=False)
 
     def __call__(self) -> int:
-        """Runs `ablate sweep` to its end: 0, or 1 where trials failed. Raises AblateError for everything else."""
+        """Run `ablate sweep` to its end and return 0, or 1 if trials failed. Raises AblateError otherwise."""
         group = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(self.devices)]
         start = [sys.executable, *(group if self.devices > 1 else [])]
         command = [*start, "-m", "ablate", "sweep", self.file, "--workers", "1"]
@@ -60,12 +60,12 @@ class SweepJob:
             if process.returncode is None:
                 process.terminate()
         if status not in (0, 1):
-            raise AblateError(f"The worker ended with exit status {status}; why stands in the job's log.")
+            raise AblateError(f"The worker ended with exit status {status}; the reason is in the job's log.")
         return status
 
     def checkpoint(self) -> Any:
         """Called by submitit, in the middle of `__call__`, before the job is stopped: the worker writes its checkpoint,
-        its trial is put up for another try, and the job begins again as it was submitted."""
+        its trial is requeued, and the job is submitted again unchanged."""
         from submitit.helpers import DelayedSubmission
 
         if self._started is not None:
@@ -73,14 +73,13 @@ class SweepJob:
         return DelayedSubmission(replace(self))
 
     def _start(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
-        """Starts the worker in a session of its own and deaf to submitit's signal: that is answered in `checkpoint`
-        alone."""
+        """Start the worker in its own session, ignoring submitit's signal, which only `checkpoint` handles."""
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGUSR2})  # of this thread; children have it
         return subprocess.Popen(command, cwd=self.folder, env=environment, start_new_session=True)
 
 
 def _stop(pid: int) -> None:
-    """Asks a child to stop and waits for that; whoever else waits for it still gets its exit status."""
+    """Ask a child to stop and wait for it; others that wait for it still get its exit status."""
     deadline = time.monotonic() + STOPPING
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
         os.kill(pid, signal.SIGTERM)
@@ -93,7 +92,7 @@ def _stop(pid: int) -> None:
 
 @dataclass(frozen=True)
 class Submitted:
-    """The jobs that were submitted; as text, the summary for a person."""
+    """The submitted jobs; as text, their summary."""
 
     title: str
     cluster: str
@@ -123,10 +122,9 @@ class Submitted:
 def submit(
     spec: Sweep, words: Mapping[str, Any], *, workers: int = 1, storage: str | None = None, fresh: bool = False
 ) -> Submitted:
-    """Submits `workers` jobs, each a worker of `spec`, and returns at once.
-
-    What would fail every job is found before: the studies are opened here. `words` are submitit's parameters, and
-    `cluster`. Raises what `sweep` raises before its first trial, and ConfigError for a mistake in `words`.
+    """Submit `workers` jobs, each a worker of `spec`, and return at once. Errors that would fail every job are found
+    before: the studies are opened here. `words` are submitit's parameters, and `cluster`. Raises the errors that
+    `sweep` raises before its first trial, and ConfigError for a mistake in `words`.
     """
     cluster, parameters = check_parameters(words, storage)
     url = storage_url(storage)
@@ -152,7 +150,7 @@ def submit(
 
 
 def _submit_jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: dict[str, Any]) -> list[Any]:
-    """submitit's jobs."""
+    """Return submitit's jobs."""
     from submitit import AutoExecutor
     from submitit.core.utils import FailedJobError, FailedSubmissionError
 
@@ -166,12 +164,12 @@ def _submit_jobs(work: list[SweepJob], folder: Path, cluster: str, parameters: d
     except (AssertionError, NameError, TypeError, ValueError) as error:  # what submitit has to say of its parameters
         raise ConfigError([Problem("", tracking.shorten(error))], "--submit") from None
     except (FailedJobError, FailedSubmissionError, subprocess.CalledProcessError, OSError) as error:
-        raise AblateError(f"The cluster did not take the jobs: {tracking.shorten(error)}") from None
+        raise AblateError(f"The cluster rejected the jobs: {tracking.shorten(error)}") from None
 
 
 def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str, dict[str, Any]]:
-    """Return the cluster and submitit's parameters in `words`. Raises ConfigError with all that is wrong with them, and
-    AblateError where submitit is not installed."""
+    """Return the cluster and submitit's parameters in `words`. Raises ConfigError with all their problems, and
+    AblateError if submitit is not installed."""
     executors = _list_executors()
     cluster = words.get("cluster", "slurm")
     if cluster not in executors:
@@ -187,7 +185,7 @@ def check_parameters(words: Mapping[str, Any], storage: str | None) -> tuple[str
 
 
 def _list_executors() -> dict[str, Any]:
-    """Return submitit's executors by the name of the cluster. Raises AblateError where it is not installed."""
+    """Return submitit's executors by the name of the cluster. Raises AblateError if it is not installed."""
     try:
         import submitit.core.plugins
     except ImportError:
@@ -198,16 +196,16 @@ def _list_executors() -> dict[str, Any]:
 
 
 def _validate_cluster(cluster: str, executors: Mapping[str, Any]) -> list[Problem]:
-    """Return a problem where this machine has no commands of the cluster."""
+    """Return a problem if this machine does not have the commands of the cluster."""
     if executors[cluster].affinity() >= 0 and (cluster != "slurm" or shutil.which("sbatch")):
         return []
     there = [name for name in executors if name != cluster and executors[name].affinity() > 0]
     message = f"{cluster} is not available on this machine: its commands, such as sbatch, are not on the PATH"
-    return [Problem("cluster", f"{message}. Here are: {', '.join(there)}")]
+    return [Problem("cluster", f"{message}. Available here: {', '.join(there)}")]
 
 
 def _validate_settings(cluster: str, settings: Mapping[str, Any], executors: Mapping[str, Any]) -> list[Problem]:
-    """Return the settings that submitit does not know or take, and those that are missing."""
+    """Return the problems of settings that submitit does not accept, and of missing settings."""
     from submitit import AutoExecutor
 
     types = {key: kind for key, kind in AutoExecutor._typed_parameters().items() if key not in _ONE}
@@ -224,7 +222,7 @@ def _validate_settings(cluster: str, settings: Mapping[str, Any], executors: Map
         elif kind and not _fits(value, kind):
             problems.append(Problem(word, f"expected {_KINDS[kind]}", value))
     if cluster == "slurm" and not {"timeout_min", "slurm_time"} & set(keys.values()):
-        problems.append(Problem("timeout_min", "missing: the minutes that a job may take before it is queued again"))
+        problems.append(Problem("timeout_min", "missing: the minutes that a job may run before it is requeued"))
     if unknown:
         problems.append(Problem("", f"Accepted are, for {cluster}: {', '.join(spellings)}"))
     return problems
@@ -245,8 +243,8 @@ def _fits(value: Any, kind: type) -> bool:
 
 
 def _validate_databases(storage: str | None) -> list[Problem]:
-    """The databases that jobs on several machines cannot share."""
-    message = "several machines cannot share a SQLite file. Give a database server, such as"
+    """Return a problem for each database that jobs on several machines cannot share."""
+    message = "several machines cannot share a SQLite file. Use a database server, such as"
     problems = []
     if (url := storage_url(storage)).startswith("sqlite"):
         problems.append(Problem("--storage", f"{message} postgresql://me@host/ablate", tracking.redact(url)))

@@ -1,4 +1,4 @@
-"""The status of sweeps: trials by status, the best so far, and what their checkpoints take."""
+"""The status of sweeps: trials by status, the best so far, and the size of their checkpoints."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ablate.verdict.outcomes import count_finished
 
 
 def read_statuses(title: str | None = None, storage: str | None = None) -> list[dict[str, Any]]:
-    """One row per arm of the sweep `title`, or of every sweep's latest generation. Raises SweepError for an unknown
-    one."""
+    """Return one row per arm of the sweep `title`, or of every sweep's latest generation. Raises SweepError for an
+    unknown one."""
     url = storage_url(storage)
     titles = [title] if title else [format_title(n, g[-1]) for n, g in list_sweeps(url).items()]
     rows = []

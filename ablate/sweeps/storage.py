@@ -1,4 +1,4 @@
-"""The Optuna side of a sweep: where studies are kept, what is remembered with each trial, and reading it back.
+"""The Optuna side of a sweep: the location of studies, the notes on each trial, and reading them back.
 
 A sweep has one study per arm, named SWEEP@GENERATION/ARM. `--fresh` starts a new generation and leaves the old ones.
 """
@@ -47,12 +47,12 @@ _CHECKED: set[tuple[str, int]] = set()  # databases whose tables this process ha
 
 
 def storage_url(url: str | None = None) -> str:
-    """`url`, else ABLATE_STORAGE, else the SQLite database of the store."""
+    """Return `url`, else ABLATE_STORAGE, else the SQLite database of the store."""
     return add_driver(url or os.environ.get("ABLATE_STORAGE") or f"sqlite:///{store_path() / 'optuna.db'}")
 
 
 def open_storage(url: str) -> BaseStorage:
-    """Optuna's storage at `url`, created if missing. Raises StoreError where it cannot be used."""
+    """Return Optuna's storage at `url`, created if missing. Raises StoreError if it cannot be used."""
     import optuna
     import sqlalchemy.exc
 
@@ -82,7 +82,7 @@ def open_storage(url: str) -> BaseStorage:
         text = describe_failure(error).rstrip(".")
         advice = ", or move a damaged file away" if file else " (sqlite:///FILE or postgresql://HOST/NAME)"
         raise StoreError(
-            f"The Optuna storage {redact(url)} cannot be used: {text}. Give another with --storage URL{advice}."
+            f"The Optuna storage {redact(url)} cannot be used: {text}. Choose another with --storage URL{advice}."
         ) from None
 
 
@@ -94,12 +94,12 @@ def _create_tables(url: str) -> None:
 
 
 def name_study(name: str, generation: int, arm: str) -> str:
-    """The name of the study of one arm."""
+    """Return the name of the study of one arm."""
     return f"{name}@{generation}/{arm}"
 
 
 def list_sweeps(url: str) -> dict[str, list[int]]:
-    """The sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
+    """Return the sweeps of the storage at `url`: name -> its generations, ascending. Creates nothing."""
     if (storage := open_existing(url)) is None:
         return {}
     with explain_damage(storage):
@@ -107,13 +107,13 @@ def list_sweeps(url: str) -> dict[str, list[int]]:
 
 
 def open_existing(url: str) -> BaseStorage | None:
-    """The storage at `url`; None where it is a file that nothing has made yet. Raises StoreError."""
+    """Return the storage at `url`; None if it is a file that does not exist yet. Raises StoreError."""
     file = sqlite_file(url)
     return None if file is not None and not file.exists() else open_storage(url)
 
 
 def list_generations(storage: BaseStorage) -> dict[str, list[int]]:
-    """The sweeps of a storage: name -> its generations, ascending."""
+    """Return the sweeps of a storage: name -> its generations, ascending."""
     generations: dict[str, set[int]] = {}
     for study in list_studies(storage):
         head, slash, _ = study.study_name.rpartition("/")
@@ -124,20 +124,19 @@ def list_generations(storage: BaseStorage) -> dict[str, list[int]]:
 
 
 def list_studies(storage: BaseStorage) -> list[FrozenStudy]:
-    """The studies, but for one whose process was killed before it could write the sweep file to it."""
+    """Return the studies, except those whose process was killed before it wrote the sweep file."""
     return [study for study in storage.get_all_studies() if "spec" in study.user_attrs]
 
 
 def read_sweep(title: str, url: str | None = None) -> SweepRecord:
-    """The sweep called `title` (NAME, or NAME@GENERATION; by default the latest).
-
-    Raises SweepError for an unknown one, with the names that there are.
+    """Return the sweep `title` (NAME, or NAME@GENERATION; by default the latest). Raises SweepError for an unknown one,
+    with the existing names.
     """
     return read_sweep_from(open_existing(storage_url(url)), title)
 
 
 def read_sweep_from(storage: BaseStorage | None, title: str) -> SweepRecord:
-    """`read_sweep` in a storage that is open; None: there is none yet."""
+    """Return `read_sweep` for an open storage; None: there is none yet."""
     with explain_damage(storage):
         return _find_sweep(storage, title)
 
@@ -147,13 +146,13 @@ def _find_sweep(storage: BaseStorage | None, title: str) -> SweepRecord:
     known = {} if storage is None else list_generations(storage)
     if storage is None or name not in known or (wanted and (not wanted.isdigit() or int(wanted) not in known[name])):
         names = [format_title(n, g) for n, gs in known.items() for g in gs]
-        listed = f"Known: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
-        raise SweepError(f"No sweep is called {title!r}. {listed}{did_you_mean(title, names)}")
+        listed = f"Sweeps: {', '.join(names)}." if names else "There are none yet: run `ablate sweep FILE.yaml`."
+        raise SweepError(f"There is no sweep {title!r}. {listed}{did_you_mean(title, names)}")
     return read_generation(storage, name, int(wanted) if wanted else known[name][-1])
 
 
 def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRecord:
-    """One generation of a sweep that is known to be in `storage`."""
+    """Return one generation of a sweep that exists in `storage`."""
     prefix = f"{name}@{generation}/"
     studies, spec = {}, None
     for study in list_studies(storage):
@@ -189,13 +188,13 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
 
 
 def _find_largest(losses: list[float | None]) -> float | None:
-    """Return the largest; None where one of them is not known."""
+    """Return the largest; None if one of them is unknown."""
     known = [loss for loss in losses if loss is not None]
     return max(known) if known and len(known) == len(losses) else None
 
 
 def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
-    """The study `name`, made where it is missing, continued with the sweep file `spec`."""
+    """Return the study `name`, created if missing, continued with the sweep file `spec`."""
     import optuna
 
     study = optuna.create_study(
@@ -208,7 +207,7 @@ def create_study(storage: BaseStorage, name: str, spec: Sweep) -> Study:
 
 
 def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
-    """Return a sweep with what was the default when its `study` was begun."""
+    """Return a sweep with the defaults of the time when its `study` was started."""
     defaults = study.user_attrs.get("defaults", 1)
     if defaults == DEFAULTS:
         return spec
@@ -216,8 +215,8 @@ def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
 
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:
-    """The sweep file that a study was last continued with. Its plugins are loaded only where the sampler or the pruner
-    is theirs: what a sweep found can be read without them. Only the files that its trials were made with are run."""
+    """Return the sweep file that a study was last continued with. Its plugins are loaded only if they provide the
+    sampler or the pruner: results can be read without them. Only the plugin files of its trials are run."""
     tree, hashes = study.user_attrs["spec"], frozenset(study.user_attrs.get("plugins", {}).values())
     try:
         spec = Sweep.model_validate(tree)
@@ -229,12 +228,12 @@ def load_spec(study: Study | FrozenStudy) -> Sweep:
 
 
 def read_trials(frozen: Sequence[FrozenTrial], arm: str) -> list[TrialRecord]:
-    """The trials of a study of `arm`; of one that was interrupted and continued only the last attempt."""
+    """Return the trials of a study of `arm`; for an interrupted and resumed trial only the last attempt."""
     return [read_trial(trial, arm) for trial in list_last_attempts(frozen)]
 
 
 def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
-    """A trial of Optuna in our words."""
+    """Return a trial of Optuna as a TrialRecord."""
     notes = read_trial_notes(trial)
     value = trial.value if trial.state.name == "COMPLETE" and math.isfinite(trial.value or 0.0) else None
     return TrialRecord(
@@ -256,7 +255,7 @@ def read_trial(trial: FrozenTrial, arm: str) -> TrialRecord:
 
 
 def trial_status(trial: FrozenTrial) -> str:
-    """One of STATUSES. A trial whose process is gone is interrupted, whatever the storage says."""
+    """Return one of STATUSES. A trial whose process has ended is interrupted, whatever its state in the storage."""
     state = trial.state.name
     if state == "RUNNING":
         return "interrupted" if is_orphan(trial) else "running"

@@ -1,4 +1,4 @@
-"""What an Optuna storage that fails or is damaged raises, as a StoreError that says what to do."""
+"""Translation of the errors of a failing or damaged Optuna storage into a StoreError that says what to do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from ablate.tracking.databases import describe_failure, redact, shorten
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-_MEND = "Put a copy in its place, or move it away to begin anew."
+_MEND = "Replace it by a backup, or move it away to start from the beginning."
 
 
 @contextlib.contextmanager
 def explain_damage(storage: BaseStorage | None) -> Iterator[None]:
-    """Raise what reading a storage raises as a StoreError: a damaged file fails in SQLite, or holds other things than
-    were written."""
+    """Raise errors of reading a storage as a StoreError: a damaged file fails in SQLite, or has unexpected content."""
     url = redact(getattr(getattr(storage, "_backend", storage), "url", "in memory"))
     try:
         with translate_storage_errors(url):
@@ -28,14 +27,12 @@ def explain_damage(storage: BaseStorage | None) -> Iterator[None]:
         raise
     except Exception as error:
         text = shorten(error).rstrip(".") or type(error).__name__
-        raise StoreError(
-            f"The Optuna storage {url} is damaged: it does not hold what was written ({text}). {_MEND}"
-        ) from None
+        raise StoreError(f"The Optuna storage {url} is damaged: its content is not valid ({text}). {_MEND}") from None
 
 
 @contextlib.contextmanager
 def translate_storage_errors(url: str) -> Iterator[None]:
-    """Turns a storage that fails in the middle of a sweep into a StoreError that says what to do."""
+    """Raise errors of a storage during a sweep as a StoreError that says what to do."""
     import optuna
     import sqlalchemy.exc
 
@@ -47,5 +44,5 @@ def translate_storage_errors(url: str) -> Iterator[None]:
         if "malformed" in text or "not a database" in text:
             what = f"The file is damaged. {_MEND}"
         elif "full" in text:
-            what = "Make room. Finished trials are safe, and the same command goes on."
+            what = "Free some space. Finished trials are safe, and the same command continues."
         raise StoreError(f"The Optuna storage {redact(url)} failed: {text} {what}") from None

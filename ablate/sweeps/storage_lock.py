@@ -16,8 +16,9 @@ T = TypeVar("T")
 
 
 def do_locked(storage: BaseStorage, step: Callable[[], T]) -> T:
-    """Return what `step` returns while this process has the lock of `storage`: see `lock_storage`. Where a server goes
-    away meanwhile it is waited for, the lock is taken again, and `step`, which may be cut off anywhere, begins anew."""
+    """Return the result of `step`, called under the lock of `storage` (see `lock_storage`). If the server becomes
+    unreachable meanwhile, wait for it, take the lock again and repeat `step` from its start, wherever it was
+    interrupted."""
 
     def once() -> T:
         with lock_storage(storage):
@@ -30,8 +31,9 @@ def do_locked(storage: BaseStorage, step: Callable[[], T]) -> T:
 
 @contextlib.contextmanager
 def lock_storage(storage: BaseStorage) -> Iterator[None]:
-    """One process at a time, over all machines that share `storage`: what is counted within still holds when a trial is
-    asked for. The lock goes with the process that holds it. Raises StoreError after two minutes of waiting."""
+    """Let one process at a time, over all machines that share `storage`, run this context, so that counts are still
+    valid when a trial is requested. The lock is released when its process ends. Raises StoreError after two minutes of
+    waiting."""
     from filelock import FileLock, Timeout
 
     database: Any = getattr(storage, "_backend", storage)  # it is behind a cache

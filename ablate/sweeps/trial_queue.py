@@ -1,4 +1,4 @@
-"""The order of trials: the arm that gets the next one, so that every arm is treated alike, whoever asks."""
+"""The order of trials: the arm of the next trial, chosen so that all arms are treated equally by all processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TrialQueue:
 
     Args:
         arms: the arms.
-        storage: what their studies lie in.
+        storage: the storage of their studies.
     """
 
     def __init__(self, arms: list[ArmTrials], storage: BaseStorage) -> None:
@@ -34,12 +34,12 @@ class TrialQueue:
 
     @property
     def parts(self) -> list[ArmTrials]:
-        """Everything that trials are taken from, as far as this process knows it."""
+        """All sources of trials that this process knows."""
         return [*self.arms, *self.confirmation.parts.values()]
 
     def _do_locked(self, step: Callable[[], T]) -> T:
-        """Return what `step` returns under the lock of the storage: what others have written by now is seen, and they
-        write nothing new."""
+        """Return the result of `step`, called under the lock of the storage: it sees what others have written, and they
+        write nothing meanwhile."""
 
         def refresh_first() -> T:
             for part in self.parts:
@@ -49,7 +49,7 @@ class TrialQueue:
         return do_locked(self.storage, refresh_first)
 
     def take(self) -> tuple[ArmTrials, Trial] | None:
-        """The next trial and its arm; None where there is nothing to start now."""
+        """Return the next trial and its arm; None if there is nothing to start now."""
 
         def step() -> tuple[ArmTrials, Trial] | None:
             arm = self._pick_arm()
@@ -58,12 +58,12 @@ class TrialQueue:
         return self._do_locked(step)
 
     def recover(self) -> int:
-        """Puts up for another try what earlier sessions left; how many trials that were."""
+        """Requeue the trials that earlier sessions left, and return their number."""
         return self._do_locked(lambda: sum(arm.recover() for arm in self.arms))
 
     def must_wait(self) -> bool:
-        """Return whether trials are running, here or elsewhere, that must end before it is known whether all is done,
-        or may be started since `take` was called. Those of processes that are gone are put up for another try."""
+        """Return whether there are running trials, here or elsewhere, on which the end of the sweep depends, or trials
+        that can be started since the call of `take`. Trials of processes that have ended are requeued."""
 
         def step() -> bool:
             parts = self.parts
@@ -98,19 +98,19 @@ class TrialQueue:
         return next((other for other in self.arms if other.arm == arm.waits_for), None)
 
     def _refuse_stuck(self, waiting: Sequence[ArmTrials]) -> None:
-        """Raises SweepError where an arm waits for one that has ended without a completed trial."""
+        """Raise SweepError if an arm waits for an arm that has ended without a completed trial."""
         for arm in waiting:
             donor = self._find_donor(arm)
             if donor is not None and donor.find_best() is None and not donor.tally().open:
                 raise SweepError(
-                    f"{arm.arm} starts from the best trial of {donor.arm}, and none of that arm is completed. The same "
-                    "command tries failed trials again; a larger budget.trials tries further ones."
+                    f"{arm.arm} starts from the best trial of {donor.arm}, and no trial of that arm is completed. The "
+                    "same command retries failed trials; a larger budget.trials allows further ones."
                 )
 
     @staticmethod
     def _find_furthest_behind(parts: Sequence[ArmTrials]) -> ArmTrials | None:
-        """Return the one of `parts` of which the least share is started, of the arm of which the least is; None where
-        all are."""
+        """Return the one of `parts` with the smallest started share, of the arm with the smallest started share; None
+        if all are started."""
         tallies = {part: part.tally() for part in parts}
         started, total = Counter[str](), Counter[str]()
         for part, tally in tallies.items():

@@ -1,4 +1,4 @@
-"""The verdict on each arm in a few words: what `ablate status`, the live display and the report show first."""
+"""The verdict on each arm in a few words, which `ablate status`, the live display and the report show first."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ablate.verdict.statements import format_estimate
 from ablate.verdict.summary import summarise
 
 LEAST = {"loss": 0.0, "perplexity": 1.0, "bits_per_byte": 0.0}
-"""Last part of the name of a metric of a validation set -> the least that it can be."""
+"""Last part of the name of a metric of a validation set -> its smallest possible value."""
 
 _MANY = 5  # arms above which they are named by verdict, without their differences
 
 
 def find_bounds(metric: str) -> tuple[float, float]:
-    """Return the least and the most that a metric can be."""
+    """Return the smallest and the largest possible value of a metric."""
     first, _, last = metric.rpartition("/")
     if last in SHARES:
         return 0.0, 1.0
@@ -29,7 +29,7 @@ def find_bounds(metric: str) -> tuple[float, float]:
 
 
 def find_difference_bounds(metric: str) -> tuple[float, float]:
-    """Return the least and the most that the difference of two values of a metric can be."""
+    """Return the smallest and the largest possible difference of two values of a metric."""
     low, high = find_bounds(metric)
     return low - high, high - low
 
@@ -74,18 +74,20 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
 
 
 def summarise_verdict(record: SweepRecord) -> str:
-    """Return the verdict on all arms in one line, as far as it is known: 'Verdict against pre: post worse (+0.100 ±
-    0.021), mix inconclusive with 3 seeds (-0.010 ± 0.034).'"""
+    """Return the verdict so far on all arms in one line: 'Verdict against pre: post worse (+0.100 ± 0.021), mix
+    inconclusive with 3 seeds (-0.010 ± 0.034).'"""
     compared, baseline = compare_record(record), record.spec.compared_with
     if not compared:
         if not record.spec.confirm.most_seeds:
-            return "No verdict: this sweep asks for no fresh seeds (confirm.seeds)."
+            return "No verdict: this sweep has no fresh seeds (confirm.seeds)."
         return "No verdict yet: no fresh seed has ended."
     head = f"Verdict{' so far' if is_open(record) else ''}"
     others = {arm: c for arm, c in compared.items() if c.kind != "baseline"}
     if not others:
         alone = [f"{arm} failed on {c.failures.describe() if c.failures else 'no seed'}" for arm, c in compared.items()]
-        return f"{head}: {join_words(alone)}; nothing to compare {'it' if len(compared) == 1 else 'them'} with."
+        return (
+            f"{head}: {join_words(alone)}; there is nothing to compare {'it' if len(compared) == 1 else 'them'} with."
+        )
     if all(c.kind == "figures" for c in others.values()):
         ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
         return f"No verdict yet against {baseline}: {ended} of {planned} fresh seeds have ended."
@@ -121,7 +123,7 @@ def _add_difference(c: Compared) -> str:
 
 
 def is_open(record: SweepRecord) -> bool:
-    """Return whether runs are still to come that may change the verdict."""
+    """Return whether runs are missing that may change the verdict."""
     if any(arm not in record.chosen and record.best(arm) and not record.confirmed.get(arm) for arm in record.trials):
         return True
     wanted = plan_record(record).seeds

@@ -1,8 +1,7 @@
-"""Optuna's storage on a database server that may be away for a while, such as one that is restarted.
-
-A call waits for the server and is made again; one that the server may have carried out before the connection broke
-has the same effect then. Within the lock of the storage a call is not made again by itself: the lock went with the
-connection, so the whole step begins anew (`ablate.sweeps.storage_lock.do_locked`).
+"""Optuna's storage on a database server that may be temporarily unreachable, for example during a restart. A call waits
+for the server and is repeated; repeating a call that the server carried out before the connection broke has no further
+effect. Within the lock of the storage a call is not made again by itself: the lock went with the connection, so the
+whole step begins anew (`ablate.sweeps.storage_lock.do_locked`).
 """
 
 from __future__ import annotations
@@ -26,14 +25,15 @@ T = TypeVar("T")
 
 
 class WaitingStorage(RDBStorage):
-    """Optuna's storage; its calls wait for the server, two minutes at most."""
+    """Optuna's storage; its calls wait for the server for at most two minutes."""
 
     _lock: Connection | None = None  # that of the lock that this process holds
     _has_tried = False  # whether the trial that is being made was written once, perhaps in vain
 
     @contextlib.contextmanager
     def guard_writes(self, connection: Connection | None) -> Iterator[None]:
-        """Within, trials are made and change their state only as long as `connection`, which has the lock, lives."""
+        """Within this context, trials are created and change their state only while `connection`, which has the lock,
+        is open."""
         self._lock = connection
         try:
             yield
@@ -41,7 +41,7 @@ class WaitingStorage(RDBStorage):
             self._lock = None
 
     def _check_lock(self) -> None:
-        """Raise LostConnectionError where the lock is gone."""
+        """Raise LostConnectionError if the lock is lost."""
         if self._lock is not None:
             from sqlalchemy import text
             from sqlalchemy.exc import SQLAlchemyError
@@ -49,10 +49,10 @@ class WaitingStorage(RDBStorage):
             try:
                 self._lock.execute(text("SELECT 1"))
             except SQLAlchemyError as error:
-                raise LostConnectionError("the lock of the database is gone") from error
+                raise LostConnectionError("the lock of the database was lost") from error
 
     def wait(self, action: Callable[[], T]) -> T:
-        """Return what `action` returns, made again while the server is away."""
+        """Return the result of `action`, repeated while the server is unreachable."""
         return action() if self._lock is not None else repeat_while_away(action, self.url)
 
     def set_trial_state_values(self, trial_id: int, state: TrialState, values: Sequence[float] | None = None) -> bool:

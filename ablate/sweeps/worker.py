@@ -52,8 +52,7 @@ _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TORCH
 
 
 def share_cores(workers: int) -> int:
-    """The threads of one of `workers` processes that compute side by side: OMP_NUM_THREADS, else its share of the
-    cores."""
+    """Return the threads of one of `workers` parallel processes: OMP_NUM_THREADS, else its share of the cores."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return int(asked) if asked.isdecimal() and int(asked) else max(1, count_cores() // workers)
 
@@ -62,13 +61,13 @@ class Devices(NamedTuple):
     """The GPUs of a worker."""
 
     visible: str | None
-    """Its CUDA_VISIBLE_DEVICES; None where there are none."""
+    """Its CUDA_VISIBLE_DEVICES; None without GPUs."""
     sharing: int
-    """Workers that share them."""
+    """Number of workers that share them."""
 
 
 def pick_devices(slot: int, workers: int) -> Devices:
-    """The GPUs of the worker `slot` of `workers`: its share of them, or one that it shares where there are fewer GPUs
+    """Return the GPUs of the worker `slot` of `workers`: its share of them, or a shared one if there are fewer GPUs
     than workers. They are counted by the driver's library, without CUDA, which this process does not need."""
     import torch
 
@@ -97,7 +96,7 @@ def cap_memory(sharing: int) -> None:
 
 
 def start_server(threads: int) -> ForkServerContext:
-    """The context whose processes are forked from a preloaded server; each computes on `threads` threads.
+    """Return the context whose processes are forked from a preloaded server; each computes on `threads` threads.
 
     The server ignores Ctrl-C and SIGTERM, which reach the whole process group: the sweep alone answers them, and the
     server ends when the sweep does.
@@ -112,7 +111,8 @@ def start_server(threads: int) -> ForkServerContext:
 
 
 class Worker:
-    """A process that trains one trial after another; it ends where one fails, for what that leaves behind is unknown.
+    """A process that trains one trial after another; it ends after a failed trial, which may leave it in an unknown
+    state.
 
     Args:
         context: of `start_server`.
@@ -121,7 +121,7 @@ class Worker:
     """
 
     LIFE = 20
-    """Trials until it is replaced by a new one, so that what a library forgets to free stays small."""
+    """Number of trials until it is replaced by a new one, which limits memory leaks of libraries."""
 
     def __init__(self, context: ForkServerContext, threads: int, devices: Devices) -> None:
         self.connection, theirs = context.Pipe()
@@ -134,26 +134,26 @@ class Worker:
         self.trials = 0
 
     def begin(self, experiment: Tree, place: Place) -> None:
-        """Has it train the next trial. Raises OSError where it has ended."""
+        """Start the next trial in it. Raises OSError if it has ended."""
         self.connection.send((experiment, place))
         self.trials += 1
 
     @property
     def lasts(self) -> bool:
-        """True while it may train another trial."""
+        """Whether it may train another trial."""
         return self.trials < self.LIFE
 
     def dismiss(self) -> None:
-        """Lets it end, which it does when it has nothing to train."""
+        """Let it end when it has no trial."""
         self.connection.close()
         self.process.join(5)
 
     def kill(self) -> None:
-        """Ends it wherever it is."""
+        """Kill it."""
         self.process.kill()
 
     def describe_end(self) -> str:
-        """For one that has ended without a word."""
+        """Describe how it ended, if it ended without a message."""
         self.process.join(5)
         code = self.process.exitcode
         return f"its process was killed by signal {-code}" if code and code < 0 else f"its process exited with {code}"
@@ -169,7 +169,7 @@ class GroupWorker:
         self.threads = threads
 
     def begin(self, experiment: Tree, place: Place) -> None:
-        """Trains it, as soon as one that the sweep has given up has stopped at its next update."""
+        """Start the next trial, after an abandoned one has stopped at its next update."""
         for earlier in threading.enumerate():
             if earlier.name == self.__class__.__name__:
                 earlier.join()
@@ -177,7 +177,7 @@ class GroupWorker:
         threading.Thread(target=_run_and_close, args=arguments, name=self.__class__.__name__, daemon=True).start()
 
     def dismiss(self) -> None:
-        """Closes our end of the pipe."""
+        """Close the parent's end of the pipe."""
         self.connection.close()
 
     def kill(self) -> None:
@@ -189,8 +189,8 @@ class GroupWorker:
 
 
 def run_worker(connection: Connection, threads: int, folder: str, environment: Mapping[str, str], sharing: int) -> None:
-    """The life of a worker's process, in the current directory and the environment of the sweep; its GPU is used by
-    `sharing` workers."""
+    """Run a worker's process, in the current directory and the environment of the sweep; `sharing` workers use its
+    GPU."""
     signals: list[int] = []
     for number in STOPPING:  # Ctrl-C reaches the sweep, which asks us to stop; another signal may be for us alone
         signal.signal(
@@ -204,7 +204,8 @@ def run_worker(connection: Connection, threads: int, folder: str, environment: M
 
 
 def _free() -> None:
-    """Gives back what the trial before held: Lightning ties its model into cycles, and torch keeps a GPU's memory."""
+    """Free the memory of the previous trial: Lightning keeps the model in reference cycles, and torch caches a GPU's
+    memory."""
     import torch
 
     gc.collect()
@@ -225,8 +226,8 @@ def run_trial(
     signals: Sequence[int] = (),
     sharing: int = 1,
 ) -> bool:
-    """Trains `experiment`, reports through the pipe how it goes, and stops at any of `signals` as when the sweep says
-    so; of a GPU that `sharing` workers use it takes its part alone. False where it ended in an error."""
+    """Train `experiment`, report its progress through the pipe, and stop at any of `signals` or when the sweep requests
+    it; on a GPU of `sharing` workers, use only its share. Return False if it ended with an error."""
     import torch
 
     torch.set_num_threads(threads)
@@ -280,7 +281,7 @@ def run_trial(
 
 
 def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) -> None:
-    """Returns when MLflow answers; a server that is away is waited for, `AWAY` seconds. Raises StoreError."""
+    """Return when MLflow answers; wait up to `AWAY` seconds for an unreachable server. Raises StoreError."""
     deadline = time.monotonic() + AWAY
     while True:
         try:
@@ -289,13 +290,13 @@ def await_store(note: Callable[[str], None], asked_to_stop: Callable[[], bool]) 
         except StoreError as error:
             if not tracking.is_remote() or time.monotonic() > deadline or asked_to_stop():
                 raise
-            note(f"{error} It is waited for, up to {format_duration(AWAY)}.")
+            note(f"{error} Waiting for it up to {format_duration(AWAY)}.")
         time.sleep(1)
 
 
 @contextlib.contextmanager
 def handle_signals(handler: Any) -> Iterator[None]:
-    """`handler` answers Ctrl-C, SIGTERM and SIGUSR1 within."""
+    """Let `handler` handle Ctrl-C, SIGTERM and SIGUSR1 within this context."""
     try:
         before = {number: signal.signal(number, handler) for number in STOPPING}
     except ValueError:  # not the main thread, as in some notebooks
@@ -309,8 +310,8 @@ def handle_signals(handler: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hide_main() -> Iterator[None]:
-    """Keeps multiprocessing from running the caller's script again in the trial, which needs nothing of it: so a script
-    that calls `sweep(...)` needs no `if __name__ == "__main__"`."""
+    """Keep multiprocessing from running the caller's script again in the trial, which does not need it, so that a
+    script that calls `sweep(...)` needs no `if __name__ == "__main__"`."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:

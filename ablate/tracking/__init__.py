@@ -1,7 +1,7 @@
 """MLflow: the store, the runs in it, and what is logged.
 
 One experiment per sweep, one parent run per arm, one child run per trial. Metrics are logged against the tokens or
-images seen, in batches: a call costs milliseconds, a training step may cost less. MLflow itself is imported on first
+images seen, in batches: a call takes milliseconds, a training step may take less. MLflow itself is imported on first
 use.
 """
 

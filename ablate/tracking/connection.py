@@ -1,4 +1,4 @@
-"""The connection to MLflow: the client of this process, its errors in words, experiments and runs by name."""
+"""The connection to MLflow: the client of this process, its errors as messages, experiments and runs by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KIND = {"mlflow.experimentKind": "custom_model_development"}  # else the UI tak
 
 @cache
 def client() -> MlflowClient:
-    """Return the MLflow client of this process, on a store that is known to answer.
+    """Return the MLflow client of this process, for a store that answers.
 
     Missing tables are created under a lock, since several processes that do it at once fail.
     Raises StoreError for a server that does not answer or a damaged database.
@@ -61,7 +61,7 @@ def client() -> MlflowClient:
 
 
 def check_store() -> None:
-    """Raise StoreError where the store does not answer now; `client` only asks when the process begins."""
+    """Raise StoreError if the store does not answer now; `client` only checks at the start of the process."""
     connection = client()
     with explain_errors(tracking_uri()), set_environ(_SHORT):
         connection.search_experiments(max_results=1)
@@ -78,7 +78,7 @@ def _create_tables(uri: str) -> None:
 
 @contextlib.contextmanager
 def explain_errors(uri: str) -> Iterator[None]:
-    """Raise what MLflow and its database raise as a StoreError that says what to do."""
+    """Raise errors of MLflow and its database as a StoreError that says what to do."""
     import sqlalchemy.exc
 
     try:
@@ -90,7 +90,10 @@ def explain_errors(uri: str) -> Iterator[None]:
         hint = (
             "Start the server, correct MLFLOW_TRACKING_URI, or unset it to use mlruns/."
             if uri.startswith("http")
-            else "Check the disk's space and permissions; a damaged database can be moved away, a new one is made."
+            else (
+                "Check the disk's space and permissions; a damaged database can be moved away; a new one is then "
+                "created."
+            )
         )
         raise StoreError(f"The MLflow store {redact(uri)} cannot be used: {text} {hint}") from None
 
@@ -112,7 +115,7 @@ def set_environ(values: Mapping[str, str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def silence_logs() -> Iterator[None]:
-    """Keep the notes off the screen that MLflow and alembic print while they create a database."""
+    """Suppress the messages that MLflow and alembic print while they create a database."""
     loggers = [logging.getLogger(name) for name in ("alembic", "mlflow")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -143,8 +146,7 @@ def ensure_experiment(name: str) -> str:
 
 
 def has_plugin(sha256: str) -> bool:
-    """Return whether a run of this store was trained with a plugin of that SHA-256. Where there is no store none is
-    made."""
+    """Return whether a run of this store was trained with a plugin of that SHA-256. Does not create a store."""
     if not store_exists():
         return False
     with explain_errors(tracking_uri()):
@@ -159,10 +161,9 @@ def has_plugin(sha256: str) -> bool:
 
 
 def find_run(experiment: str, tags: Mapping[str, str]) -> str | None:
-    """Return the id of the newest run in `experiment` that has all `tags`; None where there is none.
-
-    MLflow's filters know no value with both quotes in it, and no escape: values of plain letters are asked for, and all
-    are compared here.
+    """Return the id of the newest run in `experiment` that has all `tags`; None if there is none. MLflow's filters
+    accept no value with both kinds of quotes, and no escapes: only plain values are used in the filter, and all are
+    compared here.
     """
     plain = [f"tags.`{key}` = '{value}'" for key, value in tags.items() if _PLAIN.fullmatch(value)]
     with explain_errors(tracking_uri()):

@@ -1,4 +1,4 @@
-"""Addresses of databases: which driver a PostgreSQL one takes, and locks that all machines on one server share."""
+"""Databases: the driver of a PostgreSQL address, hiding passwords, and locks that all machines on one server share."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _DRIVERS = ("psycopg", "psycopg2")
 
 
 class LostConnectionError(Exception):
-    """The server cut a connection in the middle of a step, which has to begin anew."""
+    """The server closed a connection in the middle of a step, which must be repeated from its start."""
 
 
 def remember_address(url: str) -> str:
-    """Return `url`, whose password `redact` then knows however it is written."""
+    """Return `url`, and register its password for `redact`."""
     _addresses.add(url)
     return url
 
@@ -52,15 +52,15 @@ def add_driver(url: str) -> str:
 
 
 def explain_missing_driver(error: ImportError, what: str) -> StoreError:
-    """Return the error of a database whose Python module is not installed; `what` names the database."""
+    """Return the error for a database whose Python module is not installed; `what` names the database."""
     module = getattr(error.__cause__, "name", None) or error.name or str(error)
     hint = " Install it: pip install 'ablate[cluster]'" if module in _DRIVERS else ""
     return StoreError(f"{what} needs the Python module {module}, which is not installed.{hint}")
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether `error`, or what it was raised from, is that of a server which does not answer, restarts or has
-    cut the connection."""
+    """Return whether `error`, or its cause, comes from a server that does not answer, restarts or has closed the
+    connection."""
     from sqlalchemy import exc
 
     while error is not None:
@@ -73,8 +73,8 @@ def is_away(error: BaseException | None) -> bool:
 
 
 def repeat_while_away(action: Callable[[], T], url: str) -> T:
-    """Return what `action` returns; while the server at `url` is away it is tried again, for two minutes. Raises what
-    `action` raised last."""
+    """Return the result of `action`, which is repeated for two minutes while the server at `url` is unreachable. Raises
+    the last error of `action`."""
     begin: float | None = None
     while True:
         try:
@@ -85,7 +85,7 @@ def repeat_while_away(action: Callable[[], T], url: str) -> T:
             if begin is None:
                 begin = time.monotonic()
                 text = f"The database {redact(url)} does not answer: {describe_failure(error)}"
-                logger.warning(f"\n{text} It is waited for, up to {AWAY / 60:g} minutes.")
+                logger.warning(f"\n{text} Waiting for it up to {AWAY / 60:g} minutes.")
             time.sleep(AGAIN)
         else:
             if begin is not None:
@@ -94,8 +94,8 @@ def repeat_while_away(action: Callable[[], T], url: str) -> T:
 
 
 def describe_failure(error: BaseException) -> str:
-    """Return why a call of a database failed, as the database says it: SQLAlchemy's own words, such as that it can't
-    reconnect until an invalid transaction is rolled back, help nobody."""
+    """Return the database's reason for a failed call, instead of SQLAlchemy's message, such as that it cannot reconnect
+    until an invalid transaction is rolled back."""
     from sqlalchemy import exc
 
     chain: list[BaseException] = [error]
@@ -113,10 +113,9 @@ def describe_failure(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def hold_server_lock(engine: Engine, number: int) -> Iterator[Connection | None]:
-    """Hold a lock of the database of `engine`, one process at a time over all machines; SQLite takes none.
-
-    The lock is that of the connection that is yielded, so a process that dies holds none, and after a restart of the
-    server nobody does. Raises StoreError after two minutes of waiting.
+    """Hold a lock of the database of `engine`, one process at a time over all machines; SQLite needs none. The lock
+    belongs to the yielded connection, so it is released when the process dies or the server restarts. Raises StoreError
+    after two minutes of waiting.
     """
     from sqlalchemy import text
     from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -141,7 +140,7 @@ def hold_server_lock(engine: Engine, number: int) -> Iterator[Connection | None]
             taken = connection.execute(text(f"SELECT GET_LOCK('ablate-{number}', {LOCKED:g})")).scalar() == 1
         if not taken:
             raise StoreError(
-                "Another process holds the lock of the database for two minutes. Stop that process, or wait."
+                "Another process has held the lock of the database for two minutes. Stop that process, or wait."
             )
         try:
             yield connection

@@ -1,4 +1,4 @@
-"""The data of a run as an input of it in MLflow: what the column Dataset shows, and runs are filtered by."""
+"""The data of a run as its input in MLflow, which the column Dataset shows and by which runs can be filtered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run was computed with and what it cost: a few of the facts are tags of the run, all are in an artifact."""
+"""Facts about a run's environment and cost: a few are tags of the run, all are in an artifact."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = frozenset(
         "mlflow.source.git.commit", PLUGINS,
     )
 )  # fmt: skip
-"""Facts that are tags as well: what runs are told apart by at a glance, and what is looked for by a tag."""
+"""Facts that are tags as well: those that distinguish runs at a glance, and those that are searched by tag."""
 
 
 def pick_shown(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def pick_shown(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def log_facts(tracker: Tracker, facts: Mapping[str, Any]) -> None:
-    """Store all facts as the artifact of the run, over those of before."""
+    """Store all facts as the artifact of the run, replacing earlier ones."""
     texts = {key: str(value) for key, value in facts.items()}
     tracker.log_text(json.dumps(texts, indent=1, ensure_ascii=False) + "\n", FILE)
 

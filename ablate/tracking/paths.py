@@ -1,4 +1,4 @@
-"""Where results lie: the folder of the store, and the address of MLflow's database or server."""
+"""The location of results: the folder of the store, and the address of MLflow's database or server."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ablate.tracking.remote_files import is_url
 
 
 def store_path() -> Path:
-    """Return the folder of all results: `mlruns/` here, or what ABLATE_STORE names. It may be missing."""
+    """Return the folder of all results: `mlruns/` in the current folder, or ABLATE_STORE. It may be missing."""
     folder = os.environ.get("ABLATE_STORE", "mlruns")
     if is_url(folder):
         raise StoreError(
-            f"ABLATE_STORE is {redact(folder)}, and has to be a folder: runs lock, append and move files there. Data "
-            "and warm checkpoints are read from addresses; trainer.copy_to takes finished runs to one."
+            f"ABLATE_STORE is {redact(folder)}, and must be a folder: runs lock, append and move files there. Data and "
+            "checkpoints for warm starts can be read from addresses; trainer.copy_to copies finished runs to one."
         )
     return Path(folder).absolute()
 
 
 def open_store() -> Path:
-    """Return the folder of all results, created for this user alone if missing. Raises StoreError where it cannot be
+    """Return the folder of all results, created for this user alone if missing. Raises StoreError if it cannot be
     written to."""
     folder = store_path()
     try:
@@ -39,12 +39,12 @@ def open_store() -> Path:
 
 
 def open_folder(name: str) -> Path:
-    """Return a folder of the store, created if missing. Raises StoreError where it cannot be."""
+    """Return a folder of the store, created if missing. Raises StoreError if it cannot be created."""
     folder = open_store() / name
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"The folder {folder} cannot be made: {error.strerror or error}.") from None
+        raise StoreError(f"The folder {folder} cannot be created: {error.strerror or error}.") from None
     return folder
 
 
@@ -60,10 +60,10 @@ def tracking_uri() -> str:
 
 
 def store_exists() -> bool:
-    """Return whether there is a store to read from: a server, or a database that has been made."""
+    """Return whether there is a store to read from: a server, or an existing database."""
     return is_remote() or not (file := sqlite_file(tracking_uri())) or Path(file).exists()
 
 
 def is_remote() -> bool:
-    """Return whether the store is a server, which may be away and come back."""
+    """Return whether the store is a server, which may be temporarily unreachable."""
     return tracking_uri().startswith("http")

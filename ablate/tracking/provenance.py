@@ -1,4 +1,4 @@
-"""What a run was computed with, as tags: commit, hardware, Python and package versions."""
+"""The environment of a run as tags: commit, hardware, Python and package versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COMPARED = (
     "ablate.ranks", "ablate.dirty", "mlflow.source.git.commit",
     *(f"version.{package}" for package in ("ablate", *_PACKAGES, *_ALIGNING)),
 )  # fmt: skip
-"""The tags that should be the same in all runs of a sweep; where they are not, the report says so."""
+"""The tags that should be the same in all runs of a sweep; if they are not, the report says so."""
 
 
 @cache
@@ -32,7 +32,7 @@ def describe_environment() -> dict[str, str]:
 
 @cache
 def describe_software() -> dict[str, str]:
-    """Return commit, Python and package versions, which are known without a look at the GPU."""
+    """Return commit, Python and package versions, without accessing the GPU."""
     facts = {"ablate.python": platform.python_version()}
     commit = _run_git("rev-parse", "HEAD")
     if commit:

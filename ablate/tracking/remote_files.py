@@ -1,5 +1,5 @@
-"""Files in object stores and elsewhere (`s3://`, `gs://`, `https://`, ...), by fsspec: fetched into the cache before
-they are read, and copied there when a run is over. Nothing is trained across a network."""
+"""Files in object stores and elsewhere (`s3://`, `gs://`, `https://`, ...), by fsspec: downloaded into the cache before
+they are read, and uploaded when a run has ended. Nothing is trained across a network."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 from ablate.config.errors import DataError, StoreError
 
-_ACCEPTED = "Accepted: file, s3, gs, az, https and what else fsspec opens by its address alone."
+_ACCEPTED = "Accepted: file, s3, gs, az, https and other kinds that fsspec opens by address."
 
 
 def is_url(name: str) -> bool:
-    """Return whether `name` is an address and no path."""
+    """Return whether `name` is an address and not a path."""
     return "://" in name
 
 
@@ -30,8 +30,8 @@ def fetch_all(names: Sequence[str], cache: Path) -> list[str]:
 
 
 def fetch(url: str, cache: Path) -> list[Path]:
-    """Return the files at `url`, which may be a glob, in the cache, sorted by their addresses. A file is fetched again
-    where it has changed. Raises DataError."""
+    """Return the files at `url`, which may be a glob, in the cache, sorted by their addresses. A changed file is
+    downloaded again. Raises DataError."""
     system, path = _open_url(url)
     with _explain_errors(url):
         names = sorted(system.glob(path)) if glob.has_magic(path) else [path]
@@ -63,8 +63,8 @@ def fetch_checkpoint(url: str, name: str, cache: Path) -> Path:
 
 
 def copy(files: Mapping[str, Path], url: str) -> None:
-    """Write `files` by their names below the folder `url`, folders with all that is in them. Check sums come last:
-    where they are, the folder is whole. Raises StoreError."""
+    """Write `files` by their names below the folder `url`, folders with all that is in them. Checksums are written
+    last: if they exist, the folder is complete. Raises StoreError."""
     try:
         system, path = _open_url(url)
         for name, source in files.items():
@@ -78,7 +78,7 @@ def copy(files: Mapping[str, Path], url: str) -> None:
 
 
 def check_url(url: str) -> None:
-    """Raise DataError for a `url` of an unknown kind, and where the package that reads it is not installed."""
+    """Raise DataError for a `url` of an unknown kind, and if the package for it is not installed."""
     _open_url(url)
 
 

@@ -1,5 +1,5 @@
-"""Scores on downstream tasks in MLflow: metrics `eval/TASK/METRIC` of the run, and question by question its artifacts
-evaluation/TASK.json."""
+"""Scores on downstream tasks in MLflow: metrics `eval/TASK/METRIC` of the run, and the results of each question as its
+artifacts evaluation/TASK.json."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ def name_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]
 
 def log_scores(run_id: str, scores: Mapping[str, Mapping[str, Any]], step: int) -> None:
     """Add the score of each task (metrics, questions, shots) to a run, at `step` tokens; those of the same task are
-    replaced. A tag beside them holds on how many questions each is, and after how many solved examples. Raises
-    StoreError."""
+    replaced. A tag records the number of questions and of solved examples for each. Raises StoreError."""
     tracker = Tracker(run_id)
     tracker.log_metrics(name_metrics({task: score["metrics"] for task, score in scores.items()}), step)
     tracker.flush()
@@ -39,8 +38,8 @@ def log_scores(run_id: str, scores: Mapping[str, Mapping[str, Any]], step: int) 
 
 
 def _is_without_scores() -> bool:
-    """Return whether a local database holds no score of any run. Its file is asked: importing MLflow takes seconds, and
-    most sweeps have none."""
+    """Return whether a local database contains no scores. The file is queried directly: importing MLflow takes seconds,
+    and most sweeps have no scores."""
     file = sqlite_file(tracking_uri())
     if file is None:
         return False

@@ -1,4 +1,4 @@
-"""MLflow's system metrics of a run: use of processor, memory, disk, network and GPUs. On request alone."""
+"""MLflow's system metrics of a run: use of processor, memory, disk, network and GPUs. Only on request."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SWITCH = "MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING"  # MLflow's own
 
 
 def check_wanted() -> bool:
-    """Return whether system metrics are asked for. Raises AblateError where they are and psutil is missing."""
+    """Return whether system metrics are requested. Raises AblateError if they are and psutil is missing."""
     wanted = os.environ.get(SWITCH, "").strip().lower() in ("true", "1")
     if wanted and find_spec("psutil") is None:
         raise AblateError(
-            f"{SWITCH} asks for system metrics, which need the Python module psutil. "
+            f"{SWITCH} requests system metrics, which need the Python module psutil. "
             "Install it: pip install 'ablate[system]', or unset the variable."
         )
     return wanted
@@ -29,8 +29,8 @@ def check_wanted() -> bool:
 
 @contextlib.contextmanager
 def watch_system(tracker: Tracker, wanted: bool) -> Iterator[None]:
-    """Have MLflow sample the system while the run goes, every MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL seconds (10), in
-    a thread of its own; a resumed run goes on after its last sample. Samples before the run's own first metrics, with
+    """Let MLflow sample the system during the run, every MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL seconds (10), in a
+    separate thread; a resumed run continues after its last sample. Samples before the run's own first metrics, with
     which MLflow's Compare is to open, are left out."""
     if not wanted:
         yield

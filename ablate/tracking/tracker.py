@@ -29,9 +29,9 @@ class Tracker:
         run_id: the run.
         logged: metric -> the tokens or images up to which the run has it.
 
-    The first batch waits for the first validation, half a minute at most, and begins with it.
-    Where the store is away for a while, metrics are kept and sent with the next batch; what is still unsent at the
-    end is written to `mlruns/unsent/RUN_ID.json`, so that nothing that was computed is lost.
+    The first batch waits for the first validation, half a minute at most, and begins with it. If the store is
+    temporarily unreachable, metrics are kept and sent with the next batch; metrics that are still unsent at the end are
+    written to `mlruns/unsent/RUN_ID.json`, so that no result is lost.
     """
 
     def __init__(self, run_id: str, logged: Mapping[str, int] | None = None) -> None:
@@ -52,7 +52,7 @@ class Tracker:
 
     @classmethod
     def resume(cls, run_id: str) -> Tracker:
-        """Continue an earlier run. Raises AblateError where it was deleted."""
+        """Continue an earlier run. Raises AblateError if it was deleted."""
         from mlflow.exceptions import MlflowException
 
         with explain_errors(tracking_uri()):
@@ -62,7 +62,7 @@ class Tracker:
             except MlflowException as error:
                 if error.error_code not in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
                     raise
-                raise AblateError(f"The run {run_id} is gone from MLflow, so it cannot go on.") from None
+                raise AblateError(f"The run {run_id} has been deleted from MLflow, so it cannot be resumed.") from None
             for tag in {"ablate.status", "ablate.reason"} & set(run.data.tags):  # how it ended earlier
                 client().delete_tag(run_id, tag)
             histories = {key: client().get_metric_history(run_id, key) for key in run.data.metrics}
@@ -86,14 +86,14 @@ class Tracker:
         return list(self._metrics)
 
     def keep(self, points: Iterable[tuple[str, float, int, int]]) -> None:
-        """Keep points for the next batch, but for those that the run has already."""
+        """Keep points for the next batch, except those that the run has already."""
         for key, value, now, step in points:
             if step > self._logged.get(key, -1):
                 self._logged[key] = step
                 self._metrics.append((key, value, now, step))
 
     def flush(self) -> bool:
-        """Send what is kept; return whether the store took it. What it did not take is kept."""
+        """Send the kept metrics; return whether the store accepted them. Rejected ones are kept."""
         from mlflow.entities import Metric
 
         if self._patience == FIRST_SECONDS and self._metrics:
@@ -160,4 +160,4 @@ class Tracker:
             file = open_folder("unsent") / f"{self.run_id}.json"
             content = {"run_id": self.run_id, "status": status, "metrics": self._metrics}
             file.write_text(json.dumps(content))
-            logger.warning(f"What the store did not take is in {file}")
+            logger.warning(f"Metrics that the store did not accept are in {file}")

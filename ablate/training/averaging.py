@@ -1,4 +1,4 @@
-"""The exponential moving average of the weights, validated beside the weights themselves."""
+"""The exponential moving average of the weights, validated in addition to the weights themselves."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from ablate.tasks.metrics import name_average
 
 
 class WeightAverage(Callback):
-    """Keeps, by timm's ModelEmaV3, average <- decay * average + (1 - decay) * weights after every update, beginning
-    with the weights before the first one.
-
-    Training does not see it. Each validation is made with both: `val/loss` and its like are of the weights,
-    `val/ema/loss` and its like of the average. It stands before the callbacks that read `val_metrics` and that write
-    checkpoints, which hold the average exactly.
+    """Keeps, by timm's ModelEmaV3, average <- decay * average + (1 - decay) * weights after every update, starting from
+    the initial weights. Training is not affected. Each validation uses both: `val/loss` and so on for the weights,
+    `val/ema/loss` and so on for the average. It comes before the callbacks that read `val_metrics` and that write
+    checkpoints, which contain the exact average.
     """
 
     def __init__(self, task: Task, corpus: Corpus, decay: float) -> None:

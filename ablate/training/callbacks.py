@@ -26,7 +26,7 @@ class RunCallback(Callback):
     """A callback that an extension of the experiment adds to a run."""
 
     def publish(self, folder: Path, tracker: Tracker) -> None:
-        """Write what is left to tell when training has ended, on rank 0."""
+        """Write the final results after training, on rank 0."""
 
 
 class Stop(Exception):  # noqa: N818 - not an error
@@ -46,9 +46,9 @@ def count_seen_items(trainer: Trainer, module: LightningModule) -> int:
 class Curves(Callback):
     """Every `log_every_n_steps` updates: training loss, gradient norm before clipping, learning rate, throughput.
 
-    Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite,
-    or above `diverge_factor` times the larger of guessing evenly (ln of the number of classes) and the first loss. That
-    loss is the mean over all ranks and accumulated batches, so that they stop together.
+    Only then is the loss fetched from the device and checked for divergence: a loss that is not finite, or above
+    `diverge_factor` times the larger of the uniform distribution's loss (ln of the number of classes) and the first
+    loss. That loss is the mean over all ranks and accumulated batches, so that they stop together.
     """
 
     def __init__(self, tracker: Tracker | None, progress: Callable[[int, float], None] | None = None) -> None:
@@ -69,7 +69,7 @@ class Curves(Callback):
         self.training_seconds = state_dict["training_seconds"]
 
     def _clock(self) -> float:
-        """Return the seconds spent in training, validation left out."""
+        """Return the seconds spent in training, without validation."""
         return self.training_seconds + (time.perf_counter() - self._since if self._since else 0.0)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -117,7 +117,7 @@ class Curves(Callback):
             raise Stop("diverged", f"training loss {loss:.4g} at update {step} (limit {limit:.4g})")
 
     def record(self, trainer: Trainer, module: LightningModule, values: Mapping[str, float]) -> None:
-        """Hand one point to the tracker; what is not finite cannot be drawn and is left out."""
+        """Pass one point to the tracker; values that are not finite cannot be drawn and are left out."""
         if self.tracker:
             finite = {key: value for key, value in values.items() if math.isfinite(value)}
             self.tracker.log_metrics({**finite, STEP_METRIC: trainer.global_step}, count_seen_items(trainer, module))
@@ -130,7 +130,7 @@ class Curves(Callback):
 
 
 class Validations(Callback):
-    """After each validation: logs the metrics and asks `decide(step, metrics)` whether the run goes on; False prunes
+    """After each validation: logs the metrics and asks `decide(step, metrics)` whether the run continues; False prunes
     it."""
 
     def __init__(self, curves: Curves, decide: Callable[[int, Mapping[str, float]], bool] | None = None) -> None:
@@ -145,7 +145,7 @@ class Validations(Callback):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Those of the last validation."""
+        """Metrics of the last validation."""
         return self.history.get(self.step, {})
 
     def state_dict(self) -> dict[str, Any]:
@@ -167,11 +167,10 @@ class Validations(Callback):
 
 
 class Interrupt(Callback):
-    """Ends the run as interrupted when `asked()` turns true, looked at after every update and its validation; `save`
-    writes the checkpoint to go on from. It stands last.
-
-    The ranks of a group have to stop together. Telling each other costs them a broadcast, which updates of milliseconds
-    would feel: they do it about every `LOOK` seconds, and at least every `log_every_n_steps`.
+    """Ends the run as interrupted when `asked()` becomes true, checked after every update and its validation; `save`
+    writes the checkpoint to resume from. It is the last callback. The ranks of a group must stop together. Agreeing
+    takes a broadcast, which would slow down updates of milliseconds: they do it about every `LOOK` seconds, and at
+    least every `log_every_n_steps`.
     """
 
     LOOK = 0.2
@@ -200,7 +199,7 @@ class Interrupt(Callback):
             self._stop(trainer)
 
     def _look(self, step: int, most: int) -> tuple[bool, int]:
-        """Return whether the run ends, and the update after which that is looked at next."""
+        """Return whether the run ends, and the update after which to check next."""
         now, (then, before) = time.perf_counter(), self._last or (0.0, step)
         self._last = (now, step)
         updates = (step - before) * self.LOOK / max(now - then, 1e-9)
@@ -221,10 +220,10 @@ class Checkpoint(Callback):
     """Keeps the state after the last validation in `folder/last.ckpt`: weights, optimizer, schedule, the random states
     of all ranks, counters.
 
-    It is written beside and moved into place when it is on the disk; the one before stays as `previous.ckpt`, so that
-    a process that is killed, or a machine that stops, at any moment leaves one to go on from. One process writes a
-    file; where the model is sharded, the ranks write a folder while training goes on, which is moved before the next
-    one is begun and when the run ends. It stands after the callbacks whose state it stores.
+    It is written under a temporary name and moved into place when it is on the disk; the previous one is kept as
+    `previous.ckpt`, so that there is always a checkpoint to resume from after a killed process or a stopped machine.
+    One process writes a file; if the model is sharded, the ranks write a folder while training continues, which is
+    moved before the next one is started and when the run ends. It comes after the callbacks whose state it stores.
     """
 
     def __init__(self, folder: Path, tracker: Tracker | None) -> None:
@@ -254,8 +253,8 @@ class Checkpoint(Callback):
         self.save(trainer)
 
     def save(self, trainer: Trainer) -> None:
-        """Write the checkpoint, or begin to. Metrics up to here are sent first, what cannot be sent is in it: a
-        continued run misses none."""
+        """Write the checkpoint, or start writing it. Metrics up to here are sent first, and those that cannot be sent
+        are stored in it, so that a resumed run loses none."""
         if self.tracker:
             self.tracker.flush()
         self.finish(trainer)
@@ -267,7 +266,7 @@ class Checkpoint(Callback):
             self.finish(trainer)
 
     def finish(self, trainer: Trainer) -> None:
-        """Wait until what `save` has begun is the last checkpoint."""
+        """Wait until the checkpoint that `save` started is the last checkpoint."""
         if not self._begun:
             return
         self._begun = False
@@ -290,5 +289,5 @@ class Checkpoint(Callback):
                 remove(self.folder / PART)
             raise StoreError(
                 f"The checkpoint {self.folder / CHECKPOINT} cannot be written: {error.strerror or error}. "
-                "Make room, or move the store to another disk and set ABLATE_STORE to it."
+                "Free some space, or move the store to another disk and set ABLATE_STORE to its path."
             ) from None

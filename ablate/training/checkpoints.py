@@ -1,4 +1,4 @@
-"""Checkpoints: written whole or not at all, verified before they are loaded, exact in what they restore."""
+"""Checkpoints: written completely or not at all, verified before loading, restored exactly."""
 
 from __future__ import annotations
 
@@ -31,45 +31,43 @@ PART = "last.part"  # one that is being written
 
 @dataclass(frozen=True)
 class Earlier:
-    """The progress of a run."""
+    """The progress of an earlier run."""
 
     updates: int = 0
     """Optimizer updates made."""
     validations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
     """Updates -> metrics of the validation after them."""
     experiment: Mapping[str, Any] = field(default_factory=dict)
-    """What was trained, as {dotted path: value}."""
+    """The experiment, as {dotted path: value}."""
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    """The shapes of the weights by their names; empty where ranks have shards of them."""
+    """The shapes of the weights by name; empty if they are sharded over ranks."""
 
     def check(self, experiment: Experiment) -> None:
-        """Raise ConfigError, which says what differs, where it is of another experiment than this one."""
+        """Raise ConfigError, with the differences, if it belongs to another experiment."""
         now, before = experiment.flat(), self.experiment
         problems = [
-            Problem(key, f"the checkpoint is of a run with {before[key]!r}", now[key])
+            Problem(key, f"the checkpoint belongs to a run with {before[key]!r}", now[key])
             for key in now
             if key in before and key not in HOW and before[key] != now[key]
         ]
         if problems:
-            raise ConfigError(problems, "the checkpoint that was to be gone on from")
+            raise ConfigError(problems, "the checkpoint to resume from")
 
     def check_weights(self, file: Path, model: Mapping[str, Tensor]) -> None:
-        """Raise AblateError where the checkpoint `file`, whose progress it is, does not hold the weights of `model`."""
+        """Raise AblateError if the checkpoint `file`, with this progress, does not contain the weights of `model`."""
         for name, value in model.items() if self.shapes else ():
             if self.shapes.get(name) != value.shape:
                 here = "missing" if name not in self.shapes else f"{list(self.shapes[name])}"
                 raise AblateError(
-                    f"The checkpoint {file} does not hold the weights of its run: {name} is {here}, and "
-                    f"{list(value.shape)} in the model. Move it away: the run goes on from the one before it, if that "
-                    "is there, or from its beginning."
+                    f"The checkpoint {file} does not contain the weights of its run: {name} is {here}, and "
+                    f"{list(value.shape)} in the model. Move it away: the run then resumes from the previous "
+                    "checkpoint, if there is one, or starts from the beginning."
                 )
 
 
 def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
-    """Return the checkpoint in `folder` to go on from, and how far its run had got; None where there is none that is
-    whole.
-
-    A damaged one is set aside with a message, and the one before it is taken.
+    """Return the checkpoint in `folder` to resume from, and the progress of its run; None if there is no complete one.
+    A damaged one is renamed with a message, and the previous one is used.
     """
     part = folder / PART
     if part.is_dir() and sharded.is_whole(part):  # its process ended between writing and moving it
@@ -83,9 +81,7 @@ def find_newest(folder: Path) -> tuple[Path, Earlier] | None:
             aside = file.with_suffix(".damaged")
             remove(aside)
             os.replace(file, aside)
-            way_on = (
-                "the one before it is used" if (folder / PREVIOUS).exists() else "the run starts from its beginning"
-            )
+            way_on = "the previous one is used" if (folder / PREVIOUS).exists() else "the run starts from the beginning"
             logger.warning(f"The checkpoint {file} is damaged ({error}). It is now {aside.name}; {way_on}.")
     return None
 
@@ -104,8 +100,8 @@ def _read(file: Path) -> Earlier:
 
 
 def load(file: Path) -> dict[str, Any]:
-    """Return the content of a checkpoint; of a folder of shards all but the shards. Every byte is checked against the
-    sums in it, which torch does not; raises whatever is wrong with it."""
+    """Return the content of a checkpoint; for a folder of shards, everything except the shards. Every byte is checked
+    against its checksums, which torch does not do; raises any error of reading it."""
     if file.is_dir():
         sharded.verify(file)
         return sharded.read(file)
@@ -117,21 +113,21 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def find_misshapen(weights: object) -> str:
-    """Return what is wrong with `weights` where they are not plain tensors by their names; '' where they are."""
+    """Return the problem with `weights` if they are not plain tensors by name; '' if they are."""
     if not isinstance(weights, Mapping):
-        return f"they are no tensors by their names but of the type {type(weights).__name__}"
+        return f"they must be tensors by name, but are of the type {type(weights).__name__}"
     for name, value in weights.items():
         if not isinstance(name, str) or not isinstance(value, Tensor):
             return f"{name!r} is of the type {type(value).__name__}"
         if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
-            return f"{name} is no plain tensor"
+            return f"{name} is not a plain tensor"
         if value.untyped_storage().nbytes() < value.numel() * value.element_size():  # one number, shown as many
             return f"{name} is {list(value.shape)}, and the file has fewer numbers"
     return ""
 
 
 def move_into_place(part: Path, folder: Path) -> None:
-    """`part`, which is written, becomes the last checkpoint in `folder`, and that the one before."""
+    """Make the written `part` the last checkpoint in `folder`, and the last one the previous one."""
     last, previous = folder / CHECKPOINT, folder / PREVIOUS
     if last.exists():
         if last.is_dir() or previous.is_dir():  # which nothing can take the place of
@@ -151,13 +147,13 @@ def remove(path: Path) -> None:
 
 @contextlib.contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
-    """One process at a time trains the run of `folder`: the worker of a sweep that was killed may live a moment longer.
-    The lock goes with the process that holds it."""
+    """Let one process at a time train the run of `folder`: the worker of a killed sweep may live slightly longer. The
+    lock is released when its process ends."""
     lock = FileLock(folder / "lock")
     try:
         lock.acquire(timeout=0.2)
     except Timeout:
-        logger.warning(f"Another process is at the run {folder.name}; waiting for it to end.")
+        logger.warning(f"Another process is training the run {folder.name}; waiting for it to end.")
         lock.acquire()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Training by Lightning: what every rank prepares, and the fit itself."""
+"""Training with Lightning: the preparation on every rank, and the fit itself."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ allocate their own workspace."""
 
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Train `experiment` on all ranks, for an MLflow run that is open, and return how it ended."""
+    """Train `experiment` on all ranks, for an open MLflow run, and return its result."""
     folder = run_folder(tracker.run_id)
     checkpoint, before = find_newest(folder) or (None, Earlier())
     before.check(experiment)
@@ -100,7 +100,7 @@ class _Prepared:
     validations: Validations
     checkpoint: Checkpoint
     extras: list[RunCallback]
-    """Those of the experiment's extensions."""
+    """Callbacks of the experiment's extensions."""
 
 
 def _prepare(
@@ -112,7 +112,7 @@ def _prepare(
     hooks: Hooks,
     begins: bool,
 ) -> _Prepared:
-    """Build everything that one rank needs; `begins`: the run does not go on from a checkpoint."""
+    """Build everything that one rank needs; `begins`: the run does not resume from a checkpoint."""
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
@@ -158,7 +158,7 @@ def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills:
 
 
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
-    """Train, from a `checkpoint` where there is one, and return (status, reason)."""
+    """Train, from a `checkpoint` if there is one, and return (status, reason)."""
     trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
     loaded = checkpoint and strategies.make_loadable(checkpoint, task.experiment, task)
     with translate_errors():
@@ -175,8 +175,8 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Raise errors of Lightning's and torch's within as ours: DataError, OutOfMemory, and KeyboardInterrupt for the
-    SystemExit that Lightning makes of Ctrl-C."""
+    """Raise errors of Lightning and torch in this context as Ablate's: DataError, OutOfMemory, and KeyboardInterrupt
+    for the SystemExit that Lightning makes of Ctrl-C."""
     try:
         yield
     except DataError as error:

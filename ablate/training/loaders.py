@@ -1,4 +1,4 @@
-"""Lightning's view of a corpus: loaders whose order depends on the seed and the number of updates alone."""
+"""Lightning's view of a corpus: loaders whose order depends only on the seed and the number of updates."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ablate.training.random_states import find_part
 
 
 def simplify_error(error: DataError) -> DataError:
-    """`error` with its own message alone: out of a worker process, its whole traceback is in it."""
+    """Return `error` with only its own message: from a worker process, the message includes the whole traceback."""
     return DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip())
 
 
 def count_workers(config: TrainerConfig, data: TrainSet | BatchDataset) -> int:
-    """Return the processes that read `data` for this rank. The cores of a process that is alone are those that it
+    """Return the number of processes that read `data` for this rank. A single process may use the cores that it
     computes on: the workers of a sweep share them."""
     if config.num_workers != "auto":
         return config.num_workers

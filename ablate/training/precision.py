@@ -1,7 +1,7 @@
-"""The fast mode: bfloat16 autocast and torch.compile, chosen where they pay.
+"""The fast mode: bfloat16 autocast and torch.compile, chosen if they save time.
 
 `auto` depends on the size of the model, the number of updates and the machine, and not on the placement, so that all
-arms of a comparison run in the same arithmetic. The choice and its reason are tags of the run.
+arms of a comparison use the same precision. The choice and its reason are tags of the run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Speed:
 
 
 def choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
-    """Return the precision and the compilation of this run on this machine, where `auto` is decided."""
+    """Return the precision and the compilation of this run on this machine, with `auto` resolved."""
     config = experiment.trainer
     precision, why_precision = str(config.precision), "as set"
     if config.precision == "auto":
@@ -68,12 +68,12 @@ def _choose_precision(width: int) -> tuple[str, str]:
     if not has_tiles():
         return "32-true", "the CPU has no AMX tiles for bfloat16"
     if width < BF16_WIDTH:
-        return "32-true", f"bfloat16 pays from a width of {BF16_WIDTH}"
+        return "32-true", f"bfloat16 is faster only from a width of {BF16_WIDTH}"
     return "bf16-mixed", "the CPU has AMX tiles"
 
 
 def has_gpu_bfloat16() -> bool:
-    """Return whether there is a GPU that multiplies bfloat16 matrices; older ones (T4, V100) emulate it, slowly."""
+    """Return whether there is a GPU that multiplies bfloat16 matrices; older ones (T4, V100) emulate it slowly."""
     return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
 
 
@@ -89,7 +89,7 @@ def _choose_compile(experiment: Experiment, corpus: Corpus) -> tuple[bool, str]:
     seconds = estimate_seconds(experiment, corpus)
     saved = round(seconds * SAVED)
     if saved <= COMPILE_SECONDS:
-        return False, "the run is too short to repay compiling"
+        return False, "the run is too short to save the time of compiling"
     return True, f"saves an estimated {saved} s or more"
 
 
@@ -106,6 +106,6 @@ def estimate_seconds(experiment: Experiment, corpus: Corpus) -> float:
 
 
 def _share_compilations() -> None:
-    """Keep compiled programs in the user's cache, where the other trials of a sweep and later sweeps find them."""
+    """Keep compiled programs in the user's cache, from which other trials and later sweeps load them."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ablate" / "inductor"
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache))

@@ -1,4 +1,5 @@
-"""The interface of a run: its place, hooks and result, and the procedure that trains (Lightning, or another)."""
+"""The interface of a run: its place in MLflow, hooks and result, and the procedure that trains (Lightning, or
+another)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ class Result:
     status: str
     """completed, diverged, pruned or interrupted."""
     metrics: dict[str, float]
-    """Those of the last validation: val/loss and the task's own."""
+    """Metrics of the last validation: val/loss and the task's own."""
     step: int
     """Optimizer updates made."""
     run_id: str | None
@@ -37,7 +38,7 @@ class Result:
     """Tokens or images of one update."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Return plain values, for JSON."""
         return asdict(self)
 
 
@@ -55,16 +56,17 @@ class Place:
 
 @dataclass(frozen=True)
 class Hooks:
-    """Functions of the caller that are called while a run goes."""
+    """Functions of the caller that are called during a run."""
 
     started: Callable[[str, str, Earlier], None] | None = None
-    """Given the run's id, lines that describe the run, and how far it got earlier, before the next update."""
+    """Called with the run's id, lines that describe the run, and its earlier progress, before the next update."""
     progress: Callable[[int, float], None] | None = None
-    """Given the number of updates and the training loss, every `log_every_n_steps`."""
+    """Called with the number of updates and the training loss, every `log_every_n_steps`."""
     decide: Callable[[int, Mapping[str, float]], bool] | None = None
-    """Given the number of updates and the metrics after each validation; False ends the run as pruned."""
+    """Called with the number of updates and the metrics after each validation; returning False ends the run as
+    pruned."""
     asked_to_stop: Callable[[], bool] | None = None
-    """Looked at after every update; true ends the run as interrupted."""
+    """Called after every update; returning True ends the run as interrupted."""
 
 
 class Ended(NamedTuple):
@@ -82,15 +84,16 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True)
 class Procedure:
-    """The steps from an experiment's data to its result; what is tracked around them is always the same."""
+    """The steps from an experiment's data to its result; the tracking around them is always the same."""
 
     pin: Callable[[Experiment, Corpus], Experiment]
-    """Returns the experiment with the SHA-256 of what it starts from. Raises AblateError where that does not fit."""
+    """Returns the experiment with the SHA-256 of the weights that it starts from. Raises AblateError if they do not
+    fit."""
     choose_speed: Callable[[Experiment, Corpus], Speed]
-    """Returns the arithmetic."""
+    """Returns the precision and compilation."""
     run: Callable[[Experiment, Corpus, Speed, Tracker, Hooks], Ended]
-    """Does it, for an MLflow run that is open."""
+    """Runs it, for an open MLflow run."""
     count_validation_items: Callable[[Experiment, Corpus], int]
-    """Returns how many sequences, images or pairs are validated on."""
+    """Returns the number of sequences, images or pairs for validation."""
     resumes: bool = True
-    """Whether a run that was stopped goes on from a checkpoint; else it begins again."""
+    """Whether a stopped run resumes from a checkpoint; otherwise it starts from the beginning."""

@@ -1,4 +1,4 @@
-"""The generators that dropout and stochastic depth draw from: one stream for each part of the batch.
+"""The random generators of dropout and stochastic depth: one stream for each part of the batch.
 
 Ranks that read different data draw different masks; ranks that share the matrices of a layer read the same data and
 draw the same ones. A checkpoint has the states of all parts, on the CPU and on the devices.
@@ -37,7 +37,7 @@ def gather_states(strategy: Any) -> list[States]:
 
 
 def begin_states(strategy: Any, seed: int) -> None:
-    """Give every part but the first, which goes on from `seed` as one process does, a stream of its own."""
+    """Give every part except the first, which continues from `seed` like a single process, its own stream."""
     part, _ = find_part(strategy)
     if part:
         torch.manual_seed(_derive_seed(seed, part, 0))

@@ -25,7 +25,7 @@ _KEPT = "kept"  # beside a checkpoint that other runs start from
 
 
 def run_folder(run_id: str) -> Path:
-    """Return the folder of a run's checkpoints. Raises StoreError where it cannot be written to."""
+    """Return the folder of a run's checkpoints. Raises StoreError if it cannot be written to."""
     return tracking.open_folder(f"runs/{run_id}")
 
 
@@ -48,14 +48,14 @@ def discard_checkpoint(run_id: str) -> None:
 
 
 def keep_checkpoint(run_id: str) -> None:
-    """Mark a run's checkpoint as one from which other runs start, so that it stays."""
+    """Mark a run's checkpoint as the start of other runs, so that it is kept."""
     folder = tracking.open_store() / "runs" / run_id
     if folder.is_dir():
         (folder / _KEPT).touch()
 
 
 def measure_checkpoint(run_id: str) -> int:
-    """Return the bytes of a run's checkpoints; looking creates no folder."""
+    """Return the size of a run's checkpoints in bytes, without creating a folder."""
     folder = tracking.store_path() / "runs" / run_id
     with contextlib.suppress(FileNotFoundError):  # of a run that goes on, one may be moved just now
         return sum(file.stat().st_size for file in folder.rglob("*.*") if file.is_file())
@@ -73,9 +73,9 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
         run = client.get_run(run_id)
         text = Path(client.download_artifacts(run_id, "config.yaml")).read_text(encoding="utf-8")
     except (MlflowException, OSError) as error:
-        raise AblateError(f"There is no run {run_id} to go on with: {str(error).splitlines()[0]}") from None
+        raise AblateError(f"There is no run {run_id} to resume: {str(error).splitlines()[0]}") from None
     if other := [key for key in overrides if key not in HOW]:
-        raise AblateError(f"A resumed run keeps its configuration; leave out {_describe_stored(other, text)}.")
+        raise AblateError(f"A resumed run keeps its configuration; remove {_describe_stored(other, text)}.")
     status = run.data.tags.get("ablate.status", "")
     if status in ("completed", "diverged", "pruned"):
         raise AblateError(f"Run {run_id} is {status}; there is nothing left to train.")
@@ -84,20 +84,20 @@ def load_experiment(run_id: str, overrides: Mapping[str, Any]) -> Experiment:
     if now != before:  # before it is run
         raise AblateError(
             f"A plugin has changed since run {run_id} began (then {before}, now {now}). "
-            "Put it back: the run has a copy among its artifacts in MLflow, with its config.yaml."
+            "Restore it: there is a copy among the run's artifacts in MLflow, next to its config.yaml."
         )
     return Experiment.from_mapping(restore_former(tree), overrides, source=f"run {run_id}")
 
 
 def _describe_stored(paths: list[str], text: str) -> str:
-    """Each of `paths` with what the configuration `text` says there."""
+    """Return each of `paths` with its value in the configuration `text`."""
     stored = dict(iterate_leaves(yaml.safe_load(text)))
     values = {path: stored.get(path, stored.get(f"{path}.kind")) for path in paths}
     return ", ".join(path if value is None else f"{path} (it has {value})" for path, value in values.items())
 
 
 def describe_plugins(experiment: Experiment) -> str:
-    """Return the plugin files and what was in them."""
+    """Return the plugin files with the SHA-256 of their contents."""
     return _join_hashes(plugins.hash_files(experiment.plugins))
 
 
@@ -106,7 +106,7 @@ def _join_hashes(hashes: Mapping[str, str]) -> str:
 
 
 def name_run(experiment: Experiment) -> str:
-    """Return the name of a run that has no other: placement, alpha if it has one, learning rate."""
+    """Return the default name of a run: placement, alpha if it has one, learning rate."""
     alpha = getattr(experiment.norm, "alpha", None)
     part = f" alpha={alpha:.3g}" if alpha is not None else ""
     return f"{experiment.norm.kind}{part} lr={experiment.optimizer.lr:.3g}"
@@ -119,7 +119,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def count_epochs(experiment: Experiment, corpus: Corpus) -> str:
-    """Return how often the run goes through its training data; unknown for a stream."""
+    """Return the number of epochs of the run; unknown for a stream."""
     if not isinstance(corpus.train, Sized):
         return "streamed"
     trainer = experiment.trainer

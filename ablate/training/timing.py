@@ -1,4 +1,4 @@
-"""The time of an update on this machine, measured by making a few."""
+"""The time of an update on this machine, measured on a few updates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ablate.training.trainer import BARE, quiet_lightning
 
 
 class Stopwatch(Callback):
-    """Times so many updates, or as many as begin within so many seconds, and then leaves training by `Stop`."""
+    """Times a number of updates, or those that start within a number of seconds, and then ends training with `Stop`."""
 
     def __init__(self, updates: int, seconds: float) -> None:
         self.updates, self.seconds = updates, seconds
@@ -44,7 +44,7 @@ class Stopwatch(Callback):
 
 
 def _read_clock(trainer: Trainer) -> float:
-    """Return the time when all that was launched is done: a GPU computes behind our back."""
+    """Return the time after all launched work has finished: a GPU computes asynchronously."""
     device = trainer.strategy.root_device
     if device.type != "cpu":
         torch.get_device_module(device.type).synchronize()

@@ -32,7 +32,7 @@ from ablate.training.trainer import advise_less_memory, check_ranks
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment`, tracked in MLflow, and return how it ended.
+    """Run `experiment`, tracked in MLflow, and return its result.
 
     A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised as an
     AblateError. On rank 0 of a group (see `ablate.distributed`) all ranks train it together.
@@ -40,9 +40,9 @@ def train(
     Args:
         experiment: the configuration.
         place: the MLflow experiment, parent run, name and tags. With `run_id` the interrupted run of that id is resumed
-            from its last checkpoint, with the numbers that it would have had.
-        hooks: functions that are called while the run goes.
-        procedure: how it is run; by default training by Lightning, or alignment where `experiment.align` is set.
+            from its last checkpoint, with the same numbers as without the interruption. hooks: functions that are
+            called during the run. procedure: the procedure of the run; by default training with Lightning, or alignment
+            if `experiment.align` is set.
     """
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
@@ -89,22 +89,22 @@ def train(
 
 
 def check_vocabulary(experiment: Experiment, corpus: Corpus) -> None:
-    """Raise DataError where the tokenizer has more tokens than the model is given."""
+    """Raise DataError if the tokenizer has more tokens than the model's vocabulary."""
     if corpus.classes > (limit := experiment.model.vocabulary(corpus.classes)):
         raise DataError(
-            f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Leave it out or raise it."
+            f"The tokenizer has {corpus.classes} tokens and model.vocab_size is {limit}. Remove model.vocab_size or "
+            "increase it."
         )
 
 
 def choose_procedure(experiment: Experiment) -> Procedure:
-    """Return the procedure that `experiment` is run by: training by Lightning, unless one of its parts takes its
-    place."""
+    """Return the procedure of `experiment`: training with Lightning, unless one of its parts replaces it."""
     procedures = (extension.build_procedure() for extension in load_extensions(experiment))
     return next((procedure for procedure in procedures if procedure is not None), LIGHTNING)
 
 
 def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
-    """Return `experiment` with the SHA-256 of the weights that it starts from. Raises AblateError where they do not
+    """Return `experiment` with the SHA-256 of the weights that it starts from. Raises AblateError if they do not
     fit."""
     for extension in load_extensions(experiment):
         experiment = extension.pin(experiment, corpus.classes, corpus.shape)
@@ -112,7 +112,7 @@ def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
 
 
 def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Train by Lightning, which takes seconds to import."""
+    """Train with Lightning, which takes seconds to import."""
     from ablate.training.fit import fit
 
     return fit(experiment, corpus, speed, tracker, hooks)
@@ -123,18 +123,18 @@ def _count_validation_items(experiment: Experiment, corpus: Corpus) -> int:
 
 
 LIGHTNING = Procedure(pin_sources, choose_speed, _fit, _count_validation_items)
-"""Training by Lightning."""
+"""Training with Lightning."""
 
 
 def _advise(experiment: Experiment, corpus: Corpus, speed: Speed) -> str:
-    """Return the plan's advice on memory or, where there is no plan, the settings that need less."""
+    """Return the plan's advice on memory or, without a plan, the settings that need less."""
     classes = experiment.model.vocabulary(corpus.classes)
     text = advise(experiment, speed.precision, classes, corpus.shape, ranks.world_size())
     return text or advise_less_memory(experiment.trainer)
 
 
 def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[str, Any]:
-    """Return what the run is made with: data, hardware, versions, arithmetic."""
+    """Return the facts about the run: data, hardware, versions, precision."""
     return {
         **provenance.describe_environment(),
         **{f"version.{package}": version for package, version in plugins.list_installed().items()},
@@ -152,8 +152,7 @@ def _gather_facts(experiment: Experiment, corpus: Corpus, speed: Speed) -> dict[
 
 
 def _show_loss(metrics: Mapping[str, float]) -> dict[str, str]:
-    """Return the tag with the last validation loss at three digits after the point: columns of metrics show all of
-    theirs."""
+    """Return the tag with the last validation loss at three decimals: columns of metrics show all digits."""
     loss = metrics.get("val/loss")
     return {} if loss is None or not math.isfinite(loss) else {"ablate.loss": f"{loss:.3f}"}
 
@@ -165,7 +164,7 @@ def _shorten(flat: Mapping[str, Any], arm: str | None) -> dict[str, Any]:
 
 
 def _open_run(experiment: Experiment, place: Place, corpus: Corpus, facts: Mapping[str, Any]) -> tracking.Tracker:
-    """Return the run, new or resumed, with its parameters, data, configuration and what it is made with."""
+    """Return the run, new or resumed, with its parameters, data, configuration and facts."""
     texts = {**plugins.read_copies(experiment.plugins), "config.yaml": experiment.to_yaml()}
     if place.run_id:
         tracker = tracking.Tracker.resume(place.run_id)

@@ -1,4 +1,4 @@
-"""A trained model: that of a checkpoint, opened by the run's id or by its path."""
+"""Opening trained models: from a checkpoint, by the run's id or by its path."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ class TrainedModel:
     file: Path
     experiment: Experiment
     state: Mapping[str, Tensor]
-    """The weights by the model's own names; where adapters were trained (`lora`), merged."""
+    """The weights by the model's own names; adapters (`lora`) are merged."""
     step: int
-    """Updates that it was trained for; 0 where that is not known, of an export."""
+    """Number of its training updates; 0 if unknown, for an export."""
 
     @property
     def run_id(self) -> str | None:
-        """The MLflow run whose checkpoint it is, where it lies in the store as those of runs do."""
+        """The MLflow run of the checkpoint, if it is in the store's folder of runs."""
         folder = self.file.absolute().parent
         return folder.name if folder.parent == tracking.store_path() / "runs" else None
 
     @property
     def inputs(self) -> tuple[int, tuple[int, ...]]:
-        """(classes, shape of one input), as the weights have them; a text has length 0 where the data say none."""
+        """(classes, shape of one input) according to the weights; text has length 0 if the data sets none."""
         length, *_ = self.experiment.data.input_shape or (0,)
         return self.experiment.model.input_spec(self.state, length)
 
@@ -58,7 +58,7 @@ class TrainedModel:
         return build_blank(self.experiment, *self.inputs)
 
     def model(self) -> Model:
-        """Return the model itself, in evaluation mode."""
+        """Return the model, in evaluation mode."""
         model = self.blank()
         model.load_state_dict(dict(self.state), assign=True)
         return model.eval()
@@ -66,9 +66,9 @@ class TrainedModel:
 
 def open_trained(name: str, ema: bool = False, finite: bool = True) -> TrainedModel:
     """Return the model of a checkpoint's file, its folder, the address of either (`s3://...`), a run's id, or a folder
-    as `ablate export --to safetensors` and aligned runs write it; `ema`: with the average of its weights. Raises
-    AblateError, also where its configuration names a plugin that may not be run (see `plugins.check_stored`), where
-    its weights are not those of its model, and, if they have to be `finite`, where some are NaN or infinite."""
+    that `ablate export --to safetensors` or an aligned run wrote; `ema`: with the averaged weights. Raises AblateError,
+    also if its configuration names a plugin that may not be run (see `plugins.check_stored`), if its weights do not
+    match its model, and, with `finite`, if some are NaN or infinite."""
     for folder in (Path(name).expanduser(), tracking.store_path() / "runs" / name):
         if os.path.isfile(folder / EXPORTED):  # False for a name too long, where Path.is_file raises
             source = _open_export(folder)
@@ -85,7 +85,7 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
     try:
         content = load(file)
         if not isinstance(content, Mapping):
-            raise AblateError(f"{file} is no checkpoint of Ablate: it holds a {type(content).__name__}.")
+            raise AblateError(f"{file} is not a checkpoint of Ablate: it contains a {type(content).__name__}.")
         tree, step = content["experiment"], int(content["global_step"])
         experiment = _read_experiment(tree, str(file))
         weights = _gather_weights(file, experiment, content) if file.is_dir() else content["state_dict"]
@@ -94,13 +94,17 @@ def _open_checkpoint(name: str, ema: bool) -> TrainedModel:
     except (MemoryError, AblateError):
         raise
     except KeyError as error:
-        raise AblateError(f"{file} is no checkpoint of Ablate, or of an earlier version: it has no {error}.") from None
+        raise AblateError(
+            f"{file} is not a checkpoint of Ablate, or is from an earlier version: it has no {error}."
+        ) from None
     except Exception as error:
-        raise AblateError(f"The checkpoint {file} is damaged ({error}). The one before it may be beside it.") from None
+        raise AblateError(
+            f"The checkpoint {file} is damaged ({error}). The previous one may be in the same folder."
+        ) from None
     if ema and average is None:
-        raise AblateError(f"{file} has no average of the weights: its run had no trainer.ema_decay.")
+        raise AblateError(f"{file} has no averaged weights: its run did not set trainer.ema_decay.")
     if problem:
-        raise AblateError(f"{file} does not hold the weights of a model: {problem}.")
+        raise AblateError(f"{file} does not contain the weights of a model: {problem}.")
     own = {name.removeprefix(PREFIX): value for name, value in weights.items() if name.startswith(PREFIX)}
     return _merge(TrainedModel(file, experiment, dict(average) if average is not None and ema else own, step))
 
@@ -118,12 +122,12 @@ def _merge(source: TrainedModel) -> TrainedModel:
         try:
             state = extension.merge(source.blank, source.experiment, state)
         except (LookupError, RuntimeError, TypeError, ValueError) as error:  # of torch and peft, for weights that lack
-            raise AblateError(f"{source.file} does not hold what was trained: {_shorten(error)}") from None
+            raise AblateError(f"{source.file} does not contain the trained weights: {_shorten(error)}") from None
     return replace(source, state=state)
 
 
 def _open_export(folder: Path) -> TrainedModel:
-    """Return the model of an exported folder, which has one of the names of a tied matrix alone."""
+    """Return the model of an exported folder, which stores a tied matrix under one of its names."""
     from safetensors.torch import load_file
 
     try:
@@ -140,12 +144,11 @@ def _open_export(folder: Path) -> TrainedModel:
 
 
 def check_weights(source: TrainedModel, finite: bool = True) -> None:
-    """Raise AblateError where the weights are not those of the model of its experiment, or have to be `finite` and are
-    not."""
-    config, state, what = source.experiment.model, source.state, f"{source.file} does not hold the model of its"
+    """Raise AblateError if the weights do not match the model of the experiment, or, with `finite`, are not finite."""
+    config, state, what = source.experiment.model, source.state, f"{source.file} does not contain the model of its"
     try:
         if config.layers > len(state):  # a deep model is built for minutes
-            raise ValueError(f"it has {len(state)} tensors, and there are to be {config.layers} layers")
+            raise ValueError(f"it has {len(state)} tensors, but should have {config.layers} layers")
         expected = source.blank().state_dict()
     except (MemoryError, AblateError):
         raise
@@ -167,8 +170,8 @@ def check_weights(source: TrainedModel, finite: bool = True) -> None:
     broken = [name for name, value in state.items() if finite and not bool(torch.isfinite(value).all())]
     if broken:
         where = f"{broken[0]} and {len(broken) - 1} more tensors" if broken[1:] else broken[0]
-        text = f"{source.file} has weights that are NaN or infinite, in {where}, as after a training that diverged."
-        raise AblateError(f"{text} ablate export --not-finite writes them all the same.")
+        text = f"{source.file} has weights that are NaN or infinite, in {where}, as after a diverged run."
+        raise AblateError(f"{text} ablate export --not-finite writes them anyway.")
 
 
 def _shorten(error: BaseException) -> str:
@@ -193,9 +196,11 @@ def _find_checkpoint(name: str) -> Path:
     if checkpoint is None:
         known = [folder.parent.name for folder in runs.glob(f"*/{CHECKPOINT}")] if runs.is_dir() else []
         if os.path.isfile(runs / name / ALIGNED / "config.json"):  # of a policy there would be the weights beside
-            raise AblateError(f"{name} is a reward model, which gives an answer one number: align.reward takes it.")
-        text = f"{name} is neither a checkpoint nor a run that has one under {runs}."
+            raise AblateError(
+                f"{name} is a reward model, which assigns one number to an answer: use it as align.reward."
+            )
+        text = f"{name} is neither a checkpoint nor a run with a checkpoint in {runs}."
         raise AblateError(
-            f"{text}{did_you_mean(name, known)} ablate ui shows the runs; ablate.checkpoint is their tag."
+            f"{text}{did_you_mean(name, known)} ablate ui shows the runs; their tag ablate.checkpoint has the path."
         )
     return checkpoint

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def quiet_lightning() -> None:
-    """Silence Lightning's remarks on hardware and data loaders, which repeat for every trial of a sweep."""
+    """Silence Lightning's messages on hardware and data loaders, which are repeated for every trial of a sweep."""
     # the last: of sums over two dimensions of a mesh, of which only the scalar norm of the gradient is one
     for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "torch.distributed.tensor"):
         logging.getLogger(name).setLevel(logging.ERROR)
@@ -27,7 +27,7 @@ def quiet_lightning() -> None:
 
 
 def check_ranks(config: TrainerConfig, source: str = "the configuration") -> None:
-    """Raise ConfigError where the ranks that there are cannot train as `config` says."""
+    """Raise ConfigError if the present ranks cannot train as `config` says."""
     import torch
 
     world, local = ranks.world_size(), ranks.local_size()
@@ -41,17 +41,17 @@ def check_ranks(config: TrainerConfig, source: str = "the configuration") -> Non
         problems.append(Problem("", f"{local} ranks on {gpus} GPUs: start torchrun with --nproc-per-node {gpus}"))
     if world > 1 and config.compile == "reduce-overhead":
         problems.append(
-            Problem("trainer.compile", f"is for one device, there are {world} ranks: take true", config.compile)
+            Problem("trainer.compile", f"needs one device, and there are {world} ranks: set it to true", config.compile)
         )
     if world == 1 and config.cpu_offload:
-        text = "needs several processes: a single one has no shards, and the whole model on its device. Take false, or"
+        text = "needs several processes: a single process has the whole model on its device. Set it to false, or"
         problems.append(Problem("trainer.cpu_offload", f"{text} trainer.devices=2 or more", True))
     if problems or (problems := _validate_batch(config, world)):
         raise ConfigError(problems, source)
 
 
 def _validate_batch(config: TrainerConfig, world: int) -> list[Problem]:
-    """Return why so many ranks cannot share a batch equally."""
+    """Return the reason that so many ranks cannot share a batch equally."""
     if world % config.tensor_parallel:
         return [Problem("trainer.tensor_parallel", f"must divide the {world} ranks", config.tensor_parallel)]
     if config.batch_size % (parts := world // config.tensor_parallel * config.accumulate):
@@ -59,13 +59,13 @@ def _validate_batch(config: TrainerConfig, world: int) -> list[Problem]:
         message = f"must be a multiple of {parts}: {world} ranks, trainer.accumulate {config.accumulate}"
         if config.tensor_parallel > 1:
             message += f", trainer.tensor_parallel {config.tensor_parallel}"
-        message += f". Take {' or '.join(map(str, near))}"
+        message += f". Set it to {' or '.join(map(str, near))}"
         return [Problem("trainer.batch_size", message, config.batch_size)]
     return []
 
 
 def _describe_launch(config: TrainerConfig, there: int, what: str) -> str:
-    """Return the command for torchrun, where it has not started the processes that `config` asks for."""
+    """Return the torchrun command if the processes that `config` requires are not running."""
     devices = ranks.local_size() if config.devices == "auto" else config.devices
     nodes = f"--nnodes {config.nodes} --rdzv-backend c10d --rdzv-endpoint HOST:29500" if (config.nodes or 1) > 1 else ""
     start = f"torchrun {nodes or '--standalone'} --nproc-per-node {devices} -m ablate ..."
@@ -73,7 +73,7 @@ def _describe_launch(config: TrainerConfig, there: int, what: str) -> str:
 
 
 def advise_less_memory(config: TrainerConfig) -> str:
-    """Return a sentence: how much is computed at once, and settings that need less memory, the cheapest first."""
+    """Return a sentence on the micro-batch, and settings that need less memory, the cheapest first."""
     at_once = config.batch_size * config.tensor_parallel // (ranks.world_size() * config.accumulate)
     parts = next((config.accumulate * n for n in range(2, at_once + 1) if at_once % n == 0), None)
     ways = [f"trainer.accumulate={parts} ({at_once * config.accumulate // parts} at once)"] if parts else []
@@ -84,12 +84,15 @@ def advise_less_memory(config: TrainerConfig) -> str:
     elif not config.cpu_offload:
         ways.append("trainer.cpu_offload=true")
     ways += ["trainer.precision=bf16-true"] if config.precision != "bf16-true" else []
-    return f"{at_once} of the batch are computed at once on each device. Less memory need: {', '.join(ways)}."
+    return (
+        f"{at_once} samples of the batch are computed at once on each device. Settings that need less memory: "
+        f"{', '.join(ways)}."
+    )
 
 
 def count_launches(config: TrainerConfig) -> int:
-    """Return the processes to start on this machine for `config`; 0 where they are there, or none are asked for. Raises
-    ConfigError where the machine has fewer GPUs, if it has any."""
+    """Return the number of processes to start on this machine for `config`; 0 if they are running, or none are
+    requested. Raises ConfigError if the machine has GPUs, but fewer."""
     import torch
 
     if config.devices in ("auto", 1) or ranks.is_grouped() or (config.nodes or 1) > 1:
@@ -97,7 +100,7 @@ def count_launches(config: TrainerConfig) -> int:
     devices = int(config.devices)
     there = torch.cuda.device_count() if torch.cuda.is_available() else devices
     if there < devices:
-        problem = Problem("trainer.devices", f"this machine has {there} GPUs: take {there} at most", devices)
+        problem = Problem("trainer.devices", f"this machine has {there} GPUs: set it to {there} at most", devices)
         raise ConfigError([problem])
     if problems := _validate_batch(config, devices):
         raise ConfigError(problems)

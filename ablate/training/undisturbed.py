@@ -1,4 +1,4 @@
-"""Measuring a model in the middle of its training, without training seeing it."""
+"""Measuring a model during its training without affecting the training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import nn
 
 @contextmanager
 def undisturbed(model: nn.Module) -> Iterator[None]:
-    """`model` in evaluation mode for a while; its modes and all random states are then what they were."""
+    """Set `model` to evaluation mode in this context; restore its modes and all random states afterwards."""
     training = [module for module in model.modules() if module.training]
     states = random.getstate(), np.random.get_state()
     devices = [p.device for p in model.parameters() if p.is_cuda][:1]

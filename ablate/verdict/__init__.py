@@ -1,1 +1,1 @@
-"""What may be said of the arms of a sweep: intervals, comparisons, findings."""
+"""The statistical verdict on the arms of a sweep: intervals, comparisons, statements."""

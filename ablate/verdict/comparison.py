@@ -1,4 +1,4 @@
-"""The arms on fresh seeds, each compared with the baseline: how often it fails, and how good it is when it trains."""
+"""The arms on fresh seeds, each compared with the baseline: how often it fails, and its objective when it trains."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ def compare(
     shared: Collection[str] = (),
     others: int = 0,
 ) -> dict[str, Compared]:
-    """Return what may be said of each arm against its baseline.
+    """Return the comparison of each arm with its baseline.
 
     Args:
-        arms: what is known of each arm.
-        baselines: the arm that all are compared with, or arm -> the one that it is compared with, a baseline itself.
-        planned: the number of seeds that each is to have.
-        maximize: whether more of the objective is better.
+        arms: the outcomes of each arm.
+        baselines: the baseline of all arms, or arm -> its baseline.
+        planned: the planned number of seeds of each arm. maximize: whether a higher objective is better.
         effect: the smallest difference that matters; None: nothing is called equivalent.
         resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
-        shared: paths of the searched parameters that the arms share; where an arm and the baseline differ in one, a
-            difference is claimed only if it stands at the winner's settings too.
-        others: comparisons that share the error besides these: of other sizes, tasks, earlier baselines.
+        shared: paths of the searched parameters that the arms share; if an arm and the baseline differ in one, a
+            difference is claimed only if it also holds at the winner's settings.
+        others: number of further comparisons that share the error: of other sizes, tasks, earlier baselines.
     """
     against = dict.fromkeys(arms, baselines) if isinstance(baselines, str) else baselines
     bases = {arm: arms.get(against[arm], FreshOutcomes({})) for arm in arms}
@@ -107,7 +106,7 @@ def measure_pair(pairing: Pairing, alpha: float, resolution: float = 0.0) -> Ver
 
 
 def _find_settled(arm: FreshOutcomes, base: FreshOutcomes, pairing: Pairing, versus: Versus) -> Kind | None:
-    """Return the kind where there is nothing to test: too few seeds, or an arm that never trained; else None."""
+    """Return the kind if there is nothing to test: too few seeds, or an arm that never trained; otherwise None."""
     if not arm.found:
         return "could not be trained"
     if not base.found:
@@ -129,8 +128,8 @@ def _wins(versus: Versus, maximize: bool) -> bool:
 def _cross(
     loser: str, own: bool, versus: Versus, pairing: Pairing | None, alpha: float, resolution: float
 ) -> dict[str, Any]:
-    """Return what the comparison at the winner's settings adds to a `Compared`. Both comparisons must claim the same,
-    so that neither needs a correction for the other (an intersection-union test).
+    """Return the fields of a `Compared` that the comparison at the winner's settings adds. Both comparisons must claim
+    the same, so that neither needs a correction for the other (an intersection-union test).
 
     Args:
         loser: its name.
@@ -157,7 +156,7 @@ def _cross(
 
 
 def _decide(versus: Versus, maximize: bool, effect: float | None, agrees: bool | None) -> Kind:
-    """Return the kind of what two arms show that both trained on some seeds. `agrees`: of the crossed comparison."""
+    """Return the kind of verdict for two arms that both trained on some seeds. `agrees`: of the crossed comparison."""
     more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
     claimed = versus.side and agrees is not False
     if claimed and _wins(versus, maximize):

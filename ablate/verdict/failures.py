@@ -10,7 +10,7 @@ from ablate.config.formatting import count_noun
 from ablate.verdict.outcomes import Outcome
 
 ALPHA = 0.05
-"""The error that is allowed: over all comparisons of a family, and beyond the intervals of shares."""
+"""The allowed error: over all comparisons of a family, and of the intervals of shares."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class FailureShare:
     n: int
     """Seeds that ended."""
     low: float
-    """Where none failed or all did, the interval has one side, and the other end is 0 or 1."""
+    """If none or all failed, the interval is one-sided, and the other end is 0 or 1."""
     high: float
 
     @property
@@ -36,7 +36,7 @@ class FailureShare:
         return self.failed in (0, self.n)
 
     def describe_interval(self) -> str:
-        """Return '15 to 95 %', or 'up to 63 %, one-sided 95 %' where none failed."""
+        """Return '15 to 95 %', or 'up to 63 %, one-sided 95 %' if none failed."""
         if self.failed == 0:
             return f"up to {100 * self.high:.0f} %, one-sided 95 %"
         if self.failed == self.n:
@@ -64,8 +64,8 @@ def count_failures(outcomes: Iterable[Outcome]) -> FailureShare | None:
 
 @lru_cache(maxsize=4096)
 def bound_share(failed: int, n: int) -> tuple[float, float]:
-    """Return the ends of the exact 95 % interval of a share of which `failed` of `n` were seen; one-sided where that is
-    none or all: 0 of 3 has the upper end 1 - 0.05^(1/3) = 63 %."""
+    """Return the ends of the exact 95 % interval of a share, given `failed` of `n`; one-sided for none or all: 0 of 3
+    has the upper end 1 - 0.05^(1/3) = 63 %."""
     from scipy.special import betaincinv
 
     if failed == 0:
@@ -78,8 +78,8 @@ def bound_share(failed: int, n: int) -> tuple[float, float]:
 
 @lru_cache(maxsize=4096)
 def compare_failures(arm_alone: int, baseline_alone: int) -> float:
-    """Return the two-sided p-value of the exact sign test (McNemar's): of the seeds on which one of two arms alone
-    failed, each is as likely to be either's where they do not differ."""
+    """Return the two-sided p-value of the exact sign test (McNemar's): if the arms do not differ, each seed on which
+    exactly one of them failed is equally likely to be either's."""
     from scipy.special import bdtr
 
     n, few = arm_alone + baseline_alone, min(arm_alone, baseline_alone)
@@ -92,20 +92,20 @@ def smallest_p(discordant: int) -> float:
 
 
 def count_family(comparisons: int, discordant: Sequence[int], alpha: float = ALPHA) -> int:
-    """Return the number of comparisons that share `alpha`: `comparisons` of means, and as many more as there are
-    comparisons of failures that can reach such a share at all (Tarone 1990, Biometrics 46, 515-522).
+    """Return the number of comparisons that share `alpha`: `comparisons` of means, plus the number of comparisons of
+    failures that can reach such a level (Tarone 1990, Biometrics 46, 515-522).
 
     Args:
         comparisons: of means.
-        discordant: for each comparison of failures, the number of seeds on which one of the arms alone failed.
+        discordant: for each comparison of failures, the number of seeds on which exactly one of the arms failed.
         alpha: the error over all.
     """
     return count_able(comparisons, [smallest_p(d) for d in discordant], alpha)
 
 
 def count_able(comparisons: int, smallest: Sequence[float], alpha: float = ALPHA) -> int:
-    """Return the number of comparisons that share `alpha`: `comparisons`, and as many more as there are exact tests
-    that can reach such a share at all. `smallest` holds the smallest p-value of each (Tarone 1990)."""
+    """Return the number of comparisons that share `alpha`: `comparisons`, plus the number of exact tests that can reach
+    such a level. `smallest` contains the smallest p-value of each (Tarone 1990)."""
     able = 0
     while sum(p <= alpha / max(comparisons + able, 1) for p in smallest) > able:
         able += 1

@@ -17,7 +17,7 @@ class Estimate:
 
     mean: float
     half_width: float | None
-    """None for fewer than two seeds, and where there can be no interval."""
+    """None for fewer than two seeds, and if no interval exists."""
     sd: float | None
     """Standard deviation over the seeds; None for fewer than two."""
     n: int
@@ -30,19 +30,19 @@ class Estimate:
 
 @lru_cache(maxsize=65536)
 def find_t_limit(level: float, n: int) -> float:
-    """Return what |t| over `n` values exceeds with the probability `level`."""
+    """Return the limit that |t| over `n` values exceeds with the probability `level`."""
     from scipy.special import stdtrit
 
     return -float(stdtrit(n - 1, level / 2))
 
 
 def bound_mean(values: Sequence[float], level: float, least_sd: float = 0.0, scale: float | None = None) -> Estimate:
-    """Return the mean of `values`, one for each seed, with the interval that leaves out the true mean with the
-    probability `level`. Raises ValueError for no values.
+    """Return the mean of `values`, one for each seed, with the interval that misses the true mean with the probability
+    `level`. Raises ValueError for no values.
 
-    There is no interval for fewer than two values, for the level 0, and for values that are all equal, which show
-    nothing of how they vary, unless `least_sd` says what they vary by at least. Equal is what differs by rounding in
-    double precision; `scale` is the size of the numbers that were rounded, the mean if it isn't given.
+    There is no interval for fewer than two values, for the level 0, and for values that are all equal, which do not
+    show their variation, unless `least_sd` gives a lower bound of their standard deviation. Values that differ only by
+    rounding in double precision are equal; `scale` is the magnitude of the rounded numbers, by default the mean.
     """
     n = len(values)
     if not n:
@@ -58,11 +58,11 @@ def bound_mean(values: Sequence[float], level: float, least_sd: float = 0.0, sca
 
 
 def least_sd_of_value(resolution: float) -> float:
-    """Return the standard deviation that rounding alone gives to a multiple of `resolution`."""
+    """Return the standard deviation due to rounding of a multiple of `resolution`."""
     return resolution / math.sqrt(12)
 
 
 def least_sd_of_difference(resolution: float) -> float:
-    """Return the standard deviation that rounding alone gives to the difference of two values that are multiples of
-    `resolution`, such as accuracies on 1/resolution items: each is uniform within +-resolution/2."""
+    """Return the standard deviation due to rounding of the difference of two values that are multiples of `resolution`,
+    such as accuracies on 1/resolution items: each is uniform within +-resolution/2."""
     return resolution / math.sqrt(6)

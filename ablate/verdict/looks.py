@@ -12,31 +12,32 @@ from itertools import pairwise
 from ablate.verdict.sequential import find_levels, find_sign_levels
 
 PLANNED_SHARE = 0.8
-"""Of the error that may be made, by the planned number of seeds; the rest is for seeds that are added afterwards."""
+"""Share of the error that is spent by the planned number of seeds; the rest is for seeds that are added later."""
 
 
 @dataclass(frozen=True)
 class Looks:
-    """How often a comparison was looked at, and what was planned. Seeds may be added for ever: a look beyond the plan
-    spends half of what is left."""
+    """The looks at a comparison, and the plan. Seeds may be added without limit: a look beyond the plan spends half of
+    the remaining error."""
 
     sizes: tuple[int, ...]
     """Seeds at each look so far, ascending."""
     planned: int
-    """Seeds at the last look that was planned when the first was made."""
+    """Seeds at the last planned look, as planned at the first look."""
 
     def __post_init__(self) -> None:
         if not self.sizes or self.sizes[0] < 1 or any(b <= a for a, b in pairwise(self.sizes)):
-            raise ValueError(f"looks at {self.sizes} seeds: they are to ascend from 1 or more")
+            raise ValueError(f"looks at {self.sizes} seeds: the numbers must ascend from 1 or more")
         if self.planned < 1:
-            raise ValueError(f"{self.planned} seeds were planned: 1 or more")
+            raise ValueError(f"{self.planned} seeds were planned: must be 1 or more")
 
     def add(self, size: int) -> Looks:
-        """Return these looks with one more at `size` seeds; the same if there are no more seeds than at the last."""
+        """Return these looks with one more at `size` seeds; unchanged if there are no more seeds than at the last
+        look."""
         return self if size <= self.sizes[-1] else replace(self, sizes=(*self.sizes, size))
 
     def share_spent(self) -> tuple[float, ...]:
-        """Return the share of the error that is spent up to each look: Lan and DeMets' function of Pocock's kind,
+        """Return the share of the error that is spent up to each look: Lan and DeMets' Pocock-type spending function,
         times 0.8, up to the plan; 1 - 0.2 / 2^j at the j-th look beyond it."""
         return _share_spent(self.sizes, self.planned)
 
@@ -52,7 +53,7 @@ def _share_spent(sizes: tuple[int, ...], planned: int) -> tuple[float, ...]:
 
 
 def plan_looks(first: int, last: int) -> Looks:
-    """Return a look after each seed from `first` to `last`; one look where they are the same."""
+    """Return a look after each seed from `first` to `last`; one look if they are equal."""
     return Looks(tuple(range(first, last + 1)), last)
 
 
@@ -69,12 +70,12 @@ def nominal_levels(looks: Looks, alpha: float, pairs: Sequence[int] | None = Non
 
 
 def find_last_level(looks: Looks, alpha: float, counted: Sequence[bool]) -> float:
-    """Return the level of the t-test at the last look, where `counted` says of each seed in order whether it is in the
-    mean: the others failed, or were not measured. 0 for fewer than three that are."""
+    """Return the level of the t-test at the last look, where `counted` says for each seed in order whether it is in the
+    mean: the others failed, or were not measured. 0 for fewer than three counted seeds."""
     return nominal_levels(looks, alpha, [sum(counted[:size]) for size in looks.sizes])[-1]
 
 
 def sign_levels(looks: Looks, alpha: float, discordant: Sequence[int]) -> tuple[float, ...]:
-    """Return the level of the sign test at each look, given the number of seeds so far on which one of the arms alone
+    """Return the level of the sign test at each look, given the number of seeds so far on which exactly one of the arms
     failed. The p-value is compared with `<=`."""
     return find_sign_levels(discordant, [alpha * share for share in looks.share_spent()])

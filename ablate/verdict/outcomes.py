@@ -12,22 +12,22 @@ from ablate.config.formatting import format_number
 STATUSES = ("completed", "running", "pruned", "diverged", "failed", "interrupted", "waiting")
 FINISHED = ("completed", "pruned", "diverged")  # results; the budget counts these
 LEARNED = 0.02
-"""By which share of the trivial loss a training's last validation loss must lie below it; else it is stuck."""
+"""Share of the trivial loss by which a run's last validation loss must be below it; otherwise the run is stuck."""
 LOSS = "val/loss"
 Ending = Literal["trained", "stuck", "diverged"]
 
 
 @dataclass(frozen=True)
 class TrialRecord:
-    """One trial, as far as it got."""
+    """The record of one trial, finished or not."""
 
     arm: str
     number: int
-    """Its place among the trials of the arm, from 0; a further attempt keeps it. Optuna counts the attempts."""
+    """Its number among the trials of the arm, from 0; a further attempt keeps it. Optuna counts the attempts."""
     status: str
     """One of STATUSES."""
     params: dict[str, Any]
-    """What was searched: dotted path -> value."""
+    """The searched settings: dotted path -> value."""
     value: float | None
     """The objective; None unless completed."""
     metrics: dict[str, float]
@@ -37,7 +37,7 @@ class TrialRecord:
     step: int
     """Updates made."""
     seconds: float | None
-    """Wall-clock seconds that it took, of all processes that worked on it and lived to say so."""
+    """Wall-clock seconds of all processes that worked on it and recorded their time."""
     run_id: str | None
     """Its MLflow run."""
     reason: str
@@ -45,9 +45,9 @@ class TrialRecord:
     items_per_update: int = 1
     """Tokens or images of one update."""
     facts: dict[str, str] = field(default_factory=dict)
-    """Where and how it was trained: corpus, hardware, precision, versions; those of the last process."""
+    """Corpus, hardware, precision and versions of the training; those of the last process."""
     costs: dict[str, float] = field(default_factory=dict)
-    """Operations and bytes by formula, and bytes as measured on a GPU."""
+    """Operations and bytes by formula, and measured bytes on a GPU."""
 
     @property
     def items(self) -> int:
@@ -56,14 +56,14 @@ class TrialRecord:
 
 
 def pick_best(trials: Iterable[TrialRecord], direction: str) -> TrialRecord | None:
-    """The trial with the best objective, of those that have one."""
+    """Return the trial with the best objective, among those that have one."""
     sign = 1 if direction == "minimize" else -1
     valued = ((sign * trial.value, trial) for trial in trials if trial.value is not None)
     return min(valued, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def count_finished(trials: Iterable[TrialRecord]) -> int:
-    """How many of `trials` are results: completed, pruned or diverged."""
+    """Return how many of `trials` are results: completed, pruned or diverged."""
     return sum(trial.status in FINISHED for trial in trials)
 
 
@@ -72,22 +72,22 @@ class Outcome:
     """How one seed ended. A failure is an outcome too, and stays in the comparison."""
 
     ending: Ending
-    """trained; stuck: it ran to its end and learned nothing; diverged."""
+    """trained; stuck: it ran to its end without learning; diverged."""
     value: float | None = None
-    """The objective; None where it diverged."""
+    """The objective; None if it diverged."""
 
     @property
     def trained(self) -> bool:
-        """Whether it has a value that counts."""
+        """Whether it trained, so that its value counts."""
         return self.ending == "trained"
 
 
 def classify(loss: float | None, trivial_loss: float | None) -> Ending:
-    """Return how a training ended that ran to its end with the validation loss `loss` in nats.
+    """Return the outcome of a run that ended with the validation loss `loss` in nats.
 
     Args:
         loss: the last validation loss; None: it has none, and is trained.
-        trivial_loss: that of a model which knows the frequencies alone: of the training tokens (cross entropy of their
+        trivial_loss: the loss of a model that knows only frequencies: of the training tokens (cross entropy of their
             unigram distribution on the validation set), or of the classes (the entropy of their frequencies). None:
             unknown; nothing is called stuck.
     """
@@ -100,7 +100,8 @@ def classify(loss: float | None, trivial_loss: float | None) -> Ending:
 
 
 def read_outcome(trial: TrialRecord, trivial_loss: float | None) -> Outcome | None:
-    """Return how the seed of `trial` ended; None while it has not: it is open, or it crashed and is tried again."""
+    """Return the outcome of `trial`'s seed; None if it has not ended: it is running, or it crashed and will be
+    retried."""
     if trial.status == "diverged":
         return Outcome("diverged")
     if trial.status != "completed" or trial.value is None:
@@ -110,14 +111,14 @@ def read_outcome(trial: TrialRecord, trivial_loss: float | None) -> Outcome | No
 
 
 def state_rule(trivial_loss: float | None) -> str:
-    """Return the sentence that says what counts as a failure."""
+    """Return the sentence that defines a failure."""
     if trivial_loss is None:
         return (
-            "A seed fails when it diverges. Whether one that ran to its end learned anything isn't known here, as no "
-            "trivial loss is."
+            "A seed fails when it diverges. Whether a seed that ran to its end has learned is unknown, since the "
+            "trivial loss is unknown."
         )
     return (
-        f"A seed fails when it diverges or is stuck: it ends at a validation loss of "
+        "A seed fails when it diverges or is stuck: it ends at a validation loss of "
         f"{format_number((1 - LEARNED) * trivial_loss)} nats or more, {100 * (1 - LEARNED):.0f} % of the trivial loss "
-        f"of {format_number(trivial_loss)}, that of a model that knows only how frequent each token or class is."
+        f"of {format_number(trivial_loss)}, the loss of a model that knows only the frequency of each token or class."
     )

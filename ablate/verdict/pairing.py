@@ -1,4 +1,4 @@
-"""Two arms on the same seeds: what failed, the differences of what trained, and both as they were at each look."""
+"""Two arms on the same seeds: their failures, the differences of seeds that trained, and both at each look."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from ablate.verdict.sequential import LEAST
 
 @dataclass(frozen=True)
 class Pairing:
-    """An arm and another on the seeds that both have, up to the last look; all of them where there was none."""
+    """An arm and another on the seeds that both have, up to the last look, or all if there was none."""
 
     looks: Looks | None
     """None: no round is complete."""
     seeds: int
-    """That both have an outcome of."""
+    """Seeds on which both have an outcome."""
     failed: int
     """Of the arm."""
     other_failed: int
     alone: tuple[int, int]
-    """Seeds on which the arm alone failed, and the other alone."""
+    """Seeds on which only the arm failed, and only the other."""
     differences: tuple[float, ...]
-    """The arm less the other, of the seeds on which both trained."""
+    """The arm minus the other, on the seeds on which both trained."""
     scale: float
-    """The largest value that was subtracted."""
+    """The largest magnitude among the subtracted values."""
     pairs_at: tuple[int, ...]
     """At each look, seeds on which both had trained."""
     discordant_at: tuple[int, ...]
-    """At each look, seeds on which one alone had failed."""
+    """At each look, seeds on which exactly one had failed."""
 
     @property
     def pairs(self) -> int:
@@ -42,7 +42,7 @@ class Pairing:
 
     @property
     def left_out(self) -> int:
-        """Seeds that the mean difference leaves out, as one or both failed."""
+        """Seeds that are not in the mean difference, because one or both failed."""
         return self.seeds - self.pairs
 
     @property
@@ -52,7 +52,7 @@ class Pairing:
 
     @cached_property
     def failure_p(self) -> float | None:
-        """Of the exact sign test; None where no seed tells the two apart."""
+        """The p-value of the exact sign test; None if no seed distinguishes the two."""
         return compare_failures(*self.alone) if any(self.alone) else None
 
     def find_level(self, alpha: float) -> float:
@@ -64,8 +64,8 @@ class Pairing:
         return sign_levels(self.looks, alpha, self.discordant_at)[-1] if self.looks and any(self.alone) else 0.0
 
     def estimate(self, level: float, resolution: float = 0.0) -> Estimate | None:
-        """Return the mean difference with its interval at `level`; None where no seed trained both. No interval for
-        fewer than three pairs."""
+        """Return the mean difference with its interval at `level`; None if there is no seed on which both trained. No
+        interval for fewer than three pairs."""
         if not self.differences:
             return None
         level = level if self.pairs >= LEAST else 0.0
@@ -73,8 +73,8 @@ class Pairing:
 
 
 def pair_outcomes(arm: Mapping[int, Outcome], other: Mapping[int, Outcome], looks: Looks | None) -> Pairing:
-    """Return `arm` and `other` (seed -> outcome, in the order of the seeds) on the seeds that both have. Seeds beyond
-    the last look wait for the next."""
+    """Return `arm` and `other` (seed -> outcome, in the order of the seeds) on the seeds that both have. Seeds after
+    the last look are included at the next look."""
     differences: list[float] = []
     scale, seeds, failed, other_failed, alone, other_alone = 0.0, 0, 0, 0, 0, 0
     sizes = looks.sizes if looks else ()

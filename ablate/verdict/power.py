@@ -1,4 +1,4 @@
-"""What a number of seeds can show, before any of them is run."""
+"""The statistical power of a number of seeds, before any of them is run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ QUANTILES = 2000  # of the chi-square distribution that the power is averaged ov
 
 
 def find_power(shift: float, n: int, level: float) -> float:
-    """Return the probability that a two-sided t-test over `n` pairs rejects at `level` where the true mean difference
-    is `shift` standard deviations: the normal probability given the standard deviation seen, averaged over its law."""
+    """Return the probability that a two-sided t-test over `n` pairs rejects at `level` if the true mean difference is
+    `shift` standard deviations: the normal probability given the observed standard deviation, averaged over its
+    distribution."""
     import numpy as np
     from scipy.special import ndtr
 
@@ -36,8 +37,8 @@ def _find_sd_quantiles(n: int):  # type: ignore[no-untyped-def]
 
 
 def find_smallest_difference(sd: float, looks: Looks, comparisons: int = 1) -> float | None:
-    """Return the smallest true mean difference that is found with a power of 80 % at the last of `looks`; where there
-    are earlier ones, the power over all of them is a little higher. None for fewer than three seeds.
+    """Return the smallest true mean difference that is detected with a power of 80 % at the last of `looks`; with
+    earlier looks, the power over all of them is slightly higher. None for fewer than three seeds.
 
     Args:
         sd: standard deviation of the paired differences.
@@ -52,7 +53,7 @@ def find_smallest_difference(sd: float, looks: Looks, comparisons: int = 1) -> f
 
 @lru_cache(maxsize=1024)
 def _find_shift(n: int, level: float) -> float:
-    """Return the true difference in standard deviations that `n` pairs find with a power of 80 % at `level`."""
+    """Return the true difference in standard deviations that `n` pairs detect with a power of 80 % at `level`."""
     from scipy.optimize import brentq
 
     most = 4 * find_t_limit(level, n)
@@ -60,7 +61,7 @@ def _find_shift(n: int, level: float) -> float:
 
 
 def count_seeds(sd: float, effect: float, comparisons: int = 1) -> int | None:
-    """Return how many seeds, planned at once, find a true mean difference of `effect` with a power of 80 %.
+    """Return how many seeds with a single look detect a true mean difference of `effect` with a power of 80 %.
 
     Args:
         sd: standard deviation of the paired differences.
@@ -71,7 +72,7 @@ def count_seeds(sd: float, effect: float, comparisons: int = 1) -> int | None:
         None for more than 10,000; never fewer than three.
     """
     if not (effect > 0 and 0 <= sd < math.inf):
-        raise ValueError(f"an effect of {effect} and a standard deviation of {sd}: above 0, and not below 0")
+        raise ValueError(f"effect is {effect} and must be above 0; sd is {sd} and must not be below 0")
     if sd == 0:
         return LEAST
 
@@ -100,9 +101,8 @@ def bound_sd(sd: float, n: int) -> tuple[float, float]:
 
 
 def bound_seeds(sd: float, n: int, effect: float, comparisons: int = 1) -> tuple[int, int | None]:
-    """Return between which numbers of seeds, with 95 % confidence, that lies which finds a true mean difference of
-    `effect` with a power of 80 %, where the standard deviation is known from `n` differences alone. The upper end is
-    None for more than 10,000."""
+    """Return the 95 % interval of the number of seeds that detect a true mean difference of `effect` with a power of 80
+    %, if the standard deviation is estimated from `n` differences. The upper end is None for more than 10,000."""
     low, high = bound_sd(sd, n)
     fewest = count_seeds(low, effect, comparisons)
     most = count_seeds(high, effect, comparisons) if math.isfinite(high) else None
@@ -110,13 +110,13 @@ def bound_seeds(sd: float, n: int, effect: float, comparisons: int = 1) -> tuple
 
 
 def exclude_failures(n: int) -> float:
-    """Return the failure rate that `n` seeds rule out if none fails (one-sided, 95 %): 63 % for 3, 45 % for 5."""
+    """Return the failure rate that `n` seeds exclude if none fails (one-sided, 95 %): 63 % for 3, 45 % for 5."""
     return 1 - ALPHA ** (1 / n)
 
 
 def count_failures_needed(comparisons: int = 1) -> int:
-    """Return on how many seeds of those planned at once one arm alone must fail, and the other never alone, until the
-    sign test shows that it fails more often: 7 for two comparisons, the mean's and this one.
+    """Return on how many seeds only one arm must fail, and never only the other, for the sign test at a single look to
+    show that it fails more often: 7 for two comparisons, the mean's and this one.
 
     Args:
         comparisons: that share 5 %, this one included.

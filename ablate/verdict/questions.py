@@ -35,16 +35,16 @@ class Score:
 
     task: str
     metrics: dict[str, float]
-    """Such as acc and acc_norm (the answer with the highest log-likelihood for each of its characters)."""
+    """Metrics such as acc and acc_norm (accuracy of the answer with the highest log-likelihood per character)."""
     stderr: dict[str, float]
     """Standard errors of those metrics that are means over questions."""
     questions: list[Question] = field(default_factory=list)
     shots: int = 0
     """Solved examples before each question."""
     cut: int = 0
-    """Questions that lost their beginning, since it did not fit into the context with the answer."""
+    """Number of questions whose beginning was cut off, since they did not fit into the context with the answer."""
     long: int = 0
-    """Questions of which an answer is longer than the context, and was scored part by part."""
+    """Number of questions with an answer that is longer than the context and was scored in parts."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -52,14 +52,14 @@ class Score:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Score:
-        """Return the score of which `to_dict` returned `content`."""
+        """Return the score for the `content` that `to_dict` returned."""
         return cls(**{**content, "questions": [Question(**question) for question in content["questions"]]})
 
 
 @dataclass(frozen=True)
 class QuestionDifference:
     """A mean difference of two models with the ends of its 95 % interval, over `n` questions. It holds for these two
-    models: other seeds of the same arms are not in it."""
+    models only, not for other seeds of the same arms."""
 
     mean: float
     low: float
@@ -73,13 +73,13 @@ class SeedDifference:
 
     mean: float
     low: float | None
-    """The ends of the interval that leaves out the true difference with the probability `level`; None where there is no
+    """The ends of the interval that misses the true difference with the probability `level`; None if there is no
     interval."""
     high: float | None
     n_questions: int
     n_seeds: int
-    """On which both arms were scored, and which the mean is over; 0: none, and the mean is that of all runs of one arm
-    less that of all runs of the other."""
+    """Number of seeds in the mean, on which both arms were scored; 0: none, and the mean is that of all runs of one arm
+    minus that of all runs of the other."""
     level: float
     """0: there is no interval."""
 
@@ -90,7 +90,7 @@ class SeedDifference:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
@@ -107,7 +107,7 @@ def average_by_question(scores: Sequence[Score], metric: str) -> dict[str, float
 
 
 def compare_by_question(ours: Mapping[str, float], baseline: Mapping[str, float]) -> QuestionDifference | None:
-    """Return `ours` less `baseline`, paired by question, with the percentile bootstrap over the questions that both
+    """Return `ours` minus `baseline`, paired by question, with the percentile bootstrap over the questions that both
     have; None for fewer than two."""
     pairs = np.array([ours[question] - baseline[question] for question in ours if question in baseline])
     if (n := len(pairs)) < 2:
@@ -120,29 +120,30 @@ def compare_by_question(ours: Mapping[str, float], baseline: Mapping[str, float]
 
 @dataclass(frozen=True)
 class Parts:
-    """The mean differences of two arms by seed, and what the variance of their mean is made of: seeds and questions are
-    drawn at random and crossed, as all models answer the same questions."""
+    """The mean differences of two arms by seed, and the components of their mean's variance: seeds and questions are
+    random and crossed, as all models answer the same questions."""
 
     by_seed: NDArray[np.float64]
     """The mean over the questions, of each seed."""
     of_questions: float
-    """The variance that the questions give to the mean of all, by the analysis of variance; it may come out below 0."""
+    """The questions' contribution to the variance of the overall mean, by analysis of variance; the estimate may be
+    negative."""
     questions: int
     fewest: int
     """Questions of the smallest task."""
     resolution: float
-    """Where answers are counted, the step of the mean of one seed; else 0."""
+    """For metrics that count answers, the step of one seed's mean; otherwise 0."""
     alike: bool
-    """Whether the answers are the same on all seeds, which shows nothing of how seeds vary."""
+    """Whether the answers are the same on all seeds, which does not show the variation between seeds."""
 
     @property
     def testable(self) -> bool:
-        """Whether there can be an interval."""
+        """Whether an interval exists."""
         return len(self.by_seed) >= LEAST and self.fewest > 1 and not self.alike
 
 
 def decompose(differences: NDArray[np.float64]) -> Parts:
-    """Return the parts of an arm's values less the baseline's, [seeds, questions]."""
+    """Return the parts of an arm's values minus the baseline's, [seeds, questions]."""
     seeds, n = differences.shape
     by_seed, by_question, mean = differences.mean(axis=1), differences.mean(axis=0), differences.mean()
     counted = bool((differences == np.rint(differences)).all())
@@ -169,8 +170,8 @@ def average_tasks(tasks: Sequence[Parts]) -> Parts:
 
 
 def bound_difference(parts: Parts, level: float) -> SeedDifference:
-    """Return the mean difference of two arms with the interval that leaves out the true one with a probability of at
-    most `level`; there is none at 0, and where `parts` allow none.
+    """Return the mean difference of two arms with the interval that misses the true difference with a probability of at
+    most `level`; there is none at level 0, and if `parts` allow none.
 
     The variance of the mean is S + Q: S, with what seeds and questions do together, is that of the means of the seeds,
     with few degrees of freedom; Q is that of the questions. The interval is the mean +- sqrt(t_S^2 S + t_Q^2 Q), each t

@@ -1,4 +1,4 @@
-"""What is known of the arms on fresh seeds, and what may be said of them."""
+"""The records of the arms on fresh seeds, and of their comparisons."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ DECIDED = frozenset(
         "baseline could not be trained",
     )
 )
-"""Kinds that further seeds are not run for."""
+"""Kinds of verdict for which no further seeds are run."""
 
 
 @dataclass(frozen=True)
 class Crossed:
-    """The loser of a comparison, trained at the winner's values of the searched parameters that both share."""
+    """The loser of a comparison, trained at the winner's values of the searched parameters that both have."""
 
     loser: str
     """The arm's name or the baseline's."""
     outcomes: Mapping[int, Outcome]
-    """Of the loser at the winner's settings: seed -> outcome, in the order of the seeds."""
+    """Outcomes of the loser at the winner's settings: seed -> outcome, in the order of the seeds."""
     params: dict[str, Any] = field(default_factory=dict)
     """Its settings."""
 
@@ -63,29 +63,29 @@ class FreshOutcomes:
     looks: Looks | None = None
     """The rounds that are complete; None: no round is."""
     crossed: Crossed | None = None
-    """Where the arm and the baseline have other settings; never of the baseline."""
+    """Set if the arm and the baseline have different settings; never for the baseline."""
     found: bool = True
-    """Whether its search found settings: a trial of it completed."""
+    """Whether a trial of its search completed."""
 
 
 @dataclass(frozen=True)
 class Versus:
-    """The figures of an arm against another, on the seeds that both have."""
+    """The comparison of an arm with another, on the seeds that both have."""
 
     seeds: int
     failed: int
     """Of the arm."""
     other_failed: int
     failure_p: float | None
-    """Of the exact sign test; None where no seed tells the two apart."""
+    """The p-value of the exact sign test; None if no seed distinguishes the two."""
     failure_level: float
-    """At most which it shows that one fails more often; 0: no outcome would."""
+    """The largest p-value that shows that one fails more often; 0: no outcome would."""
     difference: Estimate | None
-    """The arm less the other, over the seeds on which both trained, with the interval at `level`."""
+    """The arm minus the other, over the seeds on which both trained, with the interval at `level`."""
     left_out: int
-    """Seeds that the difference leaves out, as one or both failed."""
+    """Number of seeds that are not in the difference, because one or both failed."""
     level: float
-    """Of the interval of the difference; 0: there is none."""
+    """Level of the interval of the difference; 0: there is none."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -113,7 +113,7 @@ class Versus:
 
 @dataclass(frozen=True)
 class Compared:
-    """What may be said of an arm."""
+    """The comparison of an arm with its baseline."""
 
     kind: Kind
     outcomes: Mapping[int, Outcome]
@@ -121,7 +121,7 @@ class Compared:
     params: dict[str, Any]
     """The settings."""
     planned: int
-    """Seeds that there are to be."""
+    """Planned number of seeds."""
     failures: FailureShare | None
     """Of the seeds up to the last look; None without a seed."""
     estimate: Estimate | None
@@ -131,26 +131,26 @@ class Compared:
     family: int
     """Comparisons that share 5 %."""
     effect: float | None
-    """The smallest difference that matters; None: not said."""
+    """The smallest difference that matters; None: not given."""
     versus: Versus | None = None
-    """Against the baseline; None for the baseline itself."""
+    """Comparison with the baseline; None for the baseline itself."""
     crossed: Versus | None = None
-    """The same with the loser at the winner's settings; None where that was not run."""
+    """The same comparison with the loser at the winner's settings; None if it was not run."""
     crossed_loser: str | None = None
-    """Which of the two that is."""
+    """Name of the loser in `crossed`."""
     needs_crossed: str | None = None
-    """The arm that is to be trained at the other's settings before anything is claimed; None: neither."""
+    """The arm that must be trained at the other's settings before anything is claimed; None: neither."""
     agrees: bool | None = None
-    """Whether the crossed comparison says the same; None where none is needed."""
+    """Whether the crossed comparison agrees; None if none is needed."""
 
     @property
     def decided(self) -> bool:
-        """Whether further seeds would not be run for it."""
+        """Whether the verdict is final, so that no further seeds are run for it."""
         return self.kind in DECIDED
 
     @property
     def difference(self) -> Estimate | None:
-        """The arm less the baseline, over the seeds on which both trained."""
+        """The arm minus the baseline, over the seeds on which both trained."""
         return self.versus.difference if self.versus else None
 
     def to_dict(self) -> dict[str, Any]:

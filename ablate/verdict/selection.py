@@ -9,8 +9,8 @@ from ablate.verdict.outcomes import Outcome
 
 
 def choose_candidate(values: Sequence[float], outcomes: Sequence[Mapping[int, Outcome]], maximize: bool = False) -> int:
-    """Return the index of the candidate that failed on the fewest selection seeds, of those the one with the best mean
-    over the seeds on which it trained, of those the one that its search found better.
+    """Return the index of the candidate that failed on the fewest selection seeds; among equals, the one with the best
+    mean over the seeds on which it trained; then the one with the better objective in the search.
 
     Args:
         values: the objective of each candidate in the search.

@@ -1,4 +1,4 @@
-"""The exact law of tests that are repeated as seeds are added, under the hypothesis of no difference.
+"""The exact distribution of tests that are repeated as seeds are added, under the hypothesis of no difference.
 
 Student's t: x_1, x_2, ... are normal with mean 0. The ratio u_n = sum(x) / sqrt(sum(x^2)) fixes t_n and does not depend
 on sum(x^2) (Basu's theorem). So (u_n) is a Markov chain: u_{n+1} = (u_n + w) / sqrt(1 + w^2), where w sqrt(n) has
@@ -24,7 +24,7 @@ import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 LEAST = 3
-"""Pairs of seeds below which nothing is tested."""
+"""Minimum number of pairs of seeds for a test."""
 NODES = 3  # of Gauss-Legendre in each cell
 EDGES: Array = np.concatenate([np.linspace(1, 0.1, 65), np.geomspace(0.1, 1e-7, 128)[1:], [0.0]])
 """p-values, descending: finer in the tail."""
@@ -35,8 +35,8 @@ def find_levels(pairs: Sequence[int], spent: Sequence[float]) -> tuple[float, ..
     any look so far is `spent`.
 
     Args:
-        pairs: the number of pairs at each look, not descending. A look with fewer than LEAST has no test (level 0), and
-            what it could have spent is left to the next.
+        pairs: the number of pairs at each look, not descending. A look with fewer than LEAST pairs has no test (level
+            0), and its share is available at the next look.
         spent: the probability that may be spent up to each look, ascending.
     """
     return _find_levels(tuple(pairs), tuple(spent))
@@ -68,13 +68,13 @@ def find_crossing(pairs: Sequence[int], levels: Sequence[float]) -> float:
 
 
 def _cut(mass: Array, level: float) -> Array:
-    """Return `mass` without what lies at p-values below `level`."""
+    """Return `mass` without the part at p-values below `level`."""
     kept = (EDGES[:-1] - level) / -np.diff(EDGES)
     return mass * np.clip(kept, 0.0, 1.0)
 
 
 def _advance(mass: Array, n: int, count: int) -> Array:
-    """Return the law of |t| over `count` pairs, given that over the first `n` of them. 0: nothing is known yet."""
+    """Return the distribution of |t| over `count` pairs, given that over the first `n` of them. 0: no pairs yet."""
     for known in range(n, count) if n else ():
         below = _transition(known) @ mass
         mass = np.maximum(np.diff(below), 0.0)
@@ -126,10 +126,10 @@ def _central(w: Array, n: int) -> Array:
 
 def find_sign_levels(discordant: Sequence[int], spent: Sequence[float]) -> tuple[float, ...]:
     """Return the two-sided p-value of the sign test at which it rejects at each look, so that the probability of a
-    rejection at any look so far is at most `spent`; 0 where no outcome would do.
+    rejection at any look so far is at most `spent`; 0 if no outcome rejects.
 
     Args:
-        discordant: the number of seeds so far on which one of the two arms alone failed, not descending.
+        discordant: the number of seeds so far on which exactly one of the two arms failed, not descending.
         spent: the probability that may be spent up to each look, ascending.
     """
     return _find_sign_levels(tuple(discordant), tuple(spent))

@@ -1,4 +1,4 @@
-"""What may be said of the arms on fresh seeds, in sentences."""
+"""The verdict on the arms on fresh seeds, in sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.verdict.sequential import LEAST
 
 
 def format_estimate(figure: Estimate, sign: bool = False, bounds: tuple[float, float] = UNBOUNDED) -> str:
-    """Return '2.153 ± 0.012'; the mean alone where there is no interval; both ends where it is cut at `bounds`."""
+    """Return '2.153 ± 0.012'; only the mean if there is no interval; both ends if it is clipped at `bounds`."""
     return format_uncertain(figure.mean, figure.half_width, sign=sign, bounds=bounds)
 
 
@@ -32,16 +32,16 @@ def state_verdict(
     bounds: tuple[float, float] = UNBOUNDED,
     where: str = "each at its chosen settings",
 ) -> str:
-    """Return a sentence or two for each arm but a baseline, and what they rest on: looks, comparisons, intervals.
+    """Return one or two sentences for each arm except baselines, and their basis: looks, comparisons, intervals.
 
     Args:
         compared: the arms.
-        baselines: the arm that all are compared with, or arm -> the one that it is compared with, a baseline itself.
+        baselines: the baseline of all arms, or arm -> its baseline.
         unit: the unit of the objective.
-        maximize: whether more of the objective is better.
-        shared_start: what all seeds start from, such as 'stage-1 model' or 'donor'; empty: each starts from its own.
-        bounds: what the objective can be; intervals that are shown are cut there.
-        where: at which settings they are compared.
+        maximize: whether a higher objective is better.
+        shared_start: the model that all seeds start from, such as 'stage-1 model'; empty: each has its own start.
+        bounds: the possible range of the objective, to which printed intervals are clipped.
+        where: the settings at which they are compared.
     """
     if not compared:
         return ""
@@ -49,20 +49,17 @@ def state_verdict(
     others = {arm: c for arm, c in compared.items() if arm != against[arm]}
     if not others:
         alone = " ".join(_state_alone(arm, c, bounds) for arm, c in compared.items())
-        return f"{alone} There is one arm, so nothing is compared."
+        return f"{alone} There is only one arm, so there is no comparison."
     better = 1 if maximize else -1
     sentences = [_Wording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
     sentences += _state_basis(others)
     if shared_start:
-        sentences.append(
-            f"All seeds start from one {shared_start}, so they are not independent of it: no interval includes its "
-            "variance."
-        )
+        sentences.append(f"All seeds share one {shared_start}, so the intervals do not include its variance.")
     return f"On fresh seeds, {where}: " + " ".join(sentences)
 
 
 def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
-    """Return how often an arm failed and how good it is when it trains."""
+    """Return a sentence on an arm's failures and its objective when it trains."""
     if c.failures is None:
         return f"{arm} has no finished seed."
     text = f"{arm} failed on {c.failures.describe()}"
@@ -72,7 +69,7 @@ def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
 
 
 def _state_basis(others: Mapping[str, Compared]) -> list[str]:
-    """Return the sentences about error control, where anything was tested."""
+    """Return the sentences about error control, if anything was tested."""
     tested = [c for c in others.values() if c.versus is not None and c.versus.seeds >= LEAST and c.looks]
     if not tested:
         return []
@@ -111,8 +108,8 @@ class _Wording:
         }
         if self.c.kind == "could not be trained":
             return (
-                f"{self.arm} could not be trained within the budget: no trial of its search completed, so that no "
-                "fresh seed was run. The search has one seed: of others nothing is known."
+                f"{self.arm} could not be trained within the budget: no trial of its search completed, so no fresh "
+                "seed was run. The search used one seed; other seeds are unknown."
             )
         assert self.c.versus is not None
         return by_kind[self.c.kind](self.c.versus)
@@ -121,7 +118,7 @@ class _Wording:
         return f"{format_uncertain(d.mean if sign else abs(d.mean), d.half_width, sign=sign)} {self.unit}"
 
     def _over(self, v: Versus) -> str:
-        """Return over which seeds a difference is, with the number that it leaves out."""
+        """Return the seeds of a difference, with the number of omitted seeds."""
         n = v.seeds - v.left_out
         if not v.left_out:
             return f"n = {n}"
@@ -154,7 +151,7 @@ class _Wording:
         return f"{text}."
 
     def _crossed(self, v: Versus) -> str:
-        """Return what was seen with the loser at the winner's settings, as a clause."""
+        """Return the result of the loser at the winner's settings, as a clause."""
         loser = self.c.crossed_loser
         winner = self.baseline if loser == self.arm else self.arm
         failed = v.failed if loser == self.arm else v.other_failed
@@ -188,16 +185,19 @@ class _Wording:
                 winner = self.arm if self.c.needs_crossed == self.baseline else self.baseline
                 return f"{text}, but {self.c.needs_crossed} has not been trained at {winner}'s settings.{failures}"
             assert self.c.crossed is not None
-            return f"{text}, but {self._crossed(self.c.crossed)}: the settings may be what differs.{failures}"
+            return f"{text}, but {self._crossed(self.c.crossed)}: the difference may be due to the settings.{failures}"
         if v.lies_within(self.c.effect):
-            return f"{pair}: inconclusive. When both train {self._limits(v)}, less than what matters.{failures}"
+            return (
+                f"{pair}: inconclusive. When both train {self._limits(v)}, which is less than the difference that "
+                f"matters.{failures}"
+            )
         return f"{pair}: inconclusive with {count_noun(v.seeds, 'seed')}; {self._limits(v)}.{failures}"
 
     def _limits(self, v: Versus) -> str:
-        """Return as a clause what is known of the mean difference where that is no claim."""
+        """Return as a clause the limits of the mean difference if nothing is claimed."""
         d = v.difference
         if d is None:
-            return "no seed trained both"
+            return "there is no seed on which both trained"
         if v.interval is None and d.n < LEAST:
             return (
                 f"the mean difference is {self._amount(d, sign=True)} ({self._over(v)}), too few seeds for an interval"
@@ -205,7 +205,7 @@ class _Wording:
         if v.interval is None and v.level:
             same = format_uncertain(d.mean, None, sign=True)
             return (
-                f"the difference is {same} {self.unit} on every seed ({self._over(v)}): equal differences have no "
+                f"the difference is {same} {self.unit} on every seed ({self._over(v)}): equal differences give no "
                 "interval"
             )
         low, high = format_ends(d)
@@ -235,17 +235,21 @@ class _Wording:
         return f"{self.baseline}, the baseline, could not be trained within the budget: no fresh seed was run. {alone}"
 
     def _weigh(self, v: Versus) -> str:
-        """Return as a clause what the numbers of failed seeds show; empty where they are equal."""
+        """Return as a clause the evidence of the numbers of failed seeds; empty if they are equal."""
         if v.failure_side:
             return f" (exact test, p = {v.failure_p:.2g})"
         return "" if v.failed == v.other_failed else ", which does not show that either fails more often"
 
     def _figures(self, v: Versus) -> str:
         if not v.seeds:
-            return f"{self.arm} and {self.baseline} have no seed yet that ended for both."
+            return f"There is no seed yet on which both {self.arm} and {self.baseline} have ended."
         failures = f"; it {self._failures(v)}" if v.failed or v.other_failed else ""
-        figure = "no seed trained both" if v.difference is None else self._amount(v.difference, sign=True)
-        need = f"it takes {LEAST} seeds" if v.seeds < LEAST else f"it is made on all {self.c.planned} seeds"
+        figure = (
+            ("there is no seed on which both trained")
+            if v.difference is None
+            else self._amount(v.difference, sign=True)
+        )
+        need = f"it requires {LEAST} seeds" if v.seeds < LEAST else f"it requires all {self.c.planned} seeds"
         return (
             f"{self.arm}, difference to {self.baseline}: {figure} ({self._over(v)}){failures}. No verdict yet: {need}."
         )

@@ -1,4 +1,4 @@
-"""What was found, in one sentence: all arms of a comparison, those of one verdict together."""
+"""The result in one sentence: all arms of a comparison, grouped by verdict."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def summarise(
     unit: str,
     maximize: bool = False,
 ) -> str:
-    """Return one sentence on all comparisons; '' where nothing was compared, or there is no verdict yet.
+    """Return one sentence on all comparisons; '' if nothing was compared, or there is no verdict yet.
 
     Args:
         compared: the arms.
-        places: where they are compared, such as 'at lr=0.003' -> those of `compared` that are; '' names no place.
+        places: place of comparison, such as 'at lr=0.003' -> its members of `compared`; '' is a single unnamed place.
         names: arm of `compared` -> its name in the sentence.
-        baseline: the name of what the others are compared with.
+        baseline: the name of the baseline.
         unit: the unit of the objective.
-        maximize: whether more of the objective is better.
+        maximize: whether a higher objective is better.
     """
     others = [c for c in compared.values() if c.kind != "baseline"]
     if not others or all(c.kind == "figures" for c in others):
@@ -44,7 +44,7 @@ def summarise(
 
 
 def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str, maximize: bool) -> str:
-    """Return what was found at one place: what is claimed first, then how often arms failed, what is open at last."""
+    """Return the result at one place: first the claims, then the failures, then the open comparisons."""
     by_kind: dict[str, list[str]] = {}
     for arm, c in arms.items():
         by_kind.setdefault(_name_group(c, maximize), []).append(arm)
@@ -72,19 +72,25 @@ _WORDS = {
     "fails more often": ("fails more often than BASELINE", "fail more often than BASELINE"),
     "fails less often": ("fails less often than BASELINE", "fail less often than BASELINE"),
     "trained on no seed": ("trained on no seed", "trained on no seed"),
-    "baseline fails on all seeds": ("trained where BASELINE did on no seed", "trained where BASELINE did on no seed"),
+    "baseline fails on all seeds": (
+        "trained although BASELINE trained on no seed",
+        ("trained although BASELINE trained on no seed"),
+    ),
     "equivalent": ("is equivalent to BASELINE", "are equivalent to BASELINE"),
     "undecided": ("is inconclusive", "are inconclusive"),
     "could not be trained": ("could not be trained", "could not be trained"),
-    "baseline could not be trained": ("has no BASELINE to compare with", "have no BASELINE to compare with"),
+    "baseline could not be trained": (
+        "has no trained BASELINE to compare with",
+        ("have no trained BASELINE to compare with"),
+    ),
     "figures": ("has no verdict yet", "have no verdict yet"),
 }
-"""Group -> what is said of one arm and of several, in this order."""
+"""Group -> its wording for one arm and for several, in this order."""
 _WITH_AMOUNT = ("better", "better, failed more", "worse", "worse, failed less")
 
 
 def _name_group(c: Compared, maximize: bool) -> str:
-    """Return the group that an arm is told with."""
+    """Return the group that an arm is reported in."""
     if c.kind == "mixed" and c.versus is not None:
         return "better, failed more" if c.versus.side == (1 if maximize else -1) else "worse, failed less"
     if c.kind == "fails on all seeds" and c.versus is not None:

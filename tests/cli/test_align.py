@@ -85,7 +85,7 @@ def test_two_steps_of_each_method(run, pairs, norm, capsys):
     assert set(found["dpo"]["metrics"]) == {"align/accuracy", "align/margin", "align/kl"}
     assert set(found["rloo"]["metrics"]) == {"align/kl", "align/reward", "align/start_reward", "align/win_rate"}
     for method, one in found.items():
-        assert "27 pairs to learn from, 3 held out" in one["told"]
+        assert "27 training pairs, 3 held out" in one["told"]
         stored = tracking.client().get_run(one["run_id"]).data
         assert one["metrics"].items() <= stored.metrics.items()
         steps = [point.step for point in tracking.client().get_metric_history(one["run_id"], "train/loss")]
@@ -143,11 +143,11 @@ def test_pairs_longer_than_the_context_are_counted(run, tmp_path):
     rows = [{"prompt": "a?", "chosen": "yes" * n, "rejected": "no"} for n in (1, 2, 3, 4, 5, 6, 7, 8, 20, 30)]
     (tmp_path / "long.json").write_text(json.dumps(rows))
     found = align(run(), "dpo", str(tmp_path / "long.json"), batch_size=2)
-    learnt, held = map(int, re.search(r"(\d) pairs to learn from, (\d) held out, 2 left out", found.told).groups())
+    learnt, held = map(int, re.search(r"(\d) training pairs, (\d) held out, 2 left out", found.told).groups())
     assert learnt + held == 8
-    assert "whose prompt and the longer answer are more than 48 tokens" in found.told
+    assert "because their prompt and the longer answer exceed 48 tokens" in found.told
     (tmp_path / "long.json").write_text(json.dumps([rows[0], *rows[-2:]]))
-    with pytest.raises(AblateError, match=r"Of 2 pairs to learn from [01] fit the context of 48 tokens"):
+    with pytest.raises(AblateError, match=r"[01] of 2 training pairs and"):
         align(run(), "dpo", str(tmp_path / "long.json"))
 
 
@@ -158,10 +158,10 @@ def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, caps
         assert main(["align", model, "--method", method, "--template", "plain", "--pairs", given, *words]) == 2
         return capsys.readouterr().err
 
-    assert "is for image classification; align is for language models" in said(vit)
+    assert "is for image classification; align needs a language model" in said(vit)
     assert "rloo needs a reward model: ablate align RUN --method reward" in said(start, method="rloo")
     assert "There is no reward model nothing" in said(start, "--reward", "nothing", method="rloo")
-    assert "a reward model takes neither beta" in said(start, "--beta", "0.1", method="reward")
+    assert "the method reward uses neither beta" in said(start, "--beta", "0.1", method="reward")
     assert "trainer.batch_size: must be a multiple of align.answers (4) (given: 6)" in said(
         start, "--batch-size", "6", "--reward", "x", method="rloo"
     )

@@ -37,7 +37,7 @@ def test_nothing_is_changed(ask):
     for method in ("DELETE", "POST", "PUT"):
         status, body = ask("/api/studies/1", method)
         assert status == "405"
-        assert "changes none" in body
+        assert "read-only" in body
     assert len(list_studies(open_storage(storage_url()))) == before
 
 
@@ -54,4 +54,4 @@ def test_without_studies_the_way_to_one_is_said(store, capsys):
 
 def test_a_storage_is_refused_where_it_would_not_be_used(store, capsys):
     assert main(["ui", "--storage", "sqlite:///other.db"]) == 2
-    assert "give --studies too" in capsys.readouterr().err
+    assert "needs --studies" in capsys.readouterr().err

@@ -211,11 +211,11 @@ def test_a_run_goes_on_when_another_process_lets_it(interrupted, document):
         fcntl.flock(lock, fcntl.LOCK_EX)
         threading.Timer(1, fcntl.flock, (lock, fcntl.LOCK_UN)).start()
         assert document("train", "--resume", run_id, "--json")["status"] == "completed"
-    assert f"Another process is at the run {run_id}; waiting for it to end." in document.err
+    assert f"Another process is training the run {run_id}; waiting for it to end." in document.err
 
 
 def test_a_mistake_leaves_stdout_empty(swept, capsys):
     assert main(["report", "nosuch", "--json"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "No sweep is called 'nosuch'" in captured.err
+    assert "There is no sweep 'nosuch'" in captured.err

@@ -100,8 +100,8 @@ def test_what_is_missing_is_named(ablate, capsys):
         main(["report"])
     assert capsys.readouterr().err.endswith("the following arguments are required: SWEEP\n")
     refused(ablate("sweep"), "expected the sweep file, FILE.yaml, or --all --dry-run")
-    refused(ablate("sweep", "--all"), "--all: goes with --dry-run")
-    refused(ablate("sweep", "x.yaml", "--scale-model"), "--scale-model: shrinks the model by the factor of --scale")
+    refused(ablate("sweep", "--all"), "--all: needs --dry-run")
+    refused(ablate("sweep", "x.yaml", "--scale-model"), "--scale-model: needs --scale")
 
 
 @pytest.mark.parametrize("share", ["0", "1.5", "much"])
@@ -112,7 +112,7 @@ def test_a_scale_out_of_range_is_refused(share, capsys):
 
 
 def test_all_files_are_planned_without_their_data_and_a_broken_one_stops_no_other(ablate, tmp_path):
-    refused(ablate("sweep", "--all", "--dry-run"), "there is no YAML file in sweeps/")
+    refused(ablate("sweep", "--all", "--dry-run"), "this folder has no YAML file in sweeps/")
     folder = tmp_path / "sweeps"
     folder.mkdir()
     away = {"kind": "text", "files": ["nowhere/*.txt"], "tokenizer": "gpt2"}
@@ -126,7 +126,7 @@ def test_all_files_are_planned_without_their_data_and_a_broken_one_stops_no_othe
     assert "experiment.trainer.max_step: unknown key" in err
     assert "sweep b-9m-scale0.5: " in out
     assert "sweep b-tiny-scale0.5: " in out
-    assert "text files=['nowhere/*.txt'] tokenizer=gpt2 (needed, and not looked for)" in out
+    assert "text files=['nowhere/*.txt'] tokenizer=gpt2 (needed; not checked here)" in out
     assert "150 updates = 307,200 tokens" in out
     assert "Not the full setting (--scale 0.5 and further settings)" in out
 
@@ -282,7 +282,7 @@ def test_a_damaged_database(ablate, store):
 
 @pytest.mark.parametrize("verb", ["report", "status"])
 def test_an_unknown_sweep(ablate, verb):
-    refused(ablate(verb, "nosuch"), "No sweep is called 'nosuch'", "none yet")
+    refused(ablate(verb, "nosuch"), "There is no sweep 'nosuch'", "none yet")
 
 
 def test_a_search_space_with_a_path_that_does_not_exist(ablate, tmp_path):

@@ -113,7 +113,7 @@ def test_several_sweeps_have_one_page(told, swept, tmp_path, monkeypatch):
 
 def test_rows_go_without_files(swept, capsys):
     assert main(["report", "demo", "--csv", "--json"]) == 2
-    assert "--csv: goes without --json and --output" in capsys.readouterr().err
+    assert "--csv: cannot be combined with --json or --output" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("call", "status"), [("", 1), ("replace_unprintable()", 0)])

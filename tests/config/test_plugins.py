@@ -284,7 +284,7 @@ def test_a_sweep_goes_on_with_the_file_that_it_began_with(folder, spec, capsys):
     run.sweep(spec, console=Console(quiet=True))
     assert main(["status", "own"]) == 0
     (folder / "my_norm.py").write_text(f"{EXAMPLE}\n# changed\n")
-    with pytest.raises(SweepError, match=r"my_norm\.py: SHA-256 [0-9a-f]{64} -> [0-9a-f]{64}\nPut it back"):
+    with pytest.raises(SweepError, match=r"my_norm\.py: SHA-256 [0-9a-f]{64} -> [0-9a-f]{64}\nRestore it"):
         run.sweep(spec, console=Console(quiet=True))
     fresh = run.sweep(spec, fresh=True, console=Console(quiet=True))
     assert fresh.title == "own@2"

@@ -69,7 +69,7 @@ def test_all_words_that_cannot_be_read_are_told_at_once():
         "4 problems in the command line:",
         "  norm: not a YAML value: expected ',' or ']', but got the end (while parsing a flow sequence) (given: '[1')",
         "  expected key=value, given 'foo'",
-        "  expected key=value, given 'base.yaml'; a file comes first",
+        "  expected key=value, given 'base.yaml'; a file must come first",
         "  data.root: not a YAML value: the character '\\x00' is not allowed in YAML (given: '\\x00')",
     ]
 
@@ -172,7 +172,7 @@ def test_aliases_that_expand_without_end_are_refused_at_once(opening):
     with pytest.raises(ConfigError) as caught:
         parse_yaml(text, "s.yaml")
     assert time.perf_counter() - begin < 2
-    message = r"s.yaml:\d+:\d+: with the alias 'a\d' the aliases stand for more than 100,000 values; write out what is"
+    message = r"s.yaml:\d+:\d+: with the alias 'a\d' the aliases expand to more than 100,000 values; write the values"
     assert re.search(message, str(caught.value))
     with pytest.raises(ConfigError, match="data: not a YAML value: with the alias"):
         parse_overrides(["data={" + text.replace("\n", ", ") + "}"])

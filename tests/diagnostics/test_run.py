@@ -223,8 +223,8 @@ def models(tmp_path_factory, text):
     [
         (["nobody"], "neither a checkpoint nor a run"),
         (["hf:{tmp}/nowhere"], "cannot be loaded"),
-        (["hf:{tmp}/bare"], "needs text to be measured on"),
-        (["hf:{tmp}/bare", "--data", "{tmp}/text.txt"], "comes without a tokenizer"),
+        (["hf:{tmp}/bare"], "needs text for the measurement"),
+        (["hf:{tmp}/bare", "--data", "{tmp}/text.txt"], "has no tokenizer"),
         (["hf:{tmp}/bare", "--data", "{tmp}/text.txt", "tokenizer=bytes"], "has 256 tokens and"),
         (["hf:{tmp}/whole", "--data", "{tmp}/text.txt", "seq_len=64"], "has 32 positions"),
         (["hf:{tmp}/whole", "--data", "{tmp}/text.txt", "seqlen=4"], "Did you mean data.seq_len"),

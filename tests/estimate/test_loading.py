@@ -37,11 +37,15 @@ def test_a_few_batches_are_read_and_the_first_is_not_timed(monkeypatch, seconds,
 @pytest.mark.parametrize(
     ("workers", "taken", "said"),
     [
-        (4, 1000, "so 10 have to read for it, on cores like these. trainer.num_workers=4 starts 4 at most: loading"),
-        (0, 1000, "trainer.num_workers=0 starts 1 at most: loading will be the limit"),  # the training process itself
+        (4, 1000, "so each GPU needs 10 such processes. trainer.num_workers=4 starts at most 4: loading"),
+        (
+            0,
+            1000,
+            ("trainer.num_workers=0 starts at most 1: loading will be the bottleneck"),
+        ),  # the training process itself
         (16, 1000, "trainer.num_workers=16 is enough"),
-        ("auto", 1000, "trainer.num_workers=auto starts as many as there are cores but one"),
-        ("auto", 9000, "so 90 have to read for it, on cores like these. trainer.num_workers=auto starts 16 at most"),
+        ("auto", 1000, "trainer.num_workers=auto starts one for each core but one"),
+        ("auto", 9000, "so each GPU needs 90 such processes. trainer.num_workers=auto starts at most 16"),
     ],
 )
 def test_the_plan_says_where_loading_is_the_limit(monkeypatch, tmp_path, workers, taken, said):

@@ -161,9 +161,9 @@ def test_with_autocast_checkpoints_are_in_float32_sharded_or_not():
 
 def test_a_vocabulary_that_nobody_chose_is_told_with_what_changes_it():
     (note,) = made({"model": "llama-9m"}).notes
-    assert note.endswith("that of data=topics, 256 tokens. For another: model.vocab_size=32000.")
+    assert note.endswith("that of data=topics, 256 tokens. To change it: model.vocab_size=32000.")
     (note,) = made({"model": "llama-9m", "data": "text", "data.files": "a.txt"}).notes
-    assert note.endswith("that of data=text, 256 tokens. For another: data.tokenizer=NAME or model.vocab_size=32000.")
+    assert note.endswith("that of data=text, 256 tokens. To change it: data.tokenizer=NAME or model.vocab_size=32000.")
     assert made({"model": "llama-9m", "model.vocab_size": 32000}).notes == ()
     assert made({"model": "llama-9m", "data": "text", "data.files": "a.txt", "data.tokenizer": "gpt2"}).notes == ()
     assert made({"model": "vit-digits"}).notes == ()
@@ -182,7 +182,7 @@ def test_a_model_that_fits_nowhere_says_so(capsys):
         "9",
     ]
     assert main(words) == 0
-    assert "no setting of these devices makes it fit" in capsys.readouterr().out
+    assert "no setting makes it fit on these devices" in capsys.readouterr().out
 
 
 def test_time_is_flops_over_the_share_of_the_peak():
@@ -216,7 +216,7 @@ def test_mistakes_are_told():
         made({**BIG, "trainer.strategy": "zero"})
     with pytest.raises(ConfigError, match=r"trainer.cpu_offload: needs trainer.strategy=fsdp"):
         made({**BIG, "trainer.cpu_offload": True})
-    with pytest.raises(ConfigError, match=r"trainer.tensor_parallel: the plan does not know .*leave it out") as told:
+    with pytest.raises(ConfigError, match=r"trainer.tensor_parallel: the plan does not support .*remove it") as told:
         made({**BIG, "trainer.strategy": "fsdp", "trainer.tensor_parallel": 8, "trainer.batch_size": 4})
     assert "batch_size" not in str(told.value)  # which the devices may well share then
     with pytest.raises(ConfigError, match=r"trainer.acumulate: unknown key. Did you mean trainer.accumulate\?"):

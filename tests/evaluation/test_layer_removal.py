@@ -36,6 +36,9 @@ def test_a_task_without_each_layer_is_scored_as_a_shorter_model(trained, task_da
 def test_what_has_no_tasks(trained, task_data, capsys):  # noqa: F811
     run, vit = (result.run_id for result in trained("llama", "vit"))
     words = ["--tasks", "piqa", "--task-data", str(task_data)]
-    for model, what, message in ((run, "angular", "--what pruning"), (vit, "pruning", "causal language models")):
+    for model, what, message in (
+        (run, "angular", ("include pruning in --what")),
+        (vit, "pruning", "causal language model"),
+    ):
         assert main(["diagnose", model, "--what", what, *words]) == 2
         assert message in capsys.readouterr().err

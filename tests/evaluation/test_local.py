@@ -70,7 +70,7 @@ def test_what_is_missing_is_told(tmp_path):
         find_questions("piqa", tmp_path)
     with pytest.raises(DataError, match="There is no folder"):
         find_questions("piqa", tmp_path / "none")
-    with pytest.raises(DataError, match=r"Of gsm8k no local files can be read\. Accepted: arc_easy"):
+    with pytest.raises(DataError, match=r"Local files of gsm8k cannot be read\. Accepted tasks: arc_easy"):
         find_questions("gsm8k", tmp_path)
     (tmp_path / "sciq").mkdir()
     (tmp_path / "sciq" / "validation.arrow").write_bytes(b"nothing")
@@ -81,5 +81,5 @@ def test_what_is_missing_is_told(tmp_path):
 def test_two_copies_are_not_added_up(tmp_path):
     for name in ("one", "two"):
         write(tmp_path / name / "ai2_arc" / "ARC-Easy" / "validation.jsonl", ARC)
-    with pytest.raises(DataError, match="Two folders have the validation questions of arc_easy"):
+    with pytest.raises(DataError, match="Two folders contain the validation questions of arc_easy"):
         find_questions("arc_easy", tmp_path)

@@ -152,11 +152,11 @@ def test_mistakes_are_told(task_data, likes, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(harness, "TaskManager", Few)
         assert "Did you mean piqa?" in said("pica", task_data=task_data)
-    assert "too few for --shots 5" in said("piqa", task_data=task_data, shots=5)
+    assert "not enough for --shots 5" in said("piqa", task_data=task_data, shots=5)
     with pytest.raises(DataError, match="There are no questions of winogrande"):
         score(likes({}), BYTES, ["winogrande"], length=32, task_data=task_data)
     (tmp_path / "nowhere").mkdir()
-    with pytest.raises(AblateError, match="nowhere is no model of transformers that can be loaded"):
+    with pytest.raises(AblateError, match="nowhere is not a model that transformers can load"):
         score_hf(str(tmp_path / "nowhere"), ["piqa"], task_data=task_data)
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     assert "pip install 'ablate[eval]'" in said("piqa", task_data=task_data)

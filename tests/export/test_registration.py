@@ -34,7 +34,7 @@ def test_a_version_has_the_files_and_its_run(trained, store, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("form", "name", "text"),
-    [("consolidated", "a", "a pickle"), ("hf", "a/b", "neither / nor :"), ("hf", " ", "at least one letter")],
+    [("consolidated", "a", "a pickle"), ("hf", "a/b", "no / or :"), ("hf", " ", "at least one letter")],
 )
 def test_what_cannot_be_registered_is_refused_before_anything_is_written(trained, tmp_path, capsys, form, name, text):
     out = tmp_path / "out"

@@ -168,7 +168,7 @@ def test_what_cannot_be_written_down_is_refused(tmp_path, registries):
         "    def residual(self, site):\n        return OddResidual(site)\n"
     )
     file, _ = checkpoint(tmp_path, {"plugins": str(tmp_path / "odd.py"), "norm": "odd"})
-    with pytest.raises(AblateError, match="OddResidual keeps how, which is no number"):
+    with pytest.raises(AblateError, match="OddResidual keeps how, which is not a number"):
         export(str(file), "hf", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert not (tmp_path / "out.part").exists()
@@ -196,7 +196,7 @@ def test_mistakes_are_told(tmp_path, store, capsys):
     file.write_bytes(changed)
     assert "is damaged" in said(str(file), "--to", "hf", "--output", out + "2")
     torch.save({"state_dict": {}}, file)
-    assert "is no checkpoint of Ablate" in said(str(file), "--to", "hf", "--output", out + "2")
+    assert "is not a checkpoint of Ablate" in said(str(file), "--to", "hf", "--output", out + "2")
     sizes = {"model": {"kind": "vit", "hidden": 16, "layers": 2, "heads": 2}}
     vit, _ = checkpoint(tmp_path, {}, sizes, 10, (1, 8, 8))
     assert "Accepted for it: timm, consolidated, safetensors" in said(str(vit), "--to", "hf", "--output", out + "2")

@@ -74,5 +74,5 @@ def test_the_average_of_the_weights_is_exported(store, trained, vit_settings, tm
     assert own.keys() == exported.keys() == average.keys()
     assert all(torch.equal(exported[name], average[name]) for name in average)
     assert any(not torch.equal(exported[name], own[name]) for name in own)
-    with pytest.raises(AblateError, match=r"no average of the weights: its run had no trainer\.ema_decay"):
+    with pytest.raises(AblateError, match=r"no averaged weights: its run did not set trainer\.ema_decay"):
         open_trained(without.run_id, ema=True)

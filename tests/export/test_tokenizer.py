@@ -87,7 +87,5 @@ def test_sentencepiece_becomes_a_fast_tokenizer(options, folder, tmp_path):
 
 def test_a_tokenizer_that_is_gone_is_told(folder, tmp_path):
     name = str(tmp_path / "gone.json")
-    assert "could not be written beside it (There is no tokenizer" in tokenizer.write_tokenizer(
-        experiment(name), folder
-    )
+    assert "could not be written (There is no tokenizer" in tokenizer.write_tokenizer(experiment(name), folder)
     assert tokenizer.find_end_of_text(experiment(name)) is None

@@ -70,7 +70,7 @@ def test_the_layers_of_the_7b_model_train_stop_and_go_on_and_a_dead_rank_ends_al
     assert (part["status"], part["step"], rest["step"]) == ("interrupted", 2, 3)
     assert rest["metrics"] == whole["metrics"]
     assert (status, killed) == (1, -9)
-    assert "A rank of this group is gone or stands still" in errors
+    assert "A rank of this group has ended or does not respond" in errors
 
     folder = store / "runs" / rest["run_id"]
     path, before = find_newest(folder)

@@ -117,7 +117,7 @@ def test_the_stored_configuration_names_the_very_weights(trained_once, tiny_sett
     assert stored.warm_start.sha256 == hash_weights(open_trained(donor).state)
     assert stored == Experiment.from_mapping(stored.to_tree())
     other = train(experiment(tiny_settings, model__layers=0, seed=1)).run_id
-    with pytest.raises(ConfigError, match=r"weights of .* are others now"):
+    with pytest.raises(ConfigError, match=r"weights of .* have changed"):
         train(Experiment.from_mapping(stored.to_tree(), {"warm_start.from": other}))
 
 
@@ -215,7 +215,7 @@ def test_all_is_every_weight_of_the_same_model(trained_once, family_settings, be
 def test_all_of_another_model_is_refused_although_its_weights_fit(store, tiny_settings):
     """Mix-LN and Pre-LN have the same tensors, and so do two and four heads."""
     mix = train(experiment(tiny_settings, norm={"kind": "mix", "alpha": 0.5})).run_id
-    with pytest.raises(ConfigError, match=r"norm.kind.*all of the donor .* is copied, and there it is mix"):
+    with pytest.raises(ConfigError, match=r"norm.kind.*all of the source run .* is copied, where it is mix"):
         train(started(tiny_settings, mix, "all"))
     assert train(started(tiny_settings, mix, "layers")).status == "completed"  # parts are taken as they are
     heads = {**tiny_settings["model"], "heads": 4, "hidden": 32}
@@ -240,7 +240,7 @@ def test_a_donor_of_another_tokenizer_is_refused(trained_once, tiny_settings, tm
     trees = [{**tiny_settings, "data": {**data, "tokenizer": name}} for name in names]
     donor = trained_once(experiment(trees[0])).run_id
     with pytest.raises(
-        ConfigError, match=r"data.tokenizer.* was trained with the tokenizer .*0.json, and this one cuts"
+        ConfigError, match=r"data.tokenizer.* was trained with the tokenizer .*0.json, and this run's tokenizer differs"
     ):
         train(started(trees[1], donor, "all"))
     assert train(started(trees[1], donor, "layers")).status == "completed"
@@ -270,7 +270,7 @@ def test_the_operations_of_all_stages_are_facts_of_the_run(store, tiny_settings)
         ({"copy": ["head"]}, "copy needs from"),
         ({"freeze": []}, "neither copies nor freezes"),
         ({"from": "DONOR", "copy": "embeding"}, "has no such part.*Did you mean embedding"),
-        ({"from": "DONOR", "copy": "layers.1"}, "the donor .* has no such part"),
+        ({"from": "DONOR", "copy": "layers.1"}, "the source run .* has no such part"),
         ({"freeze": ["haed"]}, "warm_start.freeze: the model has no such part.*Did you mean head"),
         ({"freeze": ["embedding", "layers", "final_norm", "head"]}, "nothing is left to train"),
         ({"from": "nowhere", "copy": "head"}, "neither a checkpoint nor a run"),

@@ -47,7 +47,7 @@ def test_an_arm_that_diverges_on_every_seed_is_not_told_by_its_search():
     assert "post failed on all of 5 seeds (55 % or more, one-sided 95 %), pre on 0 of 5" in text
     assert "1.5" not in text
     assert list(describe_unreproduced(record, found))[1] == (
-        "post does not reproduce what its search promised, 1.500: it trained on none of 5 fresh seeds."
+        "post does not reproduce the best value of its search, 1.500: it trained on none of 5 fresh seeds."
     )
 
 
@@ -60,7 +60,7 @@ def test_stuck_seeds_fail_where_the_trivial_loss_is_known():
     unknown = build_record(values, trivial_loss=None)
     found, _ = judge(unknown)
     assert (found["post"].failures.failed, found["post"].difference.n) == (0, 5)
-    assert any("isn't known here" in text for text in explain_comparison(unknown, found))
+    assert any("is unknown" in text for text in explain_comparison(unknown, found))
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_an_arm_whose_search_never_completes_could_not_be_trained():
     record = build_record({"pre": PRE, "post": []}, promised={"post": None})
     found, text = judge(record)
     assert found["post"].kind == "could not be trained"
-    assert "post could not be trained within the budget: no trial of its search completed, so that no fresh" in text
+    assert "post could not be trained within the budget: no trial of its search completed, so no fresh" in text
     longer = record.spec.model_copy(
         update={"budget": record.spec.budget.model_copy(update={"trials": 2})}
     )  # its search goes on
     found, text = judge(dataclasses.replace(record, spec=longer))
     assert found["post"].kind == "figures"
-    assert "have no seed yet that ended for both" in text
+    assert "There is no seed yet on which both post and pre have ended" in text
 
 
 def test_so_does_a_baseline():
@@ -134,7 +134,7 @@ def test_one_arm_is_compared_with_nothing():
     record = build_record({"pre": [*PRE[:4], None]})
     _, text = judge(record)
     assert text.startswith("pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 2.127 ± ")
-    assert text.endswith("There is one arm, so nothing is compared.")
+    assert text.endswith("There is only one arm, so there is no comparison.")
 
 
 def test_two_seeds_are_figures():
@@ -143,7 +143,7 @@ def test_two_seeds_are_figures():
     assert text.endswith("post, difference to pre: -0.045 nats (n = 2). No verdict yet: it takes 3 seeds.")
     told = " ".join(explain_comparison(record, found))
     assert "no interval yet" in told
-    assert "errs in" not in told
+    assert "joint error of 5 %" not in told
 
 
 def test_undecided_by_crossed_settings():
@@ -152,7 +152,7 @@ def test_undecided_by_crossed_settings():
     found, text = judge(record)
     assert name_verdict(record, "post", found) == "inconclusive, as settings differ"
     assert "with pre at post's settings the difference of post to pre is -0.002" in text
-    assert "the settings may be what differs" in text
+    assert "the difference may be due to the settings" in text
     before = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2})
     found, text = judge(before)
     assert name_verdict(before, "post", found) == "inconclusive, not yet crossed"
@@ -170,7 +170,7 @@ def test_looks_are_counted():
     assert found["post"].difference.half_width > once.difference.half_width
     waiting = build_record({"pre": PRE, "post": BETTER}, confirm=confirm, looks=Looks((3, 4), 12))
     told = list(explain_comparison(waiting, compare_record(waiting)))
-    assert any("wait for the next look, and are in no figure until then: pre 1 and post 1." in text for text in told)
+    assert any("are only included at the next look: pre 1 and post 1." in text for text in told)
 
 
 def test_an_old_store_is_read_by_the_new_rules_and_says_so():
@@ -212,4 +212,4 @@ def test_seeds_that_share_a_start_are_told():
     shared = build_record({"pre": PRE, "post": BETTER}, experiment={"model": "llama", "data": "topics", **start})
     text = describe_verdict(shared, compare_record(shared))
     assert "those of pre one stage-1 model (sweep:first/one)" in text
-    assert "no interval includes the variance of these models" in text
+    assert "the intervals do not include the variance of these models" in text

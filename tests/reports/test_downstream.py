@@ -89,7 +89,7 @@ def test_two_seeds_are_figures_and_a_failed_or_unscored_seed_is_told(confirmed, 
     assert found.left_out == {"post": 2, "mix": 3}
     (section,) = tabulate(found, "pre")
     text = " ".join(section.sentences)
-    assert "mix and pre: 2 seeds scored of both; a verdict takes 3 seeds" in text
+    assert "mix and pre: 2 seeds scored for both; a verdict needs 3 seeds" in text
     assert (
         "The difference of post to pre leaves out 2 seeds of 5, on which one of the two failed or was not scored."
         in text
@@ -108,7 +108,7 @@ def test_the_best_trials_of_a_search_are_figures(confirmed, monkeypatch):
     (section,) = tabulate(found, "pre")
     assert not section.table.strong
     assert "Runs: pre a trial of the search, post a trial of the search." in section.sentences[0]
-    assert "1 seed scored of both" in section.sentences[1]
+    assert "1 seed scored for both" in section.sentences[1]
 
 
 def test_what_was_scored_is_the_trial_that_was_chosen(confirmed, monkeypatch):
@@ -134,8 +134,8 @@ def test_all_tasks_arms_and_averages_are_one_family_and_every_look_counts(confir
     assert mean.n == 80
     assert boolq.differences["mix"].interval is None  # the same answers on every seed
     text = " ".join(tabulate(found, "pre")[0].sentences)
-    assert "The error of 5 % covers 8 comparisons, those of the objective in the whole file among them" in text
-    assert "No interval where every question has the same difference on each seed" in text
+    assert "The error of 5 % covers 8 comparisons, including those of the objective in the whole file" in text
+    assert "No interval if every question has the same difference on each seed" in text
     assert "post on boolq, mix on boolq" in text
     larger = replace(record, spec=record.spec.model_copy(update={"family": 4}))  # further sizes
     found = compare_downstream(larger)
@@ -173,7 +173,7 @@ def test_seeds_that_share_a_start_claim_nothing_beyond_it(confirmed, evaluate):
     (section,) = tabulate(found, "pre")
     assert not section.table.strong
     assert "*" not in section.table.rows[0][-1]
-    assert "no interval includes the variance of these models" in section.sentences[-1]
+    assert "the intervals do not include the variance of these models" in section.sentences[-1]
     assert not found.to_dict()["rows"][0]["differences"]["mix"]["shown"]
 
 

@@ -24,7 +24,7 @@ ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2,
 def test_the_verdict_lists_the_arms_with_n_and_names_no_winner(record: SweepRecord) -> None:
     text = findings.describe_search(record)
     assert text.startswith("Best of 8 trials: mix 1.712, pre 1.735, post 1.820 (val/loss, lower is better).")
-    assert "on one seed, so optimistic: differences between arms of this kind are not evidence" in text
+    assert "on one seed, so it is optimistic: such differences between arms are not evidence" in text
     assert "before claiming a winner" in text
     assert not re.search(r"\bwins|\bbetter than|outperform|significant|beats", text)
 
@@ -48,7 +48,9 @@ def test_budgets_in_tokens_and_hours_are_what_was_equal(record: SweepRecord) -> 
     fewer = {**record.trials, "post": record.trials["post"][:3]}
     limited = replace(record, spec=record.spec.model_copy(update={"budget": budget}), trials=fewer)
     notes = " ".join(findings.list_cautions(limited))
-    assert "the budget of each arm, 1000000 tokens and 0.5 hours, and not the number of finished trials" in notes
+    assert (
+        "Each arm had the same budget, 1000000 tokens and 0.5 hours, but not the same number of finished trials"
+    ) in notes
     assert "by chance alone" not in notes
 
 
@@ -96,15 +98,15 @@ def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: An
         sweep.add("mix", {"optimizer.lr": 1e-3, "norm.alpha": 1.0}, value)
     notes = [note for note in findings.list_cautions(read_sweep("demo")) if "lie beyond" in note]
     assert notes == [
-        "The best optimizer.lr of pre is at the upper end of what was searched (0.0001 to 0.01): "
-        "a better one may lie beyond."
+        "The best optimizer.lr of pre is at the upper end of the searched range (0.0001 to 0.01): a better value may "
+        "lie beyond it."
     ]
 
 
 @pytest.mark.parametrize(
     ("items", "metric", "told"),
     [
-        (36, "val/accuracy", "only 36 images (one image more or less right moves val/accuracy by 0.028): differences"),
+        (36, "val/accuracy", "only 36 images (one image changes val/accuracy by 0.028): differences"),
         (99, "val/loss", "The validation set has only 99 images: differences between settings may be noise"),
         (1, "val/loss", "only 1 image: "),
         (100, "val/accuracy", ""),
@@ -191,7 +193,7 @@ def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report
 def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any, without_figures: None) -> None:
     writer(spec).add("pre", {"optimizer.lr": 1e-3}, 1.9)
     text = report("demo", log=False).table()
-    assert "\nNo importance yet: it takes 4 finished trials of an arm that differ.\n" in text
+    assert "\nNo importance yet: it needs 4 finished trials of an arm with different values.\n" in text
     assert "fANOVA" not in text
     assert "n trials" not in text
 
@@ -202,7 +204,7 @@ def test_where_some_arm_has_importance_the_others_are_named(spec: Any, writer: A
         sweep.add("pre", {"optimizer.lr": 1e-3 + i * 1e-4}, 1.9 + i / 10)
     text = report("demo", log=False).table()
     assert "fANOVA" in text
-    assert "None for post and mix: it takes 4 finished trials of an arm that differ." in text
+    assert "None for post and mix: it needs 4 finished trials of an arm with different values." in text
     assert "No importance yet" not in text
 
 

@@ -38,7 +38,7 @@ def test_they_are_on_the_page_and_after_ablate_diagnose_more_of_them(swept, tmp_
     assert (made.folder / "layers-angular.svg").exists()
     page = html.unescape((made.folder / "report.html").read_text())
     assert "Output variance of each layer: the best trial of each arm." in page
-    assert "In training, of each layer: variance of the layer" in page
+    assert "During training, for each layer: variance of the layer" in page
 
     diagnosis = diagnose([f"sweep:small/{arm}" for arm in ARMS], ["pruning", "variance"], tokens=200)
     assert list(diagnosis.results["pruning"]) == list(ARMS)

@@ -81,5 +81,5 @@ def test_perplexities_by_another_tokenizer_are_told_apart(full, tmp_path, withou
     record = replace(full, spec=full.spec.model_copy(update={"published": quoted}))
     assert [source.tokenizers for source in literature.compare_published(record)] == [("t5-base", "topics"), None]
     first, second = sections.tabulate_published(assemble(record, tmp_path))
-    assert any("tokens of t5-base, ours in those of topics" in text for text in first.sentences)
+    assert any("the tokenizer t5-base, ours use topics" in text for text in first.sentences)
     assert not any("tokenizer" in text for text in second.sentences)

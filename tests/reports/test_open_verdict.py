@@ -51,8 +51,8 @@ def test_no_seeds_are_missed_of_an_arm_that_could_not_be_trained():
 def test_missing_crossed_runs_are_counted():
     record = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.1])})
     assert list(describe_open_verdict(record)) == [
-        "pre is still to be trained at the settings of post: 2 of 5 seeds are done. Until then nothing is claimed of "
-        "the two."
+        "pre is still to be trained at the settings of post: 2 of 5 seeds are done. Until then nothing is claimed "
+        "about the two."
     ]
 
 
@@ -63,15 +63,15 @@ def test_crashes_are_told_from_failures():
         confirm={"seeds": 5},
     )
     assert [note for note in describe_open_verdict(record) if "crashed" in note] == [
-        "1 selection run of pre crashed, which is no outcome: `ablate sweep` tries it again.",
-        "2 fresh seeds of post crashed, which is no outcome: `ablate sweep` tries them again.",
+        "1 selection run of pre crashed, which is not an outcome: `ablate sweep` retries it.",
+        "2 fresh seeds of post crashed, which is not an outcome: `ablate sweep` retries them.",
     ]
 
 
 @pytest.mark.parametrize(
     ("values", "rates", "told"),
     [
-        ([None] * 5, {"post": 1e-2}, "What is said of them (fails on all seeds) holds there"),
+        ([None] * 5, {"post": 1e-2}, "Their verdict (fails on all seeds) holds only for these settings"),
         ([None] * 5, {}, ""),
         (PRE[::-1], {"post": 1e-2}, ""),  # undecided: nothing is claimed
         (BETTER, {"post": 1e-2}, ""),  # crossed

@@ -111,7 +111,7 @@ def test_mlflow_that_does_not_answer_leaves_the_report(demo: Any, monkeypatch: p
 
 
 def test_an_unknown_sweep_is_named_with_a_suggestion(demo: Any) -> None:
-    with pytest.raises(SweepError, match=r"No sweep is called 'dmeo'.*Did you mean demo\?"):
+    with pytest.raises(SweepError, match=r"There is no sweep 'dmeo'.*Did you mean demo\?"):
         report("dmeo", log=False)
 
 
@@ -129,7 +129,7 @@ def test_a_sweep_without_results_says_so(spec: Any, writer: Any) -> None:
 
 def test_a_folder_that_cannot_be_written_is_explained(demo: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match=r"cannot be written to .*file.*Give another folder"):
+    with pytest.raises(StoreError, match=r"cannot be written to .*file.*Choose another folder"):
         report("demo", log=False, folder=tmp_path / "file" / "below")
 
 

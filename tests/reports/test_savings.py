@@ -116,7 +116,7 @@ def test_the_report_shows_it(record):
     assert rows["reuse"]["saved"] == "25.0 %"
     assert rows["worse"]["reached"] == "1/3"
     assert any("All seeds of an arm start from the same model" in text for text in section.sentences)
-    assert any("There at the first validation: worse 1 of 3." in text for text in section.sentences)
+    assert any("Reached at the first validation: worse 1 of 3." in text for text in section.sentences)
 
 
 # ---------------------------------------------------------------------------------------------------- the formulas

@@ -58,7 +58,7 @@ def test_every_seed_is_a_point_and_failed_ones_stand_at_the_bad_edge():
 def test_where_nothing_trained_there_is_still_a_figure():
     confirmed, verdict = draw(build_record({"pre": [None] * 3, "post": [None] * 3}))
     assert list_labels(confirmed.axes[0]) == ["pre (n = 0)", "post (n = 0)"]
-    assert "no seed trained both" in [text.get_text() for text in verdict.axes[0].texts]
+    assert "no seed on which both trained" in [text.get_text() for text in verdict.axes[0].texts]
 
 
 def test_an_arm_without_seeds_is_told_why():
@@ -68,7 +68,7 @@ def test_an_arm_without_seeds_is_told_why():
 
     assert absent({"pre": PRE, "post": []}, {"post": None}) == ["no seed was run"]
     assert absent({"pre": [], "post": BETTER}, {"pre": None}) == ["no seed was run", "nothing to compare with"]
-    assert absent({"pre": [None] * 5, "post": BETTER}, {}) == ["no seed trained", "no seed trained both"]
+    assert absent({"pre": [None] * 5, "post": BETTER}, {}) == ["no seed trained", "no seed on which both trained"]
 
 
 def test_the_verdict_is_told_beside_its_interval():
@@ -82,7 +82,7 @@ def test_the_verdict_is_told_beside_its_interval():
     (band,) = axes.patches
     assert (band.get_x(), band.get_width()) == pytest.approx((-0.02, 0.04))
     caption = caption_verdict(record, compared)
-    assert "errs in 5 % for 2 comparisons together" in caption
+    assert "joint error of 5 % over 2 comparisons together" in caption
     assert "below the 0.02 that matter" in caption
 
 

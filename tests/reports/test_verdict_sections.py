@@ -66,7 +66,7 @@ def test_no_reading_ranks_an_arm_first_that_failed_on_every_fresh_seed(make):
     """The search, where it was best, stands beneath and is called what it is."""
     made = make(ALL_FAIL)
     text, page, plain = " ".join(made.table().split()), made.page(), made.to_dict()
-    promise = "post does not reproduce what its search promised, 1.500: it trained on none of 5 fresh seeds."
+    promise = "post does not reproduce the best value of its search, 1.500: it trained on none of 5 fresh seeds."
     for told in (text, page):
         assert "post failed on all of 5 seeds" in told
         assert promise in told
@@ -99,18 +99,18 @@ def test_all_candidates_are_shown(make):
 def test_crossed_settings_are_shown(make):
     (row,) = rows(tabulate_crossed(make(CROSSED)))
     assert (row["arms"], row["trained at the other's settings"], row["lr"]) == ("post, pre", "pre", "0.01")
-    assert row["claimed"] == "no, it does not stand there"
+    assert row["claimed"] == "no, it does not hold there"
     assert row["failed there"] == "0 of 5, pre 1 of 5"
     assert row["crossed: difference to pre"].endswith("(n=4, 1 left out)")
     open_one = replace(CROSSED, crossed={})
-    assert rows(tabulate_crossed(make(open_one)))[0]["claimed"] == "not yet: it has not been run"
+    assert rows(tabulate_crossed(make(open_one)))[0]["claimed"] == "not yet: not run"
     short = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [2.2, 2.21])})
     assert rows(tabulate_crossed(make(short)))[0]["claimed"] == "not yet: seeds are missing"
     lost = build_record({"pre": PRE, "post": BETTER}, rates={"post": 1e-2}, crossed={"post": ("pre", [None] * 5)})
-    assert rows(tabulate_crossed(make(lost)))[0]["claimed"] == "yes, it stands at both"
+    assert rows(tabulate_crossed(make(lost)))[0]["claimed"] == "yes, it holds at both"
     unused = build_record({"pre": PRE, "post": PRE[::-1]}, rates={"post": 1e-2}, crossed={"post": ("pre", PRE)})
     (section,) = tabulate_crossed(make(unused))
-    assert "decide nothing" in section.sentences[0]
+    assert "do not affect the verdict" in section.sentences[0]
     assert tabulate_crossed(make(ALL_FAIL)) == []
 
 

@@ -80,7 +80,7 @@ def test_a_length_that_is_given_holds_for_every_size_under_another_name(file):
     [
         ({}, ["s", "12m"], r"--sizes: no such size. Accepted: m, s, 9m, 20m, .*given: '12m'"),
         ({}, ["s"], "a ladder needs two sizes or more"),
-        ({"confirm": {"seeds": 0}}, [], "confirm.seeds: fresh seeds are what s is told by"),
+        ({"confirm": {"seeds": 0}}, [], "confirm.seeds: fresh seeds decide the comparison at s"),
         ({"published": [], "confirm": {"at": "grid", "seeds": 3}}, [], "confirm.at: grid has no ladder"),
         (
             {"sizes": {"a": FILE["sizes"]["s"], "b": FILE["sizes"]["s"]}},
@@ -133,7 +133,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     )
     text = say(found)
     assert "post and pre: the difference grows with size, from -0." in text
-    assert "At 35m the curves put the difference of post to pre at -0." in text
+    assert "At 35m the curves predict a difference of post to pre of -0." in text
     assert "times the parameters of the largest size trained" in text
     assert "that takes 5 sizes" in text
     assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
@@ -157,7 +157,9 @@ def test_three_sizes_are_not_extrapolated(file):
     found = fit_ladder("toy-ladder", known, run(known, lambda n: 0.0), "1b")
     assert found.compared.arms["pre"].curve is None
     assert found.compared.pairs["post"].gap is None
-    assert "1b can't be extrapolated to: 3 sizes can't tell a floor, which takes 4." in say(found).replace("1B", "1b")
+    assert ("1b cannot be predicted: 3 sizes cannot determine a floor, which requires 4.") in say(found).replace(
+        "1B", "1b"
+    )
     losses, differences, _ = tabulate(found)
     assert losses.rows[-1] == ["1b, by the curves", losses.rows[-1][1], "", "-", "-"]
     assert differences.header == ["size", "post, difference to pre"]
@@ -175,7 +177,7 @@ def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
     text = say(found)
     assert "The share of seeds on which post fails rises with size: 0 of 6 at s, 3 of 6 at m and 6 of 6 at 9m" in text
     assert "pre failed on none of its seeds; at the size with the fewest, up to 39 % may fail" in text
-    assert "Seeds that failed are left out of them: 9 of 18 of post." in text
+    assert "without the failed seeds: 9 of 18 of post." in text
     assert found.compared.failure_tests == 1  # the trend; six seeds are too few to tell the arms apart at one size
     losses, _, failures = tabulate(found)
     assert losses.rows[1][-1].endswith("(3 of 6)")
@@ -186,7 +188,7 @@ def test_failed_seeds_are_told_and_leave_the_fits_with_their_number(file):
 def test_few_failures_can_not_tell_a_trend(file):
     known = build_rungs(file(), ["s", "m"])
     text = say(fit_ladder("toy-ladder", known, run(known, lambda n: 0.0, failing=[(1, 0)])))
-    assert "post failed on 0 of 3 at s and 1 of 3 at m; whether the share changes with size can't be told" in text
+    assert "post failed on 0 of 3 at s and 1 of 3 at m; whether the share changes with size is unknown" in text
 
 
 def test_seeds_that_learned_nothing_fail_by_the_trivial_loss_of_their_rung(file):

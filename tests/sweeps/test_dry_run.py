@@ -84,12 +84,12 @@ def test_the_plan_says_what_is_compared_and_what_else_differs(store, tiny_settin
         "confirm": {"seeds": 2},
     }
     text = plan(Sweep.from_tree(tree), 1, None)
-    assert "compares norm; besides it the arms differ in init.kind: normal (pre), scaled (post)" in text
+    assert "the arms differ in norm, and also in init.kind: normal (pre), scaled (post)" in text
     assert "arm post: 5 trials of 12 updates = 1,536 tokens each" in text
     assert text.count("starting from optimizer.lr=0.002") == 2
     assert "then the best 3 settings of each arm on the selection seeds 1001, 1002" in text
     assert "on the fresh seeds 1, 2" in text
-    assert "two seeds give figures, no verdict" in text
+    assert "two seeds give figures but no verdict" in text
     assert "to do: 26 trials, 39,936 tokens" in text
     assert text.endswith("; 12 of them to choose among candidates")
 
@@ -131,8 +131,8 @@ def test_the_plan_says_what_its_seeds_can_show_and_what_they_cannot(tiny_setting
     assert any("fails on none of 5 seeds may still fail on up to 45 %" in line for line in lines)
     warnings = [line for line in lines if line.startswith("WARNING")]
     needed = count_seeds(0.02, 0.01, 2)
-    assert warnings[0].startswith("WARNING: confirm.effect, 0.01, is less than these seeds can show: it would take ")
-    assert f"take {needed} ({3 * (needed - 5)} more trainings of 3 arms, " in warnings[0]
+    assert warnings[0].startswith("WARNING: confirm.effect, 0.01, is less than these seeds can detect: it would need ")
+    assert f"take {needed} ({3 * (needed - 5)} more runs of 3 arms, " in warnings[0]
     assert ["post" in line for line in warnings[1:]] == [False, False]
     assert "the difference of mix and pre in Table 2, 0.01," in warnings[1]
     assert "in Table 3 (perplexities, in nats), 0.01," in warnings[2]
@@ -158,7 +158,7 @@ def test_seeds_that_are_added_are_told_with_the_most_there_may_be(tiny_settings)
 
 
 def test_one_or_two_seeds_give_figures(tiny_settings):
-    for seeds, words in ((1, "one seed gives figures, no verdict"), (2, "two seeds give figures, no verdict")):
+    for seeds, words in ((1, "one seed gives figures but no verdict"), (2, "two seeds give figures but no verdict")):
         assert any(line.startswith(words) for line in lines_of(tiny_settings, seeds))
     assert not [line for line in lines_of(tiny_settings, 0) if "seed" in line]
 

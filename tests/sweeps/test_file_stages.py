@@ -95,7 +95,7 @@ def test_one_stage_is_asked_for_and_those_before_it_come_with_it(file):
         ConfigError, match=r"--size: no such stage. Accepted: text, reward, policy. Did you mean policy"
     ):
         load_sweeps(path, size="polcy")
-    with pytest.raises(ConfigError, match=r"stages: there are several: give one of text, reward, policy"):
+    with pytest.raises(ConfigError, match=r"stages: the file has several: choose one of text, reward, policy"):
         Sweep.load(path)
 
 
@@ -160,16 +160,20 @@ def test_arms_with_judges_of_their_own_are_refused(file):
     for arm in ARMS:
         tree["stages"]["policy"]["arms"][arm]["align.reward"] = f"sweep:t-reward/{arm}"
     path.write_text(yaml.safe_dump(tree))
-    with pytest.raises(ConfigError, match=r"objective.metric: rewards of two reward models have no common scale"):
+    with pytest.raises(
+        ConfigError, match=r"objective.metric: the rewards of different reward models have no common scale"
+    ):
         load_sweeps(path)
     won = {"stages.policy.objective.metric": "align/win_rate"}
-    with pytest.raises(ConfigError, match=r"they differ in align.reward: sweep:t-reward/.*confounds: \[align.reward\]"):
+    with pytest.raises(
+        ConfigError, match=r"the arms differ in align.reward: sweep:t-reward/.*confounds: \[align.reward\]"
+    ):
         load_sweeps(path, won)
     assert load_sweeps(path, won | {"stages.policy.confounds": "align.reward"})
 
 
 def test_a_judge_of_the_same_sweep_is_refused(file):
-    with pytest.raises(ConfigError, match=r"align.reward: a reward model comes from an earlier sweep"):
+    with pytest.raises(ConfigError, match=r"align.reward: a reward model must come from an earlier sweep"):
         load_sweeps(file(), {"stages.policy.align.reward": "sweep:/pre"})
 
 

@@ -130,7 +130,7 @@ def test_the_values_that_need_most_memory_count():
 
 def test_what_makes_no_sense_is_told(gpus, tmp_path, capsys):
     gpus(0)
-    with pytest.raises(ConfigError, match="finds no GPU on this machine; take --workers N"):
+    with pytest.raises(ConfigError, match="finds no GPU on this machine; use --workers N"):
         gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2)
     for words, message in (
         (["--workers", "2"], "goes without --workers"),

@@ -51,7 +51,7 @@ def build(tiny_settings, names, **more):
 
 @pytest.mark.parametrize("name", REFUSED, ids=ascii)
 def test_what_is_no_name_is_refused(tiny_settings, name):
-    with pytest.raises(ConfigError, match=r"arms: the name of an arm has 1 to 200 printable letters"):
+    with pytest.raises(ConfigError, match=r"arms: the name of an arm must have 1 to 200 printable characters"):
         Sweep.from_tree(build(tiny_settings, ["pre", name]))
 
 

@@ -63,7 +63,7 @@ def test_a_confirmation_that_fails_is_told(store, spec, monkeypatch):
     assert (record.counts()["failed"], record.count_failed()) == (0, 1)
     assert read_statuses("small")[0]["failures"] == ["seed 1: its process was killed by signal 9, 3 times"]
     notes = list_cautions(record)
-    assert any(note.startswith("1 fresh seed of all crashed, which is no outcome") for note in notes)
+    assert any(note.startswith("1 fresh seed of all crashed, which is not an outcome") for note in notes)
     assert any("all 0 are done" in note for note in notes)
 
 
@@ -110,7 +110,7 @@ def test_a_worker_that_is_killed_between_two_trials_costs_none(store, undisturbe
 def test_a_disk_that_fails_stops_the_sweep_and_costs_no_trial(store, undisturbed, spec):
     shutil.rmtree(store / "runs", ignore_errors=True)
     (store / "runs").touch()  # nothing can be written below it
-    with pytest.raises(StoreError, match=r"runs/.* cannot be made.*the same command goes on"):
+    with pytest.raises(StoreError, match=r"runs/.* cannot be created.*the same command continues"):
         run_sweep(spec())
     assert read_sweep("small").counts()["failed"] == 0
     (store / "runs").unlink()
@@ -214,7 +214,7 @@ def test_what_a_machine_that_was_out_of_reach_found_is_dropped(store, spec, monk
     monkeypatch.setattr(run._Runner, "_hear", taken_up)
     shown = Console(file=io.StringIO(), width=200)
     record = run.sweep(spec(arms={}), workers=1, console=shown)
-    assert "taken up by another machine" in shown.file.getvalue()
+    assert "taken over by another machine" in shown.file.getvalue()
     assert [t.status for t in record.trials["all"]] == ["completed", "completed"]
 
 
@@ -240,7 +240,7 @@ def test_a_stopped_command_is_continued_by_the_same_command(store, undisturbed, 
         told, errors = process.communicate(timeout=60)
         if interrupt != signal.SIGKILL:
             assert time.monotonic() - begin < 30
-            assert "tried again" not in told
+            assert "be retried" not in told
             assert process.returncode == 130
             assert f"ablate sweep {file}" in errors
             assert "Traceback" not in errors
@@ -295,7 +295,7 @@ def test_a_tracking_server_that_is_away_is_waited_for_by_one_more_trial(store, s
     monkeypatch.setattr(run, "Worker", Away)
     monkeypatch.setattr(run, "start_server", lambda threads: None)
     monkeypatch.setattr(tracking, "is_remote", lambda: remote)
-    with pytest.raises(StoreError, match=r"No answer.*the same command goes on"):
+    with pytest.raises(StoreError, match=r"No answer.*the same command continues"):
         run_sweep(spec(), workers=1)
     assert len(begun) == tries
     assert read_sweep("small").counts()["interrupted"] == 1  # the same trial again

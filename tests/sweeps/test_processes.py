@@ -208,7 +208,7 @@ def test_a_database_that_stays_away_is_told_in_a_sentence(postgres, tmp_path, mo
     assert "Connection refused" in str(caught.value)
     assert "run the same command again" in str(caught.value)
     assert "invalid transaction" not in str(caught.value) + caplog.text
-    assert "It is waited for" in caplog.text
+    assert "Waiting for it" in caplog.text
 
 
 def test_a_lock_that_is_lost_in_the_middle_is_taken_again(postgres):

@@ -80,7 +80,7 @@ def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch
         record = run.sweep(spec(arms={}, budget={"trials": trials}), workers=workers, console=shown)
     facts = [read_facts(t.run_id) for t in record.trials["all"]]
     assert [one["ablate.threads"] for one in facts] == ["1", "1"]
-    assert shown.file.getvalue().count("Each trial computes on 1 thread, as those before it did.") == 1
+    assert shown.file.getvalue().count("Each trial computes on 1 thread, as the earlier trials did.") == 1
 
 
 def test_a_sweep_that_another_number_of_ranks_trained_says_so(store, spec):
@@ -91,7 +91,7 @@ def test_a_sweep_that_another_number_of_ranks_trained_says_so(store, spec):
     for expected in (1, 0):
         shown = Console(file=io.StringIO(), width=200)
         run.sweep(spec(arms={}, budget={"trials": 1}), console=shown)
-        assert shown.file.getvalue().count("trained by 1 rank from here on, by 4 before") == expected
+        assert shown.file.getvalue().count("trained by 1 rank, earlier ones by 4") == expected
 
 
 def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):

@@ -403,7 +403,7 @@ def test_what_is_changed_after_the_seeds_were_looked_at_is_remembered():
     assert compare_record(record)["mix"].family == 3
     told = " ".join(explain_comparison(record, compare_record(record)))
     assert "confirm.effect was 0.05 when the seeds were first looked at, and is 0.5 now" in told
-    assert "With another baseline, mix and pre were compared before: that shares the error, too." in told
+    assert "Earlier, mix and pre were compared with another baseline; these comparisons share the error too." in told
 
 
 def test_the_trial_that_stands_for_an_arm_is_the_chosen_one_and_its_checkpoint_stays():

@@ -93,11 +93,11 @@ def test_one_size_is_asked_for(loaded, file):
     assert [sweep.name for sweep in loaded(size="wide")] == ["t-wide"]
     path = file(sizes={"wide": None, "small": None})
     assert Sweep.load(path, size="small").name == "t-small"
-    with pytest.raises(ConfigError, match=r"sizes: there are several: give one of wide, small"):
+    with pytest.raises(ConfigError, match=r"sizes: the file has several: choose one of wide, small"):
         Sweep.load(path)
     with pytest.raises(ConfigError, match=r"--size: no such size. Accepted: wide, small. Did you mean small"):
         load_sweeps(path, size="smal")
-    with pytest.raises(ConfigError, match="the file has no sizes; leave it out"):
+    with pytest.raises(ConfigError, match="the file has no sizes; omit it"):
         load_sweeps(file(sizes={}, published=[]), size="small")
 
 
@@ -121,7 +121,7 @@ def test_mistakes_are_told_with_their_place(file, more, message):
 
 
 def test_a_sweep_itself_has_no_sizes():
-    with pytest.raises(ConfigError, match="makes several sweeps of it, and one is wanted: wide, small, two"):
+    with pytest.raises(ConfigError, match="divides the file into several sweeps, and one is needed: wide, small, two"):
         Sweep.from_tree(FILE)
 
 

@@ -97,7 +97,7 @@ def test_the_earlier_sweep_goes_first_and_every_trial_names_what_it_started_from
 def test_without_its_file_a_missing_sweep_is_asked_for(store, files):
     files.with_name("one.yaml").unlink()
     with pytest.raises(
-        SweepError, match=r"Trials start from sweep:first/attn, which is not there yet. No sweep is called"
+        SweepError, match=r"Trials start from sweep:first/attn, which does not exist yet. There is no sweep"
     ):
         sweep(add_earlier_sweeps(files, load_sweeps(files), {})[-1])
 
@@ -105,7 +105,7 @@ def test_without_its_file_a_missing_sweep_is_asked_for(store, files):
 def test_a_search_that_is_not_done_is_not_started_from(store, files):
     first, second = add_earlier_sweeps(files, load_sweeps(files), {})
     simulate(first, lambda arm, params, seed: 1.0, open_storage(storage_url()), trials=3)
-    with pytest.raises(SweepError, match=r"no trial of the arm is completed|whose search is not done"):
+    with pytest.raises(SweepError, match=r"no trial of the arm is completed|whose search has not ended"):
         sweep(second)
 
 
@@ -122,7 +122,7 @@ def test_an_arm_waits_for_the_arm_that_it_starts_from(store):
 def test_an_arm_that_waits_for_one_without_a_result_is_refused_in_words(store):
     arms = {"reuse": start("sweep:/baseline"), "baseline": {}}
     spec = Sweep.from_tree({**SECOND, "arms": arms})
-    with pytest.raises(SweepError, match=r"reuse starts from the best trial of baseline, and none of that arm"):
+    with pytest.raises(SweepError, match=r"reuse starts from the best trial of baseline, and no trial of that arm"):
         simulate(spec, lambda arm, params, seed: float("nan"), open_storage(storage_url()))
 
 

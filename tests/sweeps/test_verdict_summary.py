@@ -47,7 +47,7 @@ def test_before_it_is_known_that_is_said():
     some = run(floors, trials=6)
     assert summarise_verdict(some) == "No verdict yet against pre: 2 of 6 fresh seeds have ended."
     assert is_open(some)
-    assert summarise_verdict(run(floors, seeds=0)).startswith("No verdict: this sweep asks for no fresh seeds")
+    assert summarise_verdict(run(floors, seeds=0)).startswith("No verdict: this sweep has no fresh seeds")
 
 
 def test_a_log_has_a_line_where_a_verdict_changes_and_not_its_numbers():

@@ -156,5 +156,5 @@ def test_an_address_that_cannot_be_written_is_told(store, tiny_settings, monkeyp
 
 def test_the_store_is_a_folder(monkeypatch):
     monkeypatch.setenv("ABLATE_STORE", "s3://bucket/mlruns")
-    with pytest.raises(StoreError, match="has to be a folder"):
+    with pytest.raises(StoreError, match="must be a folder"):
         tracking.store_path()

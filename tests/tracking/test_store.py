@@ -124,10 +124,10 @@ def test_a_store_below_a_file_is_refused(tmp_path, monkeypatch):
 def test_a_run_that_was_deleted_cannot_go_on(store):
     tracker = tracking.Tracker.start("e", "r", {})
     tracking.client().delete_run(tracker.run_id)
-    with pytest.raises(AblateError, match="is gone from MLflow") as found:
+    with pytest.raises(AblateError, match="has been deleted from MLflow") as found:
         tracking.Tracker.resume(tracker.run_id)
     assert not isinstance(found.value, StoreError)  # it is this run that fails, not the store
-    with pytest.raises(AblateError, match="is gone from MLflow"):
+    with pytest.raises(AblateError, match="has been deleted from MLflow"):
         tracking.Tracker.resume("0" * 32)
 
 
@@ -186,7 +186,7 @@ def test_a_server_that_is_away_is_waited_for_with_a_note(monkeypatch):
     monkeypatch.setattr("ablate.sweeps.worker.time.sleep", lambda _: None)
     notes = []
     await_store(notes.append, lambda: False)
-    assert notes == ["No answer. It is waited for, up to 2.0 min."] * 2
+    assert notes == ["No answer. Waiting for it up to 2.0 min."] * 2
     answers = iter([StoreError("No answer.")])
     with pytest.raises(StoreError):
         await_store(notes.append, lambda: True)  # Ctrl-C

@@ -68,8 +68,8 @@ def test_a_damaged_checkpoint_is_set_aside_and_costs_no_number(store, tiny_setti
     rest = train(run, Place(run_id=run_id), Hooks(started=lambda run_id, text, before: heard.append(before.updates)))
     told = caplog.text
     assert heard == [4 if damaged == ["last"] else 0]
-    assert "the one before it is used" in told
-    assert ("starts from its beginning" in told) == (len(damaged) == 2)
+    assert "the previous one is used" in told
+    assert ("starts from the beginning" in told) == (len(damaged) == 2)
     assert {file.name for file in folder.glob("*.damaged")} == {f"{name}.damaged" for name in damaged}
     assert (rest.run_id, rest.metrics, rest.step) == (run_id, whole.metrics, whole.step)
     assert histories(run_id) == histories(whole.run_id)

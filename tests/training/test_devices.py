@@ -47,7 +47,7 @@ def test_a_group_of_another_size_is_refused_with_the_command_to_type(monkeypatch
         check_ranks(trainer(nodes=2))
     check_ranks(trainer(devices=1, nodes=1))
     with pytest.raises(
-        ConfigError, match=r"cpu_offload: needs several processes: .* Take false, or trainer\.devices=2"
+        ConfigError, match=r"cpu_offload: needs several processes: .* Set it to false, or trainer\.devices=2"
     ):
         check_ranks(trainer(strategy="fsdp", cpu_offload=True))
     monkeypatch.setattr(ranks, "world_size", lambda: 8)
@@ -89,9 +89,9 @@ def test_settings_that_do_not_go_together_are_refused(fields, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": "vit-digits"}, "there is no plan for model vit. Accepted: llama"),
+        ({"model": "vit-digits"}, "model vit does not support tensor parallelism. Accepted: llama"),
         ({"model.heads": 2}, "model.heads: must be a multiple of trainer.tensor_parallel"),
-        ({"norm": "subln"}, "norms what the ranks have parts of"),
+        ({"norm": "subln"}, "normalises tensors that are split over the ranks"),
     ],
 )
 def test_matrices_are_shared_only_where_that_gives_the_same_model(settings, message):
@@ -120,12 +120,17 @@ def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings,
         train(run)
     text = str(caught.value)
     assert "\n" not in text
-    for words in ("Tried to allocate 2.00 GiB", "By the plan a device needs", "optimizer 0.00", "What fits: trainer."):
+    for words in (
+        "Tried to allocate 2.00 GiB",
+        "By the plan a device needs",
+        "optimizer 0.00",
+        "Settings that fit: trainer.",
+    ):
         assert words in text
     (failed,) = tracking.client().search_runs(["1"])
     assert failed.data.tags["ablate.reason"] == f"OutOfMemory: {text}"
 
-    words = text.partition("What fits: ")[2].partition(" (")[0].split()  # and it does fit
+    words = text.partition("Settings that fit: ")[2].partition(" (")[0].split()  # and it does fit
     fits = Experiment.from_mapping(run.to_tree(), parse_overrides(words))
     assert peak(fits) <= subtract_reserve(room) < peak(run)
 
@@ -230,7 +235,7 @@ def test_rank_0_may_take_longer_than_a_collective_waits(monkeypatch):
 
 
 def test_what_fits_otherwise_is_told_where_another_process_has_the_memory(store, tiny_settings, full):
-    with pytest.raises(OutOfMemory, match="it fits, so something else holds memory of the device"):
+    with pytest.raises(OutOfMemory, match="it fits, so another program uses memory of the device"):
         train(Experiment.from_mapping(tiny_settings))
 
 
@@ -271,7 +276,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_difference(store, tiny_
     part = train(run, hooks=Hooks(asked_to_stop=lambda: next(asked) == 2))
     other = Experiment.from_mapping(tiny_settings, {"norm": "post", "trainer.num_workers": 1})
     with pytest.raises(
-        ConfigError, match=r"norm\.kind: the checkpoint is of a run with 'pre' \(given: 'post'\)"
+        ConfigError, match=r"norm\.kind: the checkpoint belongs to a run with 'pre' \(given: 'post'\)"
     ) as told:
         train(other, Place(run_id=part.run_id))
     assert "num_workers" not in str(told.value)  # which changes no number
@@ -328,7 +333,7 @@ def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store
     told, errors = first.communicate(timeout=60)
     assert first.returncode == 130, errors
     assert "interrupted at update" in told, errors
-    assert "Slurm's job 12345 is queued again." in told
+    assert "Slurm's job 12345 has been requeued." in told
     assert (tmp_path / "asked").read_text() == "requeue 12345\n"
     again = ablate(*words, SLURM_RESTART_COUNT="1", **job)
     told, errors = again.communicate(timeout=100)
@@ -353,7 +358,7 @@ def test_slurm_is_asked_after_sigusr1_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert slurm.requeue([signal.SIGTERM]) == ""
-    assert "cannot be queued again: scontrol: No such file" in slurm.requeue([signal.SIGUSR1])
+    assert "cannot be requeued: scontrol: No such file" in slurm.requeue([signal.SIGUSR1])
     slurm.remember(tmp_path, "abc")
     assert slurm.recall(tmp_path) is None  # it begins for the first time
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
@@ -388,5 +393,5 @@ def test_a_port_that_is_taken_is_told_without_a_traceback(ablate, taken):
     process = ablate("train", *WORDS, MASTER_ADDR="127.0.0.1", MASTER_PORT=taken, **rank)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 2
-    assert f"port {taken} is in use by another program. Leave the choice to torchrun" in errors
+    assert f"port {taken} is in use by another program. Let torchrun choose a port" in errors
     assert "Traceback" not in errors

@@ -72,7 +72,7 @@ def test_what_was_cut_is_in_the_tags_of_the_run(store, tiny_settings, answers):
 def test_fields_are_set_by_their_paths_and_described_in_the_schema(answers):
     given = Experiment.from_mapping({"data": "instructions", "data.files": "a.json", "data.columns.output": "reply"})
     assert given.data.columns.output == "reply"
-    assert "Rows may leave it out or empty." in json.dumps(json_schema(Experiment))
+    assert "Rows may omit it or leave it empty." in json.dumps(json_schema(Experiment))
     with pytest.raises(ConfigError, match="instructions is for language modeling, model vit"):
         Experiment.from_mapping({"model": {"kind": "vit"}, "data": answers})
 

@@ -63,7 +63,7 @@ def test_misshapen_weights_are_told(family, how, tmp_path, store, capsys):
             {**content, "state_dict": {**content["state_dict"], key: SHAPES[how](content["state_dict"][key])}}, file
         )
         told = tell(file, tmp_path, capsys)
-        assert f"{file} does not hold the " in told
+        assert f"{file} does not contain the " in told
         assert how in ("flat", "empty") or name in told or "configuration: " in told
     torch.save(content, file)
     assert main(["export", str(file), "--to", "safetensors", "--output", str(tmp_path / "out")]) == 0
@@ -87,7 +87,7 @@ def test_missing_and_further_weights_are_told(family, tmp_path, store, capsys):
 def test_a_state_of_another_type_is_told(state, tmp_path, store, capsys):
     file, content, _ = build("llama", tmp_path)
     torch.save({**content, "state_dict": state}, file)
-    assert f"{file} does not hold the " in tell(file, tmp_path, capsys)
+    assert f"{file} does not contain the " in tell(file, tmp_path, capsys)
 
 
 @pytest.mark.parametrize("experiment", [None, [], "pre", {"model": 3}, {"model": {"layers": 2_000}}], ids=repr)
@@ -107,7 +107,7 @@ def test_an_exported_folder_that_is_misshapen_is_told(tmp_path, store, capsys):
     )
     assert "it has no embed_tokens.weight" in tell(folder, tmp_path, capsys)
     save_file({**state, "embed_tokens.weight": torch.ones(5)}, folder / "model.safetensors")
-    assert "does not hold the model of its configuration" in tell(folder, tmp_path, capsys)
+    assert "does not contain the model of its configuration" in tell(folder, tmp_path, capsys)
     save_file({**state, "norm.weight": torch.full_like(state["norm.weight"], torch.nan)}, folder / "model.safetensors")
     assert "NaN or infinite, in norm.weight" in tell(folder, tmp_path, capsys)
     (folder / "model.safetensors").write_bytes(b"nothing")

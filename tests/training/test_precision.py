@@ -158,7 +158,7 @@ def test_cuda_graphs_are_for_one_gpu(cpu, tmp_path, monkeypatch):
     run = Experiment.from_mapping(graphs)
     monkeypatch.setattr(ranks, "world_size", lambda: 2)
     monkeypatch.setattr(ranks, "local_size", lambda: 2)
-    with pytest.raises(ConfigError, match=r"trainer\.compile: is for one device, there are 2 ranks"):
+    with pytest.raises(ConfigError, match=r"trainer\.compile: needs one device, and there are 2 ranks"):
         check_ranks(run.trainer)
 
 

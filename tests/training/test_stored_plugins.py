@@ -33,7 +33,7 @@ class Mine(Pre):
     \"\"\"Pre-LN by another name.\"\"\"
     kind: Literal["mine"] = "mine"
 """
-REFUSED = r"it wants the plugin mine\.py, and no run of this store has used .*name it: plugins=mine\.py"
+REFUSED = r"it needs the plugin mine\.py, and no run of this store has used .*add: plugins=mine\.py"
 
 
 def forget():
@@ -90,8 +90,8 @@ def test_no_verb_runs_what_a_checkpoint_names(foreign, words, capsys, tmp_path):
     assert main([word.format(file=foreign) for word in words]) == 2
     told = capsys.readouterr().err
     assert not Path("ran").exists()
-    assert f"1 problem in {foreign}:\n  plugins: it wants the plugin mine.py" in told
-    assert "name it: plugins=mine.py" in told
+    assert f"1 problem in {foreign}:\n  plugins: it needs the plugin mine.py" in told
+    assert "add: plugins=mine.py" in told
     assert "Traceback" not in told
 
 
@@ -119,7 +119,7 @@ def test_a_sweep_that_starts_from_it_is_refused_before_anything_is_stored(foreig
     Path("s.yaml").write_text(yaml.safe_dump(tree))
     for words in (["sweep", "s.yaml", "--dry-run"], ["sweep", "s.yaml"]):
         assert main(words) == 2
-        assert "name it: plugins=mine.py" in capsys.readouterr().err
+        assert "add: plugins=mine.py" in capsys.readouterr().err
     assert not Path("ran").exists()
     assert list_sweeps(storage_url()) == {}
     assert main(["sweep", "s.yaml", "plugins=mine.py", "--dry-run"]) == 0, capsys.readouterr().err
@@ -182,7 +182,7 @@ def test_a_stored_sweep_runs_the_file_that_it_was_made_with_alone(own, tiny_sett
     run.sweep(Sweep.from_tree(tree), console=Console(quiet=True))
     forget()
     Path("mine.py").write_text(f"{PLUGIN}# of somebody else\n")
-    with pytest.raises(ConfigError, match=r"1 problem in the stored sweep own:\n  plugins: it wants the plugin mine"):
+    with pytest.raises(ConfigError, match=r"1 problem in the stored sweep own:\n  plugins: it needs the plugin mine"):
         read_sweep("own").spec.base("mine")
     assert main(["status", "own"]) == main(["report", "own"]) == 0
     assert not Path("ran").exists()

@@ -43,4 +43,4 @@ def test_outcomes_of_trials():
 
 def test_the_rule_is_said():
     assert "3.136 nats or more, 98 % of the trivial loss of 3.200" in state_rule(3.2)
-    assert "isn't known" in state_rule(None)
+    assert "is unknown" in state_rule(None)

@@ -66,20 +66,19 @@ def state(arm, base, *, shared=(), effect=None, **more):
         (
             seeds(2.5, noise=[0.0] * 5),
             flat(),
-            "the difference is +0.500 nats on every seed (n = 5): equal differences have no interval.",
+            "the difference is +0.500 nats on every seed (n = 5): equal differences give no interval.",
         ),
         (seeds(1.9, 2), flat(2), "post, difference to pre: -0.090 nats (n = 2). No verdict yet: it takes 3 seeds."),
         (
             seeds(1.9, 4, looks=None),
             flat(4, looks=None),
-            "post, difference to pre: -0.095 nats (n = 4). No verdict yet: it is made on all 5 seeds.",
+            "post, difference to pre: -0.095 nats (n = 4). No verdict yet: it requires all 5 seeds.",
         ),
-        (FreshOutcomes({}), flat(), "post and pre have no seed yet that ended for both."),
+        (FreshOutcomes({}), flat(), "There is no seed yet on which both post and pre have ended."),
         (
             FreshOutcomes({}, found=False),
             flat(),
-            "post could not be trained within the budget: no trial of its search completed, so that no fresh seed was "
-            "run.",
+            "post could not be trained within the budget: no trial of its search completed, so no fresh seed was run.",
         ),
         (
             flat(),
@@ -110,7 +109,7 @@ def test_settings_that_may_be_what_differs():
         "post and pre: inconclusive. At their own settings post is better by 0.100 ± 0.021 nats (n = 5), but with pre "
         "at post's settings the difference of post to pre is +0.000 ± "
     ) in crossed(seeds(1.9, noise=(0.02, 0.0, 0.01, -0.02, -0.01)))
-    assert "the settings may be what differs." in crossed(seeds(1.9, noise=(0.02, 0.0, 0.01, -0.02, -0.01)))
+    assert "the difference may be due to the settings." in crossed(seeds(1.9, noise=(0.02, 0.0, 0.01, -0.02, -0.01)))
     assert ", and with pre at post's settings the difference of post to pre is -0.100 ± 0.021 nats (n = 5)." in crossed(
         flat()
     )
@@ -124,15 +123,15 @@ def test_what_it_rests_on():
     text = state(seeds(1.9, looks=Looks((3, 4, 5), 12)), flat())
     assert "covers 1 comparison and every look: 3 looks at 3, 4 and 5 seeds (12 were planned)." in text
     text = state(seeds(1.9), flat(), shared_start="stage-1 model")
-    assert text.endswith("not independent of it: no interval includes its variance.")
+    assert text.endswith("share one stage-1 model, so the intervals do not include its variance.")
     assert "comparison" not in state(seeds(1.9, 2), flat(2))
 
 
 def test_one_arm_and_none():
     alone = compare({"pre": seeds(2.0, fail=[1])}, "pre", planned=5)
     assert state_verdict(alone, "pre", unit="nats") == (
-        "pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 1.995 ± 0.022 (4 seeds). There is one "
-        "arm, so nothing is compared."
+        "pre failed on 1 of 5 seeds (1 diverged; 1 to 72 %); when it trains: 1.995 ± 0.022 (4 seeds). There is only "
+        "one arm, so there is no comparison."
     )
     empty = compare({"pre": FreshOutcomes({})}, "pre", planned=5)
     assert state_verdict(empty, "pre", unit="nats").startswith("pre has no finished seed.")

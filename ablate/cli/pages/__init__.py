@@ -1,6 +1,6 @@
 """The pages of docs/ that are written from the code: `python -m ablate.cli.pages`, or `make docs`.
 
-They are committed, so that docs/ can be read where no site is built; a test compares them with the code.
+They are committed, so that docs/ can be read without building the site; a test compares them with the code.
 """
 
 from __future__ import annotations
@@ -17,4 +17,4 @@ PAGES: Mapping[str, Callable[[Path], str]] = {
     "reference/norms.md": lambda docs: norms.build_page(),
     "how-to/python.ipynb": lambda docs: notebook.build_notebook(docs / "how-to" / "python.md"),
 }
-"""File in docs/ -> what returns its text, given that folder."""
+"""File in docs/ -> the function that returns its text, given that folder."""

@@ -1,4 +1,4 @@
-"""Writes the pages into docs/, or into the folder that is given."""
+"""Writes the pages into docs/, or into the folder in the first argument."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ _EXPERIMENT = """\
 
 Written from the schema by `make docs`; `ablate schema` prints it as JSON for editors, and `ablate config key=value ...`
 prints a whole configuration with its defaults filled in. A setting is a dotted path: `optimizer.lr` below is
-`optimizer.lr=1e-3` on the command line, and `optimizer: {lr: 1.0e-3}` in YAML. "None" is `null` in YAML. The kind of a
-part may be given alone: `norm=mix` is `norm.kind=mix`.
+`optimizer.lr=1e-3` on the command line, and `optimizer: {lr: 1.0e-3}` in YAML.
+Write `null` in YAML where the table says None. The kind of a part may be given alone: `norm=mix` is `norm.kind=mix`.
 """
 _SWEEP = """\
 # Sweep file
@@ -29,7 +29,7 @@ Written from the schema by `make docs`; `ablate schema --sweep` prints it as JSO
 [How to write one](../how-to/sweep.md).
 """
 _LARGE = 1_000_000
-"""Bounds from here on are there to catch typing errors, and are left out."""
+"""Bounds of this size and above only catch typing errors, and are omitted."""
 
 
 def build_experiment_page() -> str:
@@ -43,14 +43,14 @@ def build_sweep_page() -> str:
 
 
 class _Page:
-    """The sections of one schema, each part once, in the order in which the fields name them."""
+    """The sections of one schema, each part once, in the order in which the fields refer to them."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema, self.definitions = schema, schema["$defs"]
         self.headings: dict[str, str] = {}
 
     def build(self, name: str) -> str:
-        """Return the sections, that of the top first."""
+        """Return the sections, the top level first."""
         self._name_parts(self.schema, "")
         parts = [
             f"## The {name}\n\n{_flatten(self.schema['description'])}\n",
@@ -61,7 +61,7 @@ class _Page:
         return "\n".join([*parts, *(self._describe(*item) for item in in_order)])
 
     def _name_parts(self, schema: Schema, path: str) -> None:
-        """Give each definition that the fields of `schema` lead to the path of the first as its heading."""
+        """Assign each definition that `schema` refers to the path of its first field as its heading."""
         inner = []
         for field, property_schema in schema.get("properties", {}).items():
             for name, below in _find_references(property_schema, f"{path}{field}"):
@@ -73,7 +73,7 @@ class _Page:
                 self._name_parts(kind, f"{below}.")
 
     def _list_kinds(self, name: str) -> list[Schema]:
-        """Return the kinds of a registry; none of a part that is no registry."""
+        """Return the kinds of a registry; an empty result for a part that is not a registry."""
         return [kind for kind in self.definitions[name].get("anyOf", []) if "properties" in kind]
 
     def _describe(self, name: str, heading: str) -> str:

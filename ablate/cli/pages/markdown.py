@@ -1,4 +1,4 @@
-"""Markdown that the pages share."""
+"""Markdown helpers of the pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def build_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; cells may hold anything but their own line breaks."""
+    """Return a table; cells may contain any text without line breaks."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(_escape_cell(cell) for cell in line) + " |\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""reference/norms.md: what every placement, norm layer and initialisation is, from the registries."""
+"""reference/norms.md: every placement, norm layer and initialisation, from the registries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ _HEAD = """\
 Every placement, norm layer and initialisation. Written from the registries by `make docs`.
 
 In formulas `N` is the norm layer (`norm.layer`), `f` a sublayer (attention, then MLP), `L` the number of layers,
-`l` a layer's number from 1, `d` the width of the hidden state, `m` that of the MLP, `k` that of one attention head.
+`l` a layer's number from 1, `d` the width of the hidden state,
+`m` the width of the MLP, `k` the width of one attention head.
 Every formula is tested against a second implementation written from it, in `tests/norms/reference.py`: outputs and
 gradients of whole models of both families, with every norm layer, in float64 to 1e-10.
 
-With every placement, `norm.final_norm` (on by default, as in the papers' experiments) closes the stack with one
-norm before the head. Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
+With every placement, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the head.
+Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
 """
 
 

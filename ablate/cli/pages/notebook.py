@@ -11,7 +11,7 @@ _CODE = re.compile(r"^```python\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
 def build_notebook(page: Path) -> str:
-    """Return the notebook of a Markdown page: its Python blocks are the code cells, what lies between them is text."""
+    """Return the notebook of a Markdown page: its Python blocks are the code cells, everything between them is text."""
     parts = _CODE.split(page.read_text(encoding="utf-8"))
     cells: list[dict[str, Any]] = []
     for number, part in enumerate(parts):

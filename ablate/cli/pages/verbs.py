@@ -18,7 +18,7 @@ same program. A word `key=value` is a dotted path of the [configuration](configu
 |---|---|
 | 0 | done |
 | 1 | done, but some trials failed |
-| 2 | a mistake in what was given, or a database or server that cannot be reached |
+| 2 | a mistake in the input, or an unreachable database or server |
 | 130 | stopped by Ctrl-C |
 """
 
@@ -64,7 +64,7 @@ def _explain(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
 
 
 def _describe_epilog(epilog: str) -> str:
-    """Return the examples as a block of commands, and what is said below them as a paragraph."""
+    """Return the examples as a block of commands, and the text below them as a paragraph."""
     lines = epilog.splitlines()
     examples = [line.strip() for line in lines if line.startswith("  ")]
     remarks = " ".join(line.strip() for line in lines[1:] if line.strip() and not line.startswith("  "))

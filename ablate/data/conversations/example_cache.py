@@ -24,20 +24,20 @@ from ablate.data.text.token_cache import choose_dtype
 from ablate.data.text.tokenizers import Tokenizer
 
 LAYOUT = 1
-"""Raised whenever the same rows and tokenizer would give other tokens."""
+"""Incremented whenever the same rows and tokenizer would give different tokens."""
 
 
 BATCH = 1000
-"""Examples that are encoded at a time."""
+"""Number of examples that are encoded at a time."""
 
 
 Read = Callable[[str, dict[str, Any]], list[Turn]]
-"""Where a row is and its values by column -> the parts of an example. Raises DataError."""
+"""(Location of a row, its values by column) -> the parts of an example. Raises DataError."""
 
 
 def load_examples(cache: Path, source: RowSource, tokenizer: Tokenizer, read: Read, how: Sequence[Any]) -> Examples:
-    """Return the tokens of a source, encoded only where `cache` does not hold them already. `how` is all that `read`
-    depends on, for JSON. Raises DataError for rows that are not as expected, and where there is none."""
+    """Return the tokens of a source, encoded unless `cache` contains them already. `how` contains everything that
+    `read` depends on, for JSON. Raises DataError for invalid rows, and if there are none."""
     facts = [LAYOUT, source.fingerprint, tokenizer.identity, *how]
     path = expand_path(cache) / "instructions" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.npz"
     if (examples := _open_examples(path)) is not None:
@@ -52,7 +52,7 @@ def load_examples(cache: Path, source: RowSource, tokenizer: Tokenizer, read: Re
 
 
 def _open_examples(path: Path) -> Examples | None:
-    """Return the examples in the file `path`; None where that is missing or damaged."""
+    """Return the examples in the file `path`; None if it is missing or damaged."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
@@ -80,14 +80,14 @@ def _encode(source: RowSource, tokenizer: Tokenizer, read: Read) -> Examples:
                 sizes.append(sum(len(turn.text.encode()) + len(end) for turn, _ in parts if turn.answer))
             advance(len(lengths))
     if not lengths:
-        raise DataError(f"There is no example in {source.name}")
+        raise DataError(f"{source.name} contains no examples")
     dtype = choose_dtype(tokenizer.vocab_size)
     return Examples(np.concatenate(tokens).astype(dtype), np.concatenate(answers), np.array(lengths), np.array(sizes))
 
 
 def _encode_batch(batch: list[Row], tokenizer: Tokenizer, read: Read) -> Iterator[list[tuple[Turn, NDArray[Any]]]]:
-    """Yield the parts of each row with their ids. What is asked and what is answered are encoded apart, so that the
-    tokens of the one do not depend on the other, as where an answer is generated."""
+    """Yield the parts of each row with their ids. Prompts and answers are encoded separately, so that their tokens do
+    not depend on each other, as in generation."""
     rows = []
     for where, row in batch:
         rows.append(read(where, row))

@@ -1,4 +1,4 @@
-"""Instructions and their answers: what a language model is fine-tuned on."""
+"""Instructions and their answers: data for fine-tuning a language model."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, refuse_bpe
 
 @data_kinds.register
 class Instructions(DataConfig):
-    """Instructions with answers, or chats: the loss is that of the answers alone, each with its end of text.
+    """Instructions with answers, or chats: only the answers, each with its end of text, count in the loss.
 
-    Files are .json (a list of objects), .jsonl, .ndjson, .json-lines, .parquet or .arrow. A row holds instruction,
-    output and, where there is one, input; or a chat in messages or conversations, whose answers are all trained on.
+    Files are .json (a list of objects), .jsonl, .ndjson, .json-lines, .parquet or .arrow. A row contains instruction,
+    output and optionally input; or a chat in messages or conversations, all of whose answers are trained on.
     """
 
     kind: Literal["instructions"] = "instructions"
@@ -36,37 +36,40 @@ class Instructions(DataConfig):
     val_files: Names = ()
     """The validation set as files. Without it, and without `val_split`, `val_fraction` of the examples is held out."""
     dataset: str | None = None
-    """In place of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
+    """Instead of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
     subset: str | None = None
-    """Which of the dataset's subsets (configurations)."""
+    """The dataset's subset (configuration)."""
     train_split: str = "train"
     """The dataset's split to train on."""
     val_split: str | None = None
     """The dataset's split to validate on."""
     revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub. None: main, as it stood when this machine first looked."""
+    """Branch, tag or commit of the dataset on the hub. None: main, at the commit when this machine first read it."""
     columns: Columns = Columns()
-    """What the columns are called."""
+    """The names of the columns."""
     template: Literal["alpaca", "plain"] = "alpaca"
-    """The words around an instruction: Alpaca's, which recipes on Commonsense170K use, or a line end behind it."""
+    """The text around an instruction. alpaca: Alpaca's prompt, which recipes on Commonsense170K use; plain: a line end
+    after it."""
     tokenizer: str = "bytes"
-    """That of the model that is fine-tuned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or the name
-    of a repository on the hub. `ablate export --to hf` writes that of a run, also one trained on its text."""
+    """The tokenizer of the model that is fine-tuned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or
+    the name of a repository on the hub. `ablate export --to hf` writes a run's tokenizer, including one trained on its
+    text."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
-    """Tokens of an input at most. What is longer is cut, and how many that were is told; an example of which no answer
-    would be left is left out."""
+    """Maximum tokens of an input. Longer examples are cut, and their number is reported; an example of which no answer
+    would remain is left out."""
     layout: Literal["documents", "packed"] = "documents"
     """documents: one example in each row, padded. packed: as many whole examples as fit, in a fixed random order; each
-    sees those before it. No loss counts padding and what is asked; budgets and curves do, they count positions."""
+    attends to those before it. The loss ignores padding and prompts; budgets and curves count them, since they count
+    positions."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Instructions:
         check_one_origin(self.files, self.dataset)
         settings = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
         if settings and self.dataset is None:
-            raise ValueError(f"{', '.join(settings)}: for a dataset only; give `dataset`")
+            raise ValueError(f"{', '.join(settings)}: only valid with `dataset`, which is not set")
         if self.val_split is not None and self.val_files:
-            raise ValueError("both val_split and val_files are given; leave one out")
+            raise ValueError("both val_split and val_files are given; remove one")
         refuse_bpe(self.tokenizer, "instructions")
         return self
 
@@ -98,7 +101,7 @@ class Instructions(DataConfig):
         )
 
     def load_tokenizer(self, cache: Path) -> Tokenizer:
-        """Return the tokenizer. Raises DataError where there is none."""
+        """Return the tokenizer. Raises DataError if it cannot be found."""
         return load_tokenizer(self.tokenizer)
 
     def _load_examples(self, cache: Path, source: RowSource, tokenizer: Tokenizer) -> Examples:
@@ -108,7 +111,7 @@ class Instructions(DataConfig):
         return load_examples(cache, source, tokenizer, read, [self.columns.model_dump(), self.template])
 
     def _open_sources(self, cache: Path) -> tuple[RowSource, RowSource | None]:
-        """Open what is trained on, and what is validated on where that is named."""
+        """Open the training data, and the validation data if it is named."""
         whole = open_rows(self.files, self.dataset, self.subset, self.train_split, self.revision, cache)
         more = None
         if self.val_files:
@@ -116,19 +119,19 @@ class Instructions(DataConfig):
         elif self.val_split is not None:
             more = open_rows((), self.dataset, self.subset, self.val_split, self.revision, cache)
         if more and more.fingerprint == whole.fingerprint:
-            raise DataError(f"What is validated on is what is trained on: {more.name}. Name something else.")
+            raise DataError(f"The validation data is the training data: {more.name}. Choose other validation data.")
         return whole, more
 
     def _cut_examples(self, examples: Examples, name: str) -> tuple[Examples, str]:
-        """Return the examples that fit `seq_len`, and a note on the others. Raises DataError where none is left."""
+        """Return the examples that fit `seq_len`, and a note on the others. Raises DataError if none fits."""
         kept, cut, out = examples.cut(self.seq_len + 1)
         if not len(kept):
             raise DataError(
-                f"No example of {name} has an answer within seq_len={self.seq_len}: with what is asked they take up to "
-                f"{examples.lengths.max():,} tokens. Set data.seq_len higher, or data.template=plain."
+                f"No example of {name} has an answer within seq_len={self.seq_len}: with their prompts the examples "
+                f"have up to {examples.lengths.max():,} tokens. Set data.seq_len higher, or data.template=plain."
             )
         note = f", {cut:,} answers cut" if cut else ""
-        return kept, note + (f", {out:,} left out, whose answers begin behind that" if out else "")
+        return kept, note + (f", {out:,} left out because their answers begin after it" if out else "")
 
     def _build_rows(self, examples: Examples) -> AnswerRows:
         if self.layout == "documents":

@@ -1,4 +1,4 @@
-"""Tokenised examples of which the answers alone are trained on: how they are cut, packed into rows and batched."""
+"""Tokenised examples whose answers are trained on: cutting, packing into rows, and batching."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ else:
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples one after the other."""
+    """Concatenated examples."""
 
     tokens: NDArray[Any]
     """[tokens]"""
@@ -37,13 +37,13 @@ class Examples:
         return len(self.lengths)
 
     def select(self, numbers: NDArray[np.int64]) -> Examples:
-        """Return those of `numbers`, in that order."""
+        """Return the examples `numbers`, in that order."""
         starts = np.cumsum(self.lengths) - self.lengths
         places = _expand_ranges(starts[numbers], self.lengths[numbers])
         return Examples(self.tokens[places], self.answers[places], self.lengths[numbers], self.sizes[numbers])
 
     def cut(self, size: int) -> tuple[Examples, int, int]:
-        """Return the examples cut to `size` tokens, without those of which no answer is left, and how many were cut and
+        """Return the examples cut to `size` tokens, without those of which no answer remains, and how many were cut and
         how many left out."""
         kept = np.minimum(self.lengths, size)
         starts = np.cumsum(self.lengths) - self.lengths
@@ -79,10 +79,10 @@ def _expand_ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDA
 class AnswerRows(BatchDataset):
     """Rows of `seq_len + 1` tokens at most: inputs are all but the last token, targets all but the first.
 
-    Targets are `IGNORED` but for those of answers, and so are those behind the end of a row, where inputs are zero.
+    Targets outside answers are `IGNORED`, as are targets after the end of a row, where inputs are zero.
 
     Args:
-        examples: what the rows consist of, one after the other.
+        examples: the rows' content, in order.
         seq_len: tokens of an input.
         lengths: tokens of each row [rows].
     """
@@ -101,7 +101,7 @@ class AnswerRows(BatchDataset):
         return len(self._ends)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Inputs and targets, int64 [batch, seq_len] each."""
+        """Return inputs and targets, int64 [batch, seq_len] each."""
         rows = np.asarray(indices, np.int64)
         places = self._starts[rows, None] + np.arange(self.seq_len + 1)
         inside = torch.from_numpy(places < self._ends[rows, None])

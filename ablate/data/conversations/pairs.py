@@ -12,8 +12,8 @@ from ablate.data.conversations.templates import Template, read_messages
 from ablate.data.readers import name_json_type
 
 FORMAT = (
-    "A pair has chosen and rejected, each a text, a message or a chat, and the question in prompt, in conversations or "
-    "messages, or in front of the last answer of both"
+    "A pair has chosen and rejected, each a text, a message or a chat, and the prompt in prompt, in conversations or "
+    "messages, or before the last answer of both"
 )
 _CONTEXTS = ("conversations", "messages")
 
@@ -22,17 +22,17 @@ Message = tuple[str, str]
 
 
 class Pair(NamedTuple):
-    """Two answers to the same."""
+    """Two answers to the same prompt."""
 
     prompt: str
-    """The text up to the answer, in the words of a template."""
+    """The text up to the answer, formatted by a template."""
     chosen: str
     rejected: str
 
 
 def read_pairs(rows: Iterable[Row], template: Template, name: str) -> list[Pair]:
-    """Return the pairs in `rows`. Raises DataError where there are fewer than two, one to learn from and one to
-    measure."""
+    """Return the pairs in `rows`. Raises DataError for fewer than two pairs: one is needed for training and one for
+    evaluation."""
     pairs = [read_pair(where, row, template) for where, row in rows]
     if len(pairs) < 2:
         raise DataError(f"{name} has {len(pairs)} preference pairs; at least 2 are needed.")
@@ -40,7 +40,7 @@ def read_pairs(rows: Iterable[Row], template: Template, name: str) -> list[Pair]
 
 
 def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
-    """Return the pair in a row. Raises DataError that says where it is, and what is missing."""
+    """Return the pair in a row. Raises DataError with the row's location and the missing part."""
     for column in ("chosen", "rejected"):
         if column not in row:
             there = ", ".join(map(repr, row)) or "none"
@@ -59,26 +59,26 @@ def read_pair(where: str, row: dict[str, Any], template: Template) -> Pair:
         messages = [("user", row["prompt"])]
     else:
         there = ", ".join(map(repr, row))
-        raise DataError(f"{where}: no question. Columns: {there}. {FORMAT}.{did_you_mean('prompt', row)}")
+        raise DataError(f"{where}: no prompt. Columns: {there}. {FORMAT}.{did_you_mean('prompt', row)}")
     if not messages or messages[-1][0] != "user":
-        raise DataError(f"{where}: what is answered does not end with a message of the user")
+        raise DataError(f"{where}: the prompt does not end with a message of the user")
     return Pair(_format_chat(messages, template), chosen, rejected)
 
 
 def _check_same_question(where: str, chosen: Sequence[Message], rejected: Sequence[Message]) -> None:
-    """Raise DataError where the chats of both answers are there, and differ before the answer."""
+    """Raise DataError if both answers have a chat and the chats differ before the answer."""
     if not chosen or not rejected or chosen == rejected:
         return
     sides = zip_longest(chosen, rejected, fillvalue=("none", ""))
     number, (one, two) = next((number, pair) for number, pair in enumerate(sides, 1) if pair[0] != pair[1])
     raise DataError(
         f"{where}: 'chosen' and 'rejected' answer different prompts; message {number} is {_quote(one)} and "
-        f"{_quote(two)}. A pair has two answers to the same messages"
+        f"{_quote(two)}. A pair must have two answers to the same messages"
     )
 
 
 def _quote(message: Message) -> str:
-    """Return a message for an error, cut where it is long."""
+    """Return a message for an error text, shortened if it is long."""
     role, text = message
     return f"{role}: {text[:60]!r}{'...' if len(text) > 60 else ''}" if role != "none" else "missing"
 
@@ -88,7 +88,7 @@ def _read_answer(where: str, value: Any, column: str) -> tuple[list[Message], st
     if isinstance(value, str):
         return [], value
     if not isinstance(value, (dict, list)) or not value:
-        raise DataError(f"{where}: {column!r} is neither a text nor a message nor a chat but {name_json_type(value)}")
+        raise DataError(f"{where}: {column!r} must be a text, a message or a chat, but is {name_json_type(value)}")
     *before, (role, text) = read_messages(f"{where}, {column!r}", value if isinstance(value, list) else [value])
     if role != "assistant":
         raise DataError(f"{where}: {column!r} does not end with an answer of the assistant")

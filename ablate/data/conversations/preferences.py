@@ -1,4 +1,4 @@
-"""Preference pairs as data: what a language model is aligned by."""
+"""Preference pairs as data for aligning a language model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ablate.data.text.tokenizers import Tokenizer, load_tokenizer, refuse_bpe
 
 @dataclass(frozen=True)
 class Pairs:
-    """Preference pairs and what they take."""
+    """Preference pairs and their lengths."""
 
     items: Sequence[Pair]
     prompts: NDArray[np.int64]
@@ -38,36 +38,36 @@ class Pairs:
         return len(self.items)
 
     def select(self, numbers: NDArray[np.int64]) -> Pairs:
-        """Return those of `numbers`, in that order."""
+        """Return the pairs `numbers`, in that order."""
         return Pairs([self.items[i] for i in numbers], self.prompts[numbers], self.longest[numbers])
 
     def select_fitting(self, context: int, answer: int | None = None) -> list[Pair]:
-        """Return those of at most `context` tokens, with an answer of `answer` tokens in the place of their own where
-        that is given."""
+        """Return the pairs of at most `context` tokens; if `answer` is given, with an answer of so many tokens instead
+        of their own."""
         tokens = self.longest if answer is None else self.prompts + answer
         return [pair for pair, fits in zip(self.items, tokens <= context, strict=True) if fits]
 
 
 @dataclass(frozen=True)
 class PairCorpus(Corpus):
-    """A corpus of preference pairs: its rows are those of the chosen answers."""
+    """A corpus of preference pairs: its rows contain the chosen answers."""
 
     train_pairs: Pairs = field(kw_only=True)
-    """The pairs to learn from."""
+    """The training pairs."""
     val_pairs: Pairs = field(kw_only=True)
-    """The pairs to measure on; none is among `train_pairs`."""
+    """The evaluation pairs; none is among `train_pairs`."""
 
     def measure_trivial_loss(self) -> None:
-        """Return None: what aligns a model on pairs has a loss of its own."""
+        """Return None: alignment has other losses."""
 
 
 @data_kinds.register
 class Preferences(DataConfig):
-    """Prompts with a better and a worse answer, in the formats of UltraFeedback and of chats. `align` learns from both
-    answers; without it a model is fine-tuned on the better one, as on instructions.
+    """Prompts with a better and a worse answer, in the formats of UltraFeedback and of chats. With `align`, training
+    uses both answers; without it a model is fine-tuned on the better answer, as on instructions.
 
     Files are .json (a list of objects), .jsonl, .ndjson, .json-lines, .parquet or .arrow. A row has chosen and
-    rejected: texts with a prompt, chats, or messages behind conversations.
+    rejected: texts with a prompt, chats, or messages that follow conversations.
     """
 
     kind: Literal["preferences"] = "preferences"
@@ -75,29 +75,30 @@ class Preferences(DataConfig):
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     dataset: str | None = None
-    """In place of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
+    """Instead of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
     subset: str | None = None
-    """Which of the dataset's subsets (configurations)."""
+    """The dataset's subset (configuration)."""
     train_split: str = "train"
     """The dataset's split."""
     revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub. None: main, as it stood when this machine first looked."""
+    """Branch, tag or commit of the dataset on the hub. None: main, at the commit when this machine first read it."""
     template: Literal["alpaca", "plain"] = "alpaca"
-    """The words around a question: Alpaca's, or a line end behind it."""
+    """The text around a prompt. alpaca: Alpaca's; plain: a line end after it."""
     tokenizer: str = "bytes"
-    """That of the model that is aligned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or the name of
-    a repository on the hub. `ablate export --to hf` writes that of a run, also one trained on its text."""
+    """The tokenizer of the model that is aligned: "bytes", a local tokenizer.json, a local SentencePiece *.model, or
+    the name of a repository on the hub. `ablate export --to hf` writes a run's tokenizer, including one trained on its
+    text."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
-    """Tokens of a prompt and its answer at most. Pairs that are longer are left out, and how many those are is told."""
+    """Maximum tokens of a prompt with its answer. Longer pairs are left out, and their number is reported."""
     val_fraction: float = Field(0.1, gt=0, lt=1)
-    """The part of the pairs that is held out and measured on."""
+    """The share of the pairs that is held out for evaluation."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Preferences:
         check_one_origin(self.files, self.dataset)
         settings = [name for name in ("subset", "revision") if getattr(self, name) is not None]
         if settings and self.dataset is None:
-            raise ValueError(f"{', '.join(settings)}: for a dataset only; give `dataset`")
+            raise ValueError(f"{', '.join(settings)}: only valid with `dataset`, which is not set")
         refuse_bpe(self.tokenizer, "pairs")
         return self
 
@@ -119,8 +120,9 @@ class Preferences(DataConfig):
             classes=tokenizer.vocab_size,
             shape=(self.seq_len,),
             bytes_per_token=held_rows.measure_bytes_per_token(),
-            description=f"preferences ({self.tokenizer}): {len(train_numbers):,} pairs to learn from, "
-            f"{len(val_numbers):,} held out",
+            description=(
+                f"preferences ({self.tokenizer}): {len(train_numbers):,} training pairs, {len(val_numbers):,} held out"
+            ),
             padded=True,
             train_pairs=everything.select(train_numbers),
             val_pairs=everything.select(val_numbers),
@@ -137,7 +139,7 @@ class Preferences(DataConfig):
         kept, _, _ = examples.cut(self.seq_len + 1)
         if not len(kept):
             raise DataError(
-                f"No prompt of {name} leaves room for an answer within seq_len={self.seq_len}: they take "
+                f"No prompt of {name} leaves room for an answer within seq_len={self.seq_len}: the prompts have "
                 f"{(examples.lengths - _count_answers(examples)).min():,} tokens or more. Set data.seq_len higher, or "
                 "data.template=plain."
             )

@@ -1,5 +1,5 @@
-"""Rows with all their columns, out of JSON, JSON lines, parquet and arrow files or of a dataset: what instructions and
-preferences are read from."""
+"""Rows with all their columns from JSON, JSON lines, parquet and arrow files or a dataset, for instructions and
+preferences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ablate.data.text.sources import DatasetSource, open_dataset
 from ablate.tracking.remote_files import fetch_all
 
 Row = tuple[str, dict[str, Any]]
-"""Where a row is, for messages, and its values by column."""
+"""(Location of a row, for messages; its values by column)."""
 
 
 class RowSource:
@@ -32,8 +32,7 @@ class RowSource:
 def open_rows(
     files: Sequence[str], dataset: str | None, subset: str | None, split: str, revision: str | None, cache: Path
 ) -> RowSource:
-    """Return the rows of `files` or, where a dataset is named, of its split. Raises DataError where they are
-    missing."""
+    """Return the rows of `files` or, if a dataset is named, of its split. Raises DataError if they are missing."""
     if dataset is not None:
         source: DatasetSource = open_dataset(dataset, subset, split, revision, "", cache)
         return RowSource(source.name, source.fingerprint, source.read_rows)

@@ -1,4 +1,4 @@
-"""Instructions and chats as text: what is asked and what is answered, in the words of a template."""
+"""Instructions and chats as text: prompts and answers, formatted by a template."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from ablate.data.readers import name_json_type
 
 
 class Turn(NamedTuple):
-    """A part of an example, one after the other without anything between."""
+    """A part of an example; parts are concatenated without a separator."""
 
     text: str
     answer: bool
-    """Whether it is answered, and trained on; else it is asked. An answer is followed by the end of text."""
+    """Whether this part is an answer, which is trained on and followed by the end of text; otherwise it is a prompt."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """The words around what a row holds."""
+    """The text around the contents of a row."""
 
     preface: str
     preface_with_input: str
     instruction: str
     input: str
     response: str
-    """What stands in front of an answer."""
+    """The text before an answer."""
 
     def format_question(self, instruction: str, about: str = "", first: bool = True) -> str:
         """Return the text up to an answer; `first`: at the start of an example."""
@@ -52,17 +52,17 @@ TEMPLATES = {
 
 
 class Columns(Config):
-    """What the columns of the data are called."""
+    """The names of the data's columns."""
 
     instruction: str = "instruction"
-    """What is asked."""
+    """Column of the instruction."""
     input: str = "input"
-    """What the instruction is about. Rows may leave it out or empty."""
+    """Column of the instruction's input. Rows may omit it or leave it empty."""
     output: str = "output"
-    """The answer."""
+    """Column of the answer."""
     messages: str | None = None
-    """A chat, as a list of {role, content} or {from, value}. None: `messages` or `conversations`, where there is one of
-    them."""
+    """Column of a chat, a list of {role, content} or {from, value}. None: `messages` or `conversations`, if either
+    exists."""
 
 
 _CHATS = ("messages", "conversations")
@@ -70,8 +70,8 @@ _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "ass
 
 
 def read_turns(where: str, row: dict[str, Any], columns: Columns, template: Template) -> list[Turn]:
-    """Return the parts of an example: of a row with a chat, or with an instruction and its answer. Raises DataError
-    that says where, and what is missing."""
+    """Return the parts of an example from a row with a chat, or with an instruction and its answer. Raises DataError
+    with the location and the missing part."""
     chat = columns.messages or next((name for name in _CHATS if name in row), None)
     if chat is not None:
         return read_chat(f"{where}, {chat!r}", _get_value(where, row, chat), template)
@@ -81,14 +81,14 @@ def read_turns(where: str, row: dict[str, Any], columns: Columns, template: Temp
 
 
 def read_chat(where: str, messages: Any, template: Template) -> list[Turn]:
-    """Return the parts of a chat; what is asked behind the last answer is left out. Raises DataError for one without an
-    answer, and for what is no chat."""
+    """Return the parts of a chat; messages after the last answer are left out. Raises DataError for a chat without an
+    answer, and for a value that is not a chat."""
     turns: list[Turn] = []
     question = ""
     for number, (role, text) in enumerate(read_messages(where, messages), 1):
         if role == "assistant":
             if not question:
-                raise DataError(f"{where}: message {number} is an answer to nothing")
+                raise DataError(f"{where}: message {number} is an answer without a prompt")
             turns += [Turn(question, False), Turn(text, True)]
             question = ""
         elif role == "system":
@@ -96,7 +96,7 @@ def read_chat(where: str, messages: Any, template: Template) -> list[Turn]:
         else:
             question += template.format_question(text, first=not turns and not question)
     if not turns:
-        raise DataError(f"{where}: no message is of the role assistant")
+        raise DataError(f"{where}: no message has the role assistant")
     return turns
 
 
@@ -113,7 +113,7 @@ def read_messages(where: str, messages: Any) -> list[tuple[str, str]]:
         if role not in _ROLES:
             raise DataError(f"{at}: unknown role {role!r}. Accepted: {', '.join(_ROLES)}.")
         if not isinstance(text, str):
-            raise DataError(f"{at}: {keys[1]!r} is not a string but {name_json_type(text)}")
+            raise DataError(f"{at}: {keys[1]!r} must be a string, but is {name_json_type(text)}")
         pairs.append((_ROLES[role], text))
     return pairs
 
@@ -127,7 +127,7 @@ def _get_value(where: str, row: dict[str, Any], column: str) -> Any:
         there = ", ".join(map(repr, row)) or "none"
         raise DataError(
             f"{where}: no column {column!r}. Columns: {there}. Instructions are in instruction, input and output, or "
-            f"as a chat in messages; data.columns says what they are called.{did_you_mean(column, row)}"
+            f"as a chat in messages; set other column names in data.columns.{did_you_mean(column, row)}"
         )
     return row[column]
 
@@ -135,5 +135,5 @@ def _get_value(where: str, row: dict[str, Any], column: str) -> Any:
 def _get_text(where: str, row: dict[str, Any], column: str) -> str:
     value = _get_value(where, row, column)
     if not isinstance(value, str):
-        raise DataError(f"{where}: {column!r} is not a string but {name_json_type(value)}")
+        raise DataError(f"{where}: {column!r} must be a string, but is {name_json_type(value)}")
     return value

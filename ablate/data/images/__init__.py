@@ -1,1 +1,1 @@
-"""Images for classifiers: from folders or tables to batches, and how they are changed at random."""
+"""Images for classifiers: from folders or tables to batches, and data augmentation."""

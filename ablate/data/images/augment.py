@@ -1,7 +1,8 @@
 """Random changes of training images: timm's transforms and mixing, as functions of (seed, epoch, image) alone.
 
-timm draws from the global generators of Python, numpy and PyTorch. They are seeded anew for each image and put back
-afterwards: what an image becomes depends neither on the worker or rank that reads it nor on where a run was resumed.
+timm draws from the global generators of Python, numpy and PyTorch. They are seeded for each image and restored
+afterwards, so that the result depends neither on the worker or rank that reads the image nor on where a run was
+resumed.
 """
 
 from __future__ import annotations
@@ -37,26 +38,26 @@ IMAGE, PAIR = 2, 3
 
 
 class Augmentation(Kind):
-    """How training images are changed at random."""
+    """The data augmentation of training images."""
 
     kind: str
 
     def build_transform(self, pixels: Pixels) -> Transform | None:
         """Return the transform of a decoded image to float32 [3, size, size], which draws from the global generators;
-        None where nothing is random, and training images are treated like validation images."""
+        None if nothing is random and training images are treated like validation images."""
         raise NotImplementedError
 
     def build_mix(self, classes: int) -> Mix | None:
-        """Return the function that blends a pair: (images [2, 3, size, size], classes [2]) to (the same, class
-        probabilities [2, classes]); None where nothing is mixed."""
+        """Return the function that mixes a pair: (images [2, 3, size, size], classes [2]) -> (images of the same shape,
+        class probabilities [2, classes]); None if images are not mixed."""
         return None
 
     def soften(self, labels: Tensor, classes: int) -> Tensor:
-        """Return the targets of images that are not mixed: classes [n], or their probabilities [n, classes]."""
+        """Return the targets of images that are not mixed: classes [n], or class probabilities [n, classes]."""
         return labels
 
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong with `batch` images in a batch of one device."""
+        """Return the problems with `batch` images in a batch of one device."""
         return []
 
 
@@ -75,32 +76,34 @@ class NoAugmentation(Augmentation):
 
 @augmentations.register
 class Timm(Augmentation):
-    """timm's transforms, mixing and label smoothing. On its own: a random crop and a flip."""
+    """timm's transforms, mixing and label smoothing. The default is a random crop and a horizontal flip."""
 
     kind: Literal["timm"] = "timm"
     scale: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (0.08, 1.0)
-    """Least and largest share of the image's area in the random crop, which is resized to image_size."""
+    """Smallest and largest share of the image's area in the random crop, which is resized to image_size."""
     ratio: tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]] = (3 / 4, 4 / 3)
-    """Least and largest width of the crop divided by its height."""
+    """Smallest and largest ratio of the crop's width to its height."""
     flip: Share = 0.5
-    """Probability that left and right are exchanged."""
+    """Probability of a horizontal flip."""
     color_jitter: float = Field(0.0, ge=0)
-    """How far brightness, contrast and saturation are changed. Not together with `randaugment`, as in timm."""
+    """Strength of random changes of brightness, contrast and saturation. Not together with `randaugment`, as in
+    timm."""
     randaugment: str | None = None
-    """RandAugment in timm's words, such as rand-m9-mstd0.5-inc1: magnitude, its spread, stronger with magnitude."""
+    """RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1: magnitude, its standard deviation, effects that
+    increase with magnitude."""
     random_erasing: Share = 0.0
-    """Probability that a rectangle is replaced by noise."""
+    """Probability that a random rectangle is replaced by noise."""
     mixup: float = Field(0.0, ge=0)
-    """Mixup blends two images with a share from Beta(mixup, mixup). 0: no mixup."""
+    """Mixup blends two images with a weight from Beta(mixup, mixup). 0: no mixup."""
     cutmix: float = Field(0.0, ge=0)
-    """CutMix exchanges a rectangle between two images, its area from Beta(cutmix, cutmix). 0: no CutMix."""
+    """CutMix exchanges a rectangle between two images, with an area from Beta(cutmix, cutmix). 0: no CutMix."""
     mix_probability: Share = 1.0
-    """Probability that a pair is mixed at all. Each pair draws its own share, so that batch size and ranks do not
-    matter: images next to each other in the permuted order are mixed with each other."""
+    """Probability that a pair is mixed. Each pair draws its own weight, and pairs are neighbours in the permuted order,
+    so that batch size and ranks do not matter."""
     cutmix_probability: Share = 0.5
-    """Probability of CutMix rather than mixup for a mixed pair, where both are on."""
+    """Probability of CutMix instead of mixup for a mixed pair, if both are on."""
     label_smoothing: float = Field(0.0, ge=0, lt=1)
-    """The share of each training target that is spread evenly over all classes. Validation keeps plain targets."""
+    """The share of each training target that is spread evenly over all classes. Validation targets are not smoothed."""
 
     FORM: ClassVar[str] = r"rand(-(m\d+|n\d+|mmax\d+|inc[01]|mstd\d+(\.\d+)?|p(1|0?\.\d+)))*"
 
@@ -108,7 +111,7 @@ class Timm(Augmentation):
     @classmethod
     def _known_policy(cls, name: str | None) -> str | None:
         if name is not None and not re.fullmatch(cls.FORM, name):
-            raise ValueError("must be RandAugment as timm writes it, such as rand-m9-mstd0.5-inc1")
+            raise ValueError("must be RandAugment in timm's notation, such as rand-m9-mstd0.5-inc1")
         return name
 
     @property
@@ -121,7 +124,7 @@ class Timm(Augmentation):
         for name in ("scale", "ratio"):
             low, high = getattr(self, name)
             if low > high:
-                problems.append(Problem(name, "the first must not be above the second", [low, high]))
+                problems.append(Problem(name, "the first number must not be above the second", [low, high]))
         if self.color_jitter and self.randaugment:
             text = "is not applied together with randaugment: set one of the two"
             problems.append(Problem("color_jitter", text, self.color_jitter))
@@ -177,8 +180,8 @@ class Timm(Augmentation):
 
 
 def _allow_no_bits(transform: Any) -> Transform:
-    """Return `transform` with a posterize that takes all of timm's magnitudes. At the strongest it keeps 0 bits of each
-    pixel, which makes the image black; Pillow 13 refuses that."""
+    """Return `transform` with a posterize operation that accepts all of timm's magnitudes. The strongest keeps 0 bits
+    of each pixel, which makes the image black; Pillow 13 rejects that."""
     from timm.data.auto_augment import RandAugment, posterize
 
     for policy in (step for step in transform.transforms if isinstance(step, RandAugment)):
@@ -218,7 +221,7 @@ def seed_generators(seed: int, *stream: int) -> None:
 
 @contextlib.contextmanager
 def keep_generators() -> Iterator[None]:
-    """Put the three generators back afterwards to where they were."""
+    """Restore the states of the three generators afterwards."""
     python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Batches of images: from memory, decoded when they are asked for, or decoded and changed at random."""
+"""Batches of images: from memory, decoded on access, or decoded and augmented."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ else:
 
 @contextlib.contextmanager
 def _use_one_thread() -> Iterator[None]:
-    """Let PyTorch compute on one thread, as in a worker process: on single images several lose more than they gain,
-    most of all on busy cores."""
+    """Let PyTorch compute on one thread, as in a worker process: on single images several threads are slower,
+    especially on busy cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -34,7 +34,7 @@ def _use_one_thread() -> Iterator[None]:
 
 
 class LabelledImages(BatchDataset):
-    """Images whose labels are at hand."""
+    """Images whose labels are in memory."""
 
     labels: Tensor
     """The class of each image, int64 [n]."""
@@ -59,7 +59,7 @@ class MemoryImages(LabelledImages):
 
 
 class EncodedImages(LabelledImages):
-    """The `rows` of a source, decoded when they are asked for: float32 [batch, 3, size, size] and int64 [batch]."""
+    """The `rows` of a source, decoded on access: float32 [batch, 3, size, size] and int64 [batch]."""
 
     def __init__(self, source: ImageSource, rows: NDArray, pixels: Pixels, augment: Augmentation | None = None) -> None:
         self.source, self.rows, self.pixels, self.augment = source, rows, pixels, augment
@@ -79,22 +79,22 @@ class EncodedImages(LabelledImages):
         return images, self.labels[torch.as_tensor(indices, dtype=torch.int64)]
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`: all; an image takes a core milliseconds."""
+        """See `TrainSet`: all cores, since decoding an image takes milliseconds."""
         return cores
 
     def allocate(self, count: int) -> Tensor:
-        """Return room for `count` images."""
+        """Return an empty tensor for `count` images."""
         return torch.empty(count, 3, self.pixels.image_size, self.pixels.image_size)
 
 
 class AugmentedImages(BatchDataset):
-    """`EncodedImages` changed at random: float32 [batch, 3, size, size] and int64 [batch], or where images are mixed or
-    labels smoothed the probabilities of the classes, float32 [batch, classes].
+    """`EncodedImages` with augmentation: float32 [batch, 3, size, size] and int64 [batch], or, if images are mixed or
+    labels smoothed, class probabilities, float32 [batch, classes].
 
-    An image is asked for as `epoch * len(self) + index`, and is a function of (seed, epoch, index). Images are mixed in
-    pairs, the first with the second of a batch, the third with the fourth; each pair draws its own share, a function of
-    the first one's (seed, epoch, index). Since batches follow one another in one order, the pairs are the same however
-    that order is cut into batches of even size: by ranks, by accumulation, by a run that goes on.
+    The index of an image is `epoch * len(self) + index`; the image is a function of (seed, epoch, index). Images are
+    mixed in pairs, the first with the second of a batch, the third with the fourth; each pair draws its own weight, a
+    function of (seed, epoch, index) of its first image. Since all images come in one order, the pairs are the same for
+    every division of that order into batches of even size: by ranks, by accumulation, or by a resumed run.
     """
 
     with_epoch = True
@@ -125,7 +125,7 @@ class AugmentedImages(BatchDataset):
         if self.mix is None:
             return images, self.augment.soften(labels, len(self.plain.class_names))
         if len(labels) % 2:
-            raise ValueError(f"images are mixed in pairs, and {len(labels)} were asked for")
+            raise ValueError(f"images are mixed in pairs, and {len(labels)} were requested")
         targets = []
         for first in range(0, len(labels), 2):
             pair = slice(first, first + 2)

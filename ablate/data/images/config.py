@@ -47,7 +47,7 @@ class Digits(DataConfig):
     STD: ClassVar[float] = 6.0103
 
     val_fraction: float = Field(0.2, gt=0, lt=1)
-    """The part of the images that is held out for validation."""
+    """The share of the images that is held out for validation."""
 
     def load(self, cache: Path) -> Corpus:
         try:
@@ -72,14 +72,14 @@ class Digits(DataConfig):
 
 
 class EncodedImagesConfig(Pixels, DataConfig):
-    """What the kinds of data share whose images are decoded while training goes on."""
+    """Fields of the kinds of data whose images are decoded during training."""
 
     task: ClassVar[str] = "image_classification"
     augment: Annotated[Augmentation, augmentations] = Field("none", validate_default=True)
-    """How training images are changed at random: none, timm, or convnext, ConvNeXt's recipe."""
+    """The data augmentation of training images: none, timm, or convnext, ConvNeXt's recipe."""
     check: bool = True
-    """Whether every image is decoded once, before the first training, to find the broken ones early. false: the images
-    are only read once, for the fingerprint; training ends at a broken one with its name."""
+    """Whether every image is decoded once before the first training, to find broken images early. false: the images are
+    only read once, for the fingerprint; training stops at a broken image and names it."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -91,8 +91,8 @@ class EncodedImagesConfig(Pixels, DataConfig):
     def build_corpus(
         self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str
     ) -> Corpus:
-        """Build the corpus of a source, with a part of it held out where there is no other for validation. `key` names
-        the images in `cache`, `note` ends the description."""
+        """Return the corpus of a source, with a part of it held out if there is no separate validation source. `key`
+        identifies the images in `cache`, `note` is appended to the description."""
         train: NDArray[np.int64]
         if val_source is None:
             train, val = split(len(source), self.val_fraction, self.split_seed, "images")
@@ -114,11 +114,11 @@ class EncodedImagesConfig(Pixels, DataConfig):
 
 @data_kinds.register
 class ImageFolder(EncodedImagesConfig):
-    """Images of one's own in a folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
+    """Your own images in one folder for each class: root/CLASS/*.jpg, or root/train/CLASS and root/val/CLASS.
 
-    The validation folder may also be called validation; without one a part of the training images is held out.
-    root/test beside root/train is never read. Accepted are jpg, png, webp, bmp, gif (the first frame), tif, jp2, avif,
-    ppm, tga and their other suffixes; other files are left out, and told.
+    The validation folder may also be called validation; without it, a part of the training images is held out. A folder
+    root/test next to root/train is never read. Accepted are jpg, png, webp, bmp, gif (the first frame), tif, jp2, avif,
+    ppm, tga and their other suffixes; other files are left out and reported.
     """
 
     kind: Literal["image_folder"] = "image_folder"
@@ -127,31 +127,33 @@ class ImageFolder(EncodedImagesConfig):
 
     def load(self, cache: Path) -> Corpus:
         if is_url(self.root):
-            text = "copy it here, or take data=image_files, whose parquet and arrow files may be at an address"
-            raise DataError(f"The folder {self.root} is an address, and is not fetched: {text}.")
+            text = (
+                "copy it to this machine, or use data=image_files, whose parquet and arrow files may be at an address"
+            )
+            raise DataError(f"The folder {self.root} is an address, and folders are not downloaded: {text}.")
         root = expand_path(self.root)
         folder, val_folder = find_layout(root)
         images, val_images = find_images(folder, root), None
         if val_folder is not None:
             val_images = find_images(val_folder, root)
             check_same_classes(images.classes, val_images.classes, str(folder), str(val_folder))
-        alone = f"; {TEST_FOLDER}/ is left alone" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
+        alone = f"; {TEST_FOLDER}/ is not read" if folder != root and os.path.isdir(root / TEST_FOLDER) else ""
         return self.build_corpus(images, val_images, f"images below {root}", cache, alone)
 
 
 class ImageTableConfig(EncodedImagesConfig):
-    """What the kinds of data share whose images lie in the rows of tables."""
+    """Fields of the kinds of data with images in the rows of tables."""
 
     image_column: str | None = None
-    """The column of the images. None: the only one of that type, or image."""
+    """The column of the images. None: the only column of that type, or the column image."""
     label_column: str | None = None
-    """The column of the labels: class labels, integers or text. None: the only one of class labels, or label."""
+    """The column of the labels: class labels, integers or text. None: the only column of class labels, or the column
+    label."""
 
     def build_from_splits(
         self, splits: Mapping[str, Dataset], train_split: str, val_split: str | None, what: str, cache: Path
     ) -> Corpus:
-        """Build the corpus of two splits, or of one where `val_split` is None; `what` is what messages call the
-        dataset."""
+        """Return the corpus of two splits, or of one if `val_split` is None; messages call the dataset `what`."""
         columns = (self.image_column, self.label_column)
         train_what = f"{what}, split {train_split}"
         images = TableImages(get_split(splits, train_split, what), "train", train_what, *columns)
@@ -161,27 +163,26 @@ class ImageTableConfig(EncodedImagesConfig):
             val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
         others = ", ".join(name for name in splits if name not in (train_split, val_split))
         key = f"images in {images.image_column} with {images.label_column}"
-        return self.build_corpus(images, val_images, key, cache, f"; left alone: {others}" if others else "")
+        return self.build_corpus(images, val_images, key, cache, f"; not read: {others}" if others else "")
 
 
 @data_kinds.register
 class ImageDataset(ImageTableConfig):
-    """Images of a dataset on the Hugging Face hub, or of a copy of one in a folder.
-
-    Read through `datasets`, memory-mapped; what comes from the hub stays in the cache of `datasets` (HF_HOME).
+    """Images of a dataset on the Hugging Face hub, or of a local copy in a folder. Read by `datasets`, memory-mapped;
+    downloads are kept in the cache of `datasets` (HF_HOME).
     """
 
     kind: Literal["image_dataset"] = "image_dataset"
     dataset: str = Field(min_length=1)
-    """A name on the hub, such as ILSVRC/imagenet-1k, or a folder: a copy of a hub dataset, or what save_to_disk
-    wrote."""
+    """A name on the hub, such as ILSVRC/imagenet-1k, or a folder: a copy of a hub dataset, or the output of
+    save_to_disk."""
     subset: str | None = None
-    """The configuration of a hub dataset that has several."""
+    """The configuration (subset) of a hub dataset that has several."""
     train_split: str = "train"
-    """The split that is trained on."""
+    """The split for training."""
     val_split: str | None = None
-    """The split that is validated on. None: validation, val or valid, whichever there is; otherwise a part of the
-    training split is held out. A split called test is only read if it is named here."""
+    """The split for validation. None: validation, val or valid, whichever exists; otherwise a part of the training
+    split is held out. A split called test is only read if it is named here."""
 
     def load(self, cache: Path) -> Corpus:
         splits = load_splits(self.dataset, self.subset, cache)
@@ -191,13 +192,13 @@ class ImageDataset(ImageTableConfig):
 
 @data_kinds.register
 class ImageFiles(ImageTableConfig):
-    """Images in parquet or arrow files of one's own, with a column of images and a column of labels."""
+    """Images in your own parquet or arrow files, with a column of images and a column of labels."""
 
     kind: Literal["image_files"] = "image_files"
     files: Names = Field(min_length=1)
     """The files, or globs, relative to the current directory."""
     val_files: Names = ()
-    """Those of the validation set; without it a part is held out."""
+    """The files of the validation set; without them, a part of the images is held out."""
 
     def load(self, cache: Path) -> Corpus:
         patterns_by_split = {"train": self.files, "validation": self.val_files}

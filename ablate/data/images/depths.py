@@ -1,4 +1,5 @@
-"""Images of more than 8 bits a pixel as RGB: by the range of their values, where Pillow clips them at 255."""
+"""Images of more than 8 bits per pixel as RGB: scaled by the range of their values, whereas Pillow clips them at
+255."""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from ablate.config.errors import DataError
 
 _BITS_PER_SAMPLE, _SAMPLE_FORMAT = 258, 339  # tags of TIFF
 _UNSIGNED = 1  # the sample format that TIFF assumes where a file names none
-_REMEDY = "Convert it to 8 or 16 bits a pixel."
+_REMEDY = "Convert it to 8 or 16 bits per pixel."
 
 
 def convert_to_rgb(image: Image.Image) -> Image.Image:
     """Return the image in RGB; grey values of 12, 16 and 32 bits by their highest 8 bits, floats from 0 to 1 as 0 to
-    255. Raises DataError where the range of the values is not known."""
+    255. Raises DataError if the range of the values is unknown."""
     if image.mode.startswith("I"):
         grey = _reduce_integers(image)
     elif image.mode == "F":
@@ -34,17 +35,17 @@ def _reduce_integers(image: Image.Image) -> NDArray[np.uint8]:
         values = values.view(np.uint32)  # Pillow has no mode for these, and gives the same bits as signed
     grey = (values >> (bits - 8)).astype(np.uint8)
     if bits == 32 and grey.min() == grey.max() and values.min() != values.max():
-        text = f"from {values.min():,} to {values.max():,} are one grey in the range of 32 bits"
+        text = f"from {values.min():,} to {values.max():,} are a single grey level in the range of 32 bits"
         raise DataError(f"its values {text}. {_REMEDY}")
     return grey
 
 
 def _find_bits(image: Image.Image) -> int:
-    """Return how many bits the values of an image of mode I or I;16 have. Raises DataError where that is not known."""
+    """Return how many bits the values of an image of mode I or I;16 have. Raises DataError if that is unknown."""
     tags: Any = getattr(image, "tag_v2", None)
     if tags is not None:
         if tags.get(_SAMPLE_FORMAT, (_UNSIGNED,))[0] != _UNSIGNED:
-            raise DataError(f"its values are signed whole numbers, whose range is not known. {_REMEDY}")
+            raise DataError(f"its values are signed whole numbers, whose range is unknown. {_REMEDY}")
         return int(tags[_BITS_PER_SAMPLE][0])
     if image.mode != "I" or image.format in ("PNG", "PPM"):  # PNG is of mode I in Pillow 10, PPM is scaled to 16 bits
         return 16

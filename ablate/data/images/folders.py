@@ -21,8 +21,8 @@ SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib", ".gif", ".tif", ".tiff"),
     *(".jp2", ".j2k", ".jpx", ".avif", ".ppm", ".pgm", ".pbm", ".pnm", ".tga"),
 )
-"""The formats of pictures that Pillow reads by itself. A list, and not what the installed Pillow says of itself: which
-files are a corpus must not depend on that."""
+"""The image formats that Pillow reads without plugins. A fixed list, so that the files of a corpus do not depend on the
+installed Pillow."""
 VALIDATION_FOLDERS = ("val", "validation")
 TEST_FOLDER = "test"
 
@@ -51,7 +51,7 @@ class FolderImages(ImageSource):
 
 
 def find_layout(root: Path) -> tuple[Path, Path | None]:
-    """Return (training folder, validation folder or None) of `root`, each of which holds one folder for each class.
+    """Return (training folder, validation folder or None) of `root`, each with one folder for each class.
 
     Raises DataError for a missing root.
     """
@@ -74,7 +74,10 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     if not names:
         raise DataError(f"{folder} has no folders. Expected one for each class: {folder}/CLASS/*.jpg")
     if len(names) == 1:
-        raise DataError(f"{folder} has only the class {names[0]!r}. A classifier needs at least two, a folder each.")
+        raise DataError(
+            f"{folder} has only the class {names[0]!r}. A classifier needs at least two classes, each in its own "
+            "folder."
+        )
     paths: list[str] = []
     labels: list[int] = []
     empty: list[str] = []
@@ -87,7 +90,7 @@ def find_images(folder: Path, root: Path) -> FolderImages:
         paths += map(str, files)
         labels += [label] * len(files)
     if empty:
-        raise DataError(f"No images in {folder} for: {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
+        raise DataError(f"No images in {folder} for:  {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
     if skipped:
         logger.warning(f"{folder}: {_describe_skipped(skipped)}")
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
@@ -116,9 +119,9 @@ def _is_image(file: Path) -> bool:
 
 
 def _describe_skipped(files: Sequence[Path]) -> str:
-    """Return how many files are left out, of which suffixes, and the first names."""
+    """Return the number of files that are left out, their suffixes, and the first names."""
     counts = Counter(file.suffix.lower() or "no suffix" for file in files)
     kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in counts.most_common(5))
     number = "1 file is" if len(files) == 1 else f"{len(files):,} files are"
     names = ", ".join(map(str, files[:5])) + (", ..." if len(files) > 5 else "")
-    return f"{number} left out, not images that are read ({kinds}): {names}. Accepted: {', '.join(SUFFIXES)}."
+    return f"{number} left out, since their formats are not read ({kinds}): {names}. Accepted: {', '.join(SUFFIXES)}."

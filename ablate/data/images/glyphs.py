@@ -1,7 +1,6 @@
-"""Characters of the fonts that matplotlib brings, drawn with seeded changes: images without a download.
-
-The outlines are read as numbers by fontTools and filled here, with additions and multiplications alone: which pixels
-come out depends on no version of FreeType, and is the same on every platform.
+"""Characters of the fonts that matplotlib includes, drawn with seeded changes: images without a download. fontTools
+reads the outlines as numbers, and they are filled here, with additions and multiplications only: the pixels do not
+depend on the version of FreeType and are the same on every platform.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ else:
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 SYMBOLS = ("cmex10.ttf", "cmmi10.ttf", "cmsy10.ttf")
-"""Fonts that draw mathematical symbols, old-style figures or script where letters and digits are asked for."""
+"""Fonts that draw mathematical symbols, old-style figures or script instead of letters and digits."""
 MOST_BYTES = 2**32  # of all images
 _VERSION = 1  # of the drawing: another one is another corpus
 _CURVE = 6  # straight edges that stand for a quadratic curve
@@ -53,13 +52,14 @@ Floats = NDArray[np.float64]
 
 @data_kinds.register
 class Glyphs(DataConfig):
-    """Digits and letters, 62 classes, of the fonts that matplotlib brings: grey images with seeded affine changes,
+    """Digits and letters, 62 classes, in the fonts that matplotlib includes: grey images with seeded affine changes,
     contrast and noise.
 
-    By default 17 fonts are trained on and the four of the family STIX are held out, with all their draws: what is
-    validated is an unseen typeface. With `held_out: draws` single images are held out at random, and training has other
-    draws of the same outlines: a lower loss, of a simpler question. Some classes differ in size alone (o and O, s and
-    S, v and V, w and W, x and X, z and Z) or hardly at all (0 and O, I and l), so that no model is right on all images.
+    By default 17 fonts are used for training and the four fonts of the family STIX are held out with all their images:
+    validation measures an unseen typeface. With `held_out: draws` single images are held out at random, and training
+    has other images of the same outlines: an easier task with a lower loss. Some classes differ in size alone (o and O,
+    s and S, v and V, w and W, x and X, z and Z) or hardly at all (0 and O, I and l), so that no model classifies all
+    images correctly.
     """
 
     kind: Literal["glyphs"] = "glyphs"
@@ -73,13 +73,13 @@ class Glyphs(DataConfig):
     draws: int = Field(32, ge=1, le=10_000)
     """Training images of each character in each font."""
     val_draws: int = Field(8, ge=1, le=10_000)
-    """Validation images of each character in each font that is held out."""
+    """Validation images of each character in each held-out font."""
     draw_seed: int = Field(0, ge=0, le=MOST_SEED)
-    """Fixes what is drawn. Not the experiment's seed: all seeds see the same images."""
+    """Seed of the drawn images. It is not the experiment's seed: all seeds use the same images."""
     held_out: Literal["fonts", "draws"] = "fonts"
-    """fonts: those of `val_fonts`. draws: `val_fraction` of the images of all fonts, at random."""
+    """fonts: the fonts `val_fonts`. draws: `val_fraction` of the images of all fonts, at random."""
     val_fonts: Names = ("STIX*",)
-    """The files of the fonts that are held out, or patterns of them: DejaVuSans*, DejaVuSerif*, STIX*, cm*."""
+    """File names of the held-out fonts, or patterns of them: DejaVuSans*, DejaVuSerif*, STIX*, cm*."""
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -88,9 +88,7 @@ class Glyphs(DataConfig):
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
         most = 21 * len(CHARACTERS) * max(self.draws, self.val_draws) * self.image_size**2
         if most > MOST_BYTES:
-            text = (
-                f"with image_size={self.image_size} the images would take {most / 2**30:.0f} GiB, at most 4 are drawn"
-            )
+            text = f"with image_size={self.image_size} the images would take {most / 2**30:.0f} GiB; the limit is 4 GiB"
             return [Problem("draws", text, self.draws)]
         return []
 
@@ -123,26 +121,26 @@ class Glyphs(DataConfig):
         )
 
     def _divide(self, fonts: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-        """Return the fonts for (training, validation); those for validation are none where draws are held out. Raises
-        DataError where a side has none."""
+        """Return the fonts for (training, validation), none for validation if draws are held out. Raises DataError if a
+        side has no fonts."""
         if self.held_out == "draws":
             return list(fonts), []
         names = ", ".join(font.name for font in fonts)
         for pattern in self.val_fonts:
             if not any(fnmatch.fnmatchcase(font.name, pattern) for font in fonts):
-                raise DataError(f"data.val_fonts: no font is called {pattern}. There are {names}.")
+                raise DataError(f"data.val_fonts: no font is called {pattern}. Accepted: {names}.")
         held = [font for font in fonts if any(fnmatch.fnmatchcase(font.name, p) for p in self.val_fonts)]
         kept = [font for font in fonts if font not in held]
         if not held or not kept:
             side = "training" if held else "validation"
-            raise DataError(f"data.val_fonts leaves no font for {side}. There are {names}.")
+            raise DataError(f"data.val_fonts leaves no font for {side}. Accepted: {names}.")
         return kept, held
 
     def _draw_or_read(
         self, fonts: Sequence[Path], draws: int, cache: Path
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64], str]:
-        """Return the images of `fonts` [n, size, size], their classes and the SHA-256 of both, drawn where they are not
-        in `cache`. Raises DataError."""
+        """Return the images of `fonts` [n, size, size], their classes and the SHA-256 of both, drawn unless they are in
+        `cache`. Raises DataError."""
         contents = [hashlib.sha256(font.read_bytes()).hexdigest() for font in fonts]
         key = json.dumps([_VERSION, contents, self.image_size, draws, self.draw_seed])
         file = cache / "glyphs" / f"{hashlib.sha256(key.encode()).hexdigest()}.npy"
@@ -163,10 +161,12 @@ class Glyphs(DataConfig):
         try:
             return np.load(file, mmap_mode="r"), labels, str(json.loads(note.read_bytes()))
         except (OSError, ValueError) as error:
-            raise DataError(f"{file} cannot be read; remove it and {note.name}, and it is drawn anew.") from error
+            raise DataError(
+                f"{file} cannot be read; remove it and {note.name}, and the images are drawn again."
+            ) from error
 
     def _draw_fonts(self, fonts: Sequence[Path], draws: int) -> Iterator[NDArray[np.uint8]]:
-        """Yield the images of each character of each font. What is drawn of one font depends on no other."""
+        """Yield the images of each character of each font. The images of one font do not depend on other fonts."""
         for font in fonts:
             for character, edges in read_outlines(font).items():
                 seeds = np.random.SeedSequence([self.draw_seed, zlib.crc32(font.name.encode()), ord(character)])
@@ -174,8 +174,8 @@ class Glyphs(DataConfig):
 
 
 class GreyImages(LabelledImages):
-    """The `rows` of grey images, uint8 [n, size, size], scaled when they are asked for: float32 [batch, 1, size, size]
-    and their classes, int64 [batch]."""
+    """The `rows` of grey images, uint8 [n, size, size], scaled on access: float32 [batch, 1, size, size] and their
+    classes, int64 [batch]."""
 
     def __init__(
         self, images: NDArray[np.uint8], labels: NDArray[np.int64], rows: NDArray[np.int64], mean: float, std: float
@@ -193,8 +193,8 @@ class GreyImages(LabelledImages):
 
 
 def find_fonts() -> list[Path]:
-    """Return the fonts of matplotlib that have all characters, each its own glyph, by name. Raises DataError where
-    there are none."""
+    """Return the fonts of matplotlib that have a distinct glyph for each character, by name. Raises DataError if there
+    are none."""
     spec = importlib.util.find_spec("matplotlib")  # which is not imported for it
     if spec is None or not spec.submodule_search_locations:
         raise DataError("Data kind glyphs needs the library matplotlib: pip install matplotlib")
@@ -263,7 +263,7 @@ def read_outlines(file: Path) -> dict[str, Floats]:
 def _flatten(
     start: tuple[float, float], control: tuple[float, float], end: tuple[float, float]
 ) -> list[tuple[float, float, float, float]]:
-    """Return the edges that stand for a quadratic curve."""
+    """Return edges that approximate a quadratic curve."""
     points = []
     for i in range(_CURVE + 1):
         t = i / _CURVE
@@ -277,7 +277,7 @@ def _flatten(
 
 def draw(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> NDArray[np.uint8]:
     """Return `draws` images of an outline [draws, size, size]: turned by up to 15 degrees, slanted, stretched and moved
-    a little, with a contrast and a noise of its own. `bits` gives random bits, whose order numpy promises to keep."""
+    slightly, each with its own contrast and noise. `bits` returns random bits, whose sequence numpy guarantees."""
     u = (bits.random_raw(draws * 9) >> 11).reshape(9, draws) * 2.0**-53  # uniform in [0, 1)
     half = (2 * u[0] - 1) * 0.1305  # the tangent of half the angle: no sine, whose last digit depends on the platform
     cosine, sine = (1 - half * half) / (1 + half * half), 2 * half / (1 + half * half)

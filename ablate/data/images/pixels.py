@@ -1,4 +1,4 @@
-"""From the bytes of an image to what the model sees, without chance: decoding, resizing, cutting, scaling."""
+"""From the bytes of an image to the model's input, without randomness: decoding, resizing, cropping, scaling."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _RESAMPLING = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling
 
 
 class Pixels(Config):
-    """The size and the scale of what the model sees."""
+    """The size and the scale of the model's input."""
 
     image_size: int = Field(224, ge=1, le=MOST_PIXELS)
     """Side of the square images, in pixels. Without augmentation, and always in validation, the shorter side is resized
-    to it, then the centre is cut out."""
+    to it, then the centre is cropped."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Subtracted from red, green and blue in [0, 1]; the default is ImageNet's."""
+    """Mean that is subtracted from red, green and blue in [0, 1]; the default is ImageNet's."""
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.229, 0.224, 0.225)
-    """What red, green and blue are divided by afterwards; the default is ImageNet's."""
+    """Standard deviation by which red, green and blue are then divided; the default is ImageNet's."""
     interpolation: Literal["bicubic", "bilinear"] = "bicubic"
-    """How images are resized."""
+    """Interpolation for resizing images."""
     crop_pct: Annotated[float, Field(gt=0, le=1)] | None = None
-    """timm's evaluation: the shorter side is resized to image_size / crop_pct before the centre is cut out; 0.875 is
-    the custom on ImageNet. None: the whole centre square is resized at once."""
+    """timm's evaluation: the shorter side is resized to image_size / crop_pct before the centre is cropped; 0.875 is
+    common on ImageNet. None: the whole centre square is resized at once."""
 
     def build_transform(self) -> Transform:
-        """Return the transform of decoded images where nothing is random."""
+        """Return the transform of decoded images without augmentation."""
         if self.crop_pct is None:
             return CentreSquare(self)
         from timm.data import create_transform
@@ -75,7 +75,7 @@ class CentreSquare:
 
 
 def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling) -> Image.Image:
-    """Return the image with its shorter side resized to `size`, and the centre cut out."""
+    """Return the image with its shorter side resized to `size`, and the centre cropped."""
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
@@ -84,7 +84,8 @@ def crop_centre(image: Image.Image, size: int, resampling: Image.Resampling) -> 
 
 
 def decode(encoded: bytes) -> Image.Image:
-    """Return the image in RGB, of an animation the first frame. Raises DataError with the fault alone."""
+    """Return the image in RGB, for an animation the first frame. Raises DataError with the cause, without the image's
+    name."""
     if not encoded:
         raise DataError("empty")
     try:

@@ -20,7 +20,7 @@ from ablate.data.images.pixels import decode
 from ablate.data.progress import show_progress
 
 BLOCK = 4096
-"""Images that wait for the pool of threads at a time."""
+"""Number of images that are queued for the thread pool at a time."""
 
 
 class ImageSource(ABC):
@@ -36,21 +36,21 @@ class ImageSource(ABC):
 
     @abstractmethod
     def read(self, row: int) -> bytes:
-        """Return the encoded image. Raises DataError with the fault alone."""
+        """Return the encoded image. Raises DataError with the cause, without the image's name."""
 
     @abstractmethod
     def name(self, row: int) -> str:
-        """Return what messages call the image."""
+        """Return the image's name in messages."""
 
     @abstractmethod
     def identity(self, row: int) -> str:
-        """Return what enters the fingerprint besides the bytes of the image; it does not depend on where the corpus
-        lies."""
+        """Return the text that enters the fingerprint besides the bytes of the image; it does not depend on the
+        location of the corpus."""
 
     @abstractmethod
     def files(self) -> list[Path]:
-        """Return the files whose sizes and times of change show whether images changed; none where that cannot be
-        shown."""
+        """Return the files whose sizes and modification times show whether images have changed; none if there are no
+        such files."""
 
     def load_image(self, row: int) -> Image.Image:
         """Return the decoded image in RGB. Raises DataError that names it."""
@@ -61,11 +61,9 @@ class ImageSource(ABC):
 
 
 def fingerprint_images(sources: Sequence[ImageSource], what: str, cache: Path, check: bool) -> str:
-    """Return the SHA-256 over the bytes and the identities of all images; if `check`, every image is decoded on the
-    way.
-
-    The result is kept in `cache` until one of the files changes; `what` names it there. A long pass says
-    on the error stream how far it is. Raises DataError naming broken images.
+    """Return the SHA-256 over the bytes and the identities of all images; if `check`, every image is decoded as well.
+    The result is kept in `cache` until one of the files changes; `what` identifies it there. A long pass reports its
+    progress on stderr. Raises DataError that names broken images.
     """
     files = [file for source in sources for file in source.files()]
     if not files:
@@ -103,7 +101,7 @@ def _cut_blocks(sources: Sequence[ImageSource]) -> Iterator[tuple[ImageSource, r
 
 
 def _check_image(source: ImageSource, check: bool, row: int) -> tuple[str, str | None]:
-    """Return (SHA-256 of the encoded image, what is wrong with it or None)."""
+    """Return (SHA-256 of the encoded image, its error or None)."""
     try:
         content = source.read(row)
         if check:
@@ -114,7 +112,7 @@ def _check_image(source: ImageSource, check: bool, row: int) -> tuple[str, str |
 
 
 def check_same_classes(train: Sequence[str], val: Sequence[str], where: str, val_where: str) -> None:
-    """Raise DataError where training and validation have different classes."""
+    """Raise DataError if training and validation have different classes."""
     missing, extra = sorted(set(train) - set(val)), sorted(set(val) - set(train))
     faults = []
     if missing:

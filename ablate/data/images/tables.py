@@ -23,10 +23,9 @@ SUFFIXES = (".parquet", ".arrow")
 
 
 def load_splits(dataset: str, subset: str | None, cache: Path) -> dict[str, Dataset]:
-    """Return all splits of a dataset, by name. `dataset` is a folder, as `datasets` saves one or the hub holds one, or
-    a name on the hub; what is downloaded or unpacked stays in the cache of `datasets`, or in `cache` for a folder.
-
-    Raises DataError for one that is missing or gated, without a network, and for a full disk.
+    """Return all splits of a dataset, by name. `dataset` is a folder, saved by `datasets` or copied from the hub, or a
+    name on the hub; downloaded and unpacked files are kept in the cache of `datasets`, or in `cache` for a folder.
+    Raises DataError for a missing or gated dataset, without a network, and for a full disk.
     """
     folder = hub.find_folder(dataset)
     revision = hub.pin_commit(dataset, None, cache) if folder is None else None
@@ -49,7 +48,7 @@ def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Da
     """Return the files of each split, by its name, as one table. Parquet is unpacked into `cache` once; arrow is read
     in place.
 
-    Raises DataError for what cannot be read, and for a full disk.
+    Raises DataError for files that cannot be read, and for a full disk.
     """
     import datasets
 
@@ -75,15 +74,15 @@ def load_files(files: Mapping[str, Sequence[Path]], cache: Path) -> dict[str, Da
 
 
 def get_split(splits: Mapping[str, Dataset], name: str, what: str) -> Dataset:
-    """Return one split. Raises DataError that lists what there is."""
+    """Return one split. Raises DataError that lists the existing splits."""
     if name not in splits:
         raise DataError(f"{what} has no split {name!r}, only {', '.join(splits)}.{did_you_mean(name, splits)}")
     return splits[name]
 
 
 def check_column(data: Dataset, name: str, what: str, field: str) -> str:
-    """Return `name`, if there is a column of that name. Raises DataError that lists the columns; `field` chooses
-    one."""
+    """Return `name`, if there is a column of that name. Raises DataError that lists the columns; `field` is the setting
+    that selects one."""
     if name not in data.column_names:
         columns, hint = ", ".join(data.column_names), did_you_mean(name, data.column_names)
         raise DataError(f"{what} has no column {name!r}, only {columns}. Set {field}.{hint}")
@@ -91,10 +90,11 @@ def check_column(data: Dataset, name: str, what: str, field: str) -> str:
 
 
 def _explain_unreadable(name: str, error: Exception) -> DataError:
-    """Return the error in words of ours that reading local files as tables raised."""
+    """Return a DataError for an error that reading local files as tables raised."""
     if full := hub.explain_full_disk(error):
         return DataError(
-            f"There is no room to unpack {name}: {full}. Make room, or let ABLATE_STORE name another disk."
+            f"There is no space to unpack {name}: {full}. Free some space, or set ABLATE_STORE to a folder on another "
+            "disk."
         )
     return DataError(f"{name} cannot be read as a table: {explain(error.__cause__ or error)}")
 
@@ -102,11 +102,9 @@ def _explain_unreadable(name: str, error: Exception) -> DataError:
 class TableImages(ImageSource):
     """The rows of one split, as `datasets` holds images: {bytes, path}, bytes, or the path of a file.
 
-    Labels are class labels, integers or text; the classes of the last two are their values, sorted, unless `classes`
-    names them. `role` enters the fingerprint, `what` is what messages call the split.
-
-    Raises DataError for a column that is missing or holds something else, for a row without a label, and for a label
-    that is not one of `classes`.
+    Labels are class labels, integers or text; the classes of the last two are their sorted values, unless `classes`
+    names them. `role` enters the fingerprint, `what` is the split's name in messages. Raises DataError for a column
+    that is missing or contains something else, for a row without a label, and for a label that is not one of `classes`.
     """
 
     def __init__(
@@ -153,7 +151,7 @@ class TableImages(ImageSource):
 
 
 def _find_image_column(data: Dataset, name: str | None, what: str) -> str:
-    """Return the column of images: the one that is named, the only one of that type, or the one called image."""
+    """Return the column of images: the named one, the only one of that type, or the one called image."""
     import datasets
 
     images = [column for column, feature in data.features.items() if isinstance(feature, datasets.Image)]
@@ -167,12 +165,12 @@ def _find_image_column(data: Dataset, name: str | None, what: str) -> str:
     if not encoded and getattr(feature, "dtype", None) not in kinds:
         held = getattr(feature, "dtype", type(feature).__name__)
         hint = f" Did you mean {images[0]}?" if images else ""
-        raise DataError(f"The column {name!r} of {what} holds {held}, not images. Set {IMAGE_FIELD}.{hint}")
+        raise DataError(f"The column {name!r} of {what} contains {held}, not images. Set {IMAGE_FIELD}.{hint}")
     return name
 
 
 def _find_label_column(data: Dataset, name: str | None, what: str) -> str:
-    """Return the column of labels: the one that is named, the only one of class labels, or the one called label."""
+    """Return the column of labels: the named one, the only one of class labels, or the one called label."""
     import datasets
 
     if name is not None:
@@ -192,7 +190,7 @@ def _read_labels(
     values = data.select_columns([column]).with_format("arrow")[:][column]
     kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
     if not any(is_kind(values.type) for is_kind in kinds):
-        raise DataError(f"The column {column!r} of {what} holds {values.type}, not labels. Set {LABEL_FIELD}.")
+        raise DataError(f"The column {column!r} of {what} contains {values.type}, not labels. Set {LABEL_FIELD}.")
     if values.null_count:
         raise DataError(f"Row {values.is_null().to_pylist().index(True)} of {what} has no {column}.")
     values = values.to_numpy()
@@ -211,7 +209,7 @@ def _read_labels(
     if known is None:
         return codes.astype(np.int64), _check_two_classes(names, what)
     if unknown := [name for name in names if name not in known]:
-        raise DataError(f"{what} has labels that the training split lacks: {', '.join(unknown[:10])}.")
+        raise DataError(f"{what} has labels that are missing in the training split: {', '.join(unknown[:10])}.")
     return np.array([known.index(name) for name in names])[codes].astype(np.int64), known
 
 

@@ -17,35 +17,34 @@ from ablate.data.text.sources import Source
 from ablate.data.text.tokenizers import HuggingFace, prepare_threads
 
 TRAINED_ON = 100_000_000
-"""UTF-8 bytes of the training text, from its start, that a tokenizer is trained on at most."""
+"""Maximum UTF-8 bytes of the training text, from its start, that a tokenizer is trained on."""
 
 END = "<|endoftext|>"
 SMALLEST = 257
-"""The fewest tokens: the 256 bytes and the end of text."""
+"""The smallest number of tokens: the 256 bytes and the end of text."""
 
 RECIPE = 1
-"""Raised whenever the same text would give another tokenizer."""
+"""Incremented whenever the same text would give a different tokenizer."""
 
 
 def parse_bpe_size(name: str) -> int | None:
-    """Return N of "bpe-N", the number of tokens; None for any other name, and for a number of too many digits."""
+    """Return the number of tokens N of "bpe-N"; None for any other name, and for a number with too many digits."""
     match = re.fullmatch(r"bpe-(\d{1,12})", name)
     return int(match[1]) if match else None
 
 
 def check_bpe_name(name: str) -> None:
-    """Raise ValueError for the name of a BPE of too few or too many tokens."""
+    """Raise ValueError for the name of a BPE with too few or too many tokens."""
     size = parse_bpe_size(name) or 0
     if name.startswith("bpe-") and not SMALLEST <= size <= MOST_VOCABULARY:
         accepted = f"at least {SMALLEST}, as bpe-4096, and at most {MOST_VOCABULARY}"
-        raise ValueError(f"tokenizer {name}: a BPE is named by its number of tokens, {accepted}")
+        raise ValueError(f"tokenizer {name}: the name of a BPE contains its number of tokens, {accepted}")
 
 
 def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
     """Return a byte-level BPE of `size` tokens with GPT-2's rules for words and its end of text, trained on `source`,
-    which is the training text alone. It is trained once and kept in `cache`; the same text gives the same tokenizer.
-
-    Raises DataError where the text cannot be read or has too few words for so many tokens.
+    which contains only the training text. It is trained once and kept in `cache`; the same text gives the same
+    tokenizer. Raises DataError if the text cannot be read or has too few words for so many tokens.
     """
     facts = [RECIPE, size, TRAINED_ON, source.identity]
     path = expand_path(cache) / "tokenizers" / f"{hashlib.sha256(json.dumps(facts).encode()).hexdigest()}.json"
@@ -60,7 +59,7 @@ def train_bpe(size: int, source: Source, cache: Path) -> HuggingFace:
         tokenizer = HuggingFace(trained, f"bpe-{size}")
         if tokenizer.vocab_size < size:
             raise DataError(
-                f"The training text of {source.name} has words for {tokenizer.vocab_size} tokens only. "
+                f"The training text of {source.name} has enough words for {tokenizer.vocab_size} tokens only. "
                 f"Set data.tokenizer=bpe-{tokenizer.vocab_size} or less."
             )
         sha256 = hashlib.sha256(trained.encode()).hexdigest()

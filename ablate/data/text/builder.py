@@ -1,4 +1,4 @@
-"""Datasets of windows or rows: what training and each validation set have in common."""
+"""Datasets of windows or rows, for training and for each validation set."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ablate.data.text.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class DatasetBuilder:
-    """Build datasets with one tokenizer, length and layout."""
+    """Builds datasets with one tokenizer, length and layout."""
 
     tokenizer: Tokenizer
     seq_len: int
     documents: bool
-    """Whether a row is a document; else windows are cut from the stream of all."""
+    """Whether a row is a document; otherwise windows are cut from the stream of all documents."""
     cache: Path
 
     def load_tokens(self, source: Source, limit: int | None) -> Tokens:
-        """Return the tokens of a source, at most about `limit`. Raises DataError where there are none."""
+        """Return the tokens of a source, at most about `limit`. Raises DataError if there are none."""
         tokens = load_tokens(self.cache, source, self.tokenizer, self.seq_len + 1 if self.documents else None, limit)
         if tokens.count:
             return tokens
@@ -36,13 +36,13 @@ class DatasetBuilder:
             side = "held out for validation" if source.held_out else "left to train on"
             raise DataError(
                 f"Too little data: no {source.what} of {whole.name} is {side} (val_fraction={source.fraction}). "
-                "Name a validation set (data.val_files or data.val_split), or set another data.val_fraction."
+                "Set a validation set (data.val_files or data.val_split), or another data.val_fraction."
             )
         raise DataError(f"There is no text in {whole.name}")
 
     def build_all(self, tokens: Tokens, what: str, limit: int | None = None) -> BatchDataset:
-        """Return all windows or rows, of windows those of the first `limit` tokens. Raises DataError where there is
-        none; `what` is what the message calls them."""
+        """Return all rows, or all windows of the first `limit` tokens. Raises DataError if there are none; the message
+        calls them `what`."""
         if self.documents:
             return Rows(tokens, self.seq_len, np.arange(tokens.documents))
         count = min(tokens.count, limit or tokens.count)
@@ -60,8 +60,9 @@ class DatasetBuilder:
         if self.documents:
             if tokens.documents < 2:
                 raise DataError(
-                    f"Too little data: {what} is a single document, and layout=documents needs one to train on and one "
-                    "to validate on. A text file is one document: take layout=packed, several files, or JSON lines."
+                    f"Too little data: {what} is a single document, and layout=documents needs one for training and "
+                    "one for validation. A text file is one document: use layout=packed, several files, or JSON "
+                    "lines."
                 )
             train, val = split(tokens.documents, val_fraction, split_seed, f"documents in {what}")
             return Rows(tokens, self.seq_len, train), Rows(tokens, self.seq_len, val)
@@ -73,11 +74,11 @@ class DatasetBuilder:
         return 1.0 if self.tokenizer.identity == "bytes" else data.measure_bytes_per_token()
 
     def describe_tokens(self, tokens: Tokens, name: str) -> str:
-        """Return how much there is, for the description; `name` is the tokenizer's."""
+        """Return the amount of tokens and documents, for the description; `name` is the tokenizer's."""
         return f"{tokens.count:,} tokens ({name}) of {tokens.documents:,} documents"
 
     def describe_sizes(self, train: TrainSet, val: BatchDataset) -> str:
-        """Return how many windows or rows there are, for the description."""
+        """Return the number of windows or rows, for the description."""
         items = f"documents of up to {self.seq_len} tokens" if self.documents else f"windows of {self.seq_len}"
         trained = f"{len(train):,} training and " if isinstance(train, BatchDataset) else ""
         return f"{trained}{len(val):,} validation {items}"

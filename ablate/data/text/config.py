@@ -1,4 +1,4 @@
-"""Text for language models: Python's own documentation, which is always there, files of the user's, and datasets."""
+"""Text for language models: Python's own documentation, which is always available, the user's files, and datasets."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from ablate.data.text.stream import Stream
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
 
 LETTERS_PER_TOKEN = 6
-"""More than a token of most tokenizers has on average."""
+"""Bytes: more than the mean length of a token in most tokenizers."""
 HeldOut = Literal["blocks", "windows"]
 MANY = 20
-"""Documents that are to be held out at least, on average, where each is held out or not by its hash."""
+"""Minimum mean number of held-out documents if each is held out or not by its hash."""
 VAL_TOKENS = 10_000_000
-"""Tokens of a dataset that are validated on by default: as many as the papers evaluate on at least."""
+"""Default number of validation tokens of a dataset: the minimum that the papers evaluate on."""
 
 
 @data_kinds.register
 class Topics(DataConfig):
-    """Half a megabyte of English prose that comes with Python: the help topics of `pydoc`, byte by byte.
+    """Half a megabyte of English prose that is part of Python: the help topics of `pydoc`, byte by byte.
 
     Documents are the topics in the order of their names, each ended by a zero byte. The text differs between Python
     versions, and its fingerprint with it.
@@ -49,10 +49,10 @@ class Topics(DataConfig):
     task: ClassVar[str] = "language_modeling"
     former: ClassVar[Mapping[str, Former]] = {"held_out": Former("windows", until=1)}
     seq_len: int = Field(128, ge=1, le=MOST_LENGTH)
-    """Bytes of one training example. A window takes one byte more, which is the target of the last."""
+    """Bytes of one training example. A window has one byte more, which is the target of the last byte."""
     held_out: HeldOut = "blocks"
-    """blocks: of all topics together, contiguous parts. windows: single windows at random, which lie among those that
-    are trained on, as versions before 0.2 did."""
+    """blocks: contiguous parts of all topics together. windows: random single windows between training windows, as in
+    versions before 0.2."""
 
     def load(self, cache: Path) -> Corpus:
         try:
@@ -74,7 +74,7 @@ class Topics(DataConfig):
         )
 
     def _split(self, stream: NDArray[np.uint8], ends: NDArray[np.int64]) -> tuple[Windows, Windows]:
-        """Return (training, validation) of documents that end at `ends`. Raises DataError where a side is empty."""
+        """Return (training, validation) of documents that end at `ends`. Raises DataError if a side is empty."""
         size = self.seq_len + 1
         if self.held_out == "windows":
             numbers = split_windows(len(stream), self.seq_len, self.val_fraction, self.split_seed, "topics")
@@ -98,17 +98,17 @@ class ExtraText(Config):
     files: Names = ()
     """Paths or globs, as in `data.files`."""
     dataset: str | None = None
-    """In place of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
+    """Instead of `files`: a dataset of the Hugging Face hub, or a folder that `datasets` can load."""
     subset: str | None = None
-    """Which of the dataset's subsets."""
+    """The dataset's subset (configuration)."""
     split: str = "validation"
     """The dataset's split."""
     revision: str | None = None
     """Branch, tag or commit of the dataset on the hub."""
     column: str | None = None
-    """Where the text is kept. None: in `data.column`."""
+    """The column of the text. None: `data.column`."""
     tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
-    """How many tokens are made, to the end of a document. None: as many as of the main validation set."""
+    """Number of tokens to use, up to the end of a document. None: as many as the main validation set has."""
 
     @model_validator(mode="after")
     def _has_one_origin(self) -> ExtraText:
@@ -116,24 +116,22 @@ class ExtraText(Config):
         return self
 
     def source(self, column: str, cache: Path) -> Source:
-        """Open its documents; `column` is where they are unless it has its own. Raises DataError."""
+        """Return the source of its documents; `column` is used if it sets none of its own. Raises DataError."""
         column = self.column or column
         return open_source(self.files, self.dataset, self.subset, self.split, self.revision, column, cache)
 
 
 @data_kinds.register
 class Text(DataConfig):
-    """Text files of one's own or a dataset of the hub, tokenised once and kept in the cache, or as it is read.
+    """Your own text files or a dataset of the hub, tokenised once and kept in the cache, or tokenised during training.
 
-    Formats of files by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a
-    document), each also as .gz and .zst, .parquet and .arrow (a row is a document). Each document is ended by the
-    end-of-text token of the tokenizer, where it has one, and by a zero byte for "bytes". A text file of more than a
-    megabyte is encoded in parts cut at line ends.
-
-    Without a validation set about `val_fraction` of the text is held out: whole documents, those whose hash falls into
-    that fraction. Of few documents (files with fewer than 20 / `val_fraction`) contiguous blocks are held out, which
-    begin and end with a document where one is near; elsewhere a window of text beside a block is not used. With
-    `layout: documents` rows of files are held out at random.
+    File formats by suffix: .txt and .md (a file is a document), .jsonl, .ndjson and .json-lines (a line is a document),
+    each also as .gz and .zst, .parquet and .arrow (a row is a document). Each document ends with the end-of-text token
+    of the tokenizer, if it has one, or with a zero byte for "bytes". A text file of more than a megabyte is encoded in
+    parts cut at line ends. Without a validation set about `val_fraction` of the text is held out: whole documents,
+    selected by their hash. If there are few documents (fewer than 20 / `val_fraction` in files), contiguous blocks are
+    held out, which begin and end at the border of a document if one is near; otherwise a window of text next to a block
+    is not used. With `layout: documents` rows of files are held out at random.
     """
 
     kind: Literal["text"] = "text"
@@ -142,39 +140,39 @@ class Text(DataConfig):
     files: Names = ()
     """Paths or globs (`**` goes into subfolders), relative to the current directory; the files of a glob are sorted."""
     val_files: Names = ()
-    """The validation set as files. Without it, and without `val_split`, a part is held out."""
+    """The validation set as files. Without it, and without `val_split`, a part of the text is held out."""
     dataset: str | None = None
-    """In place of `files`: a dataset of the Hugging Face hub, such as allenai/c4, or a folder that `datasets` can load.
-    Of the hub only what is asked for is downloaded."""
+    """Instead of `files`: a dataset of the Hugging Face hub, such as allenai/c4, or a folder that `datasets` can load.
+    Only the required part is downloaded from the hub."""
     subset: str | None = None
-    """Which of the dataset's subsets (configurations), such as en."""
+    """The dataset's subset (configuration), such as en."""
     train_split: str = "train"
     """The dataset's split to train on."""
     val_split: str | None = None
     """The dataset's split to validate on. None: documents of `train_split` are held out."""
     revision: str | None = None
-    """Branch, tag or commit of the dataset on the hub. None: main, as it stood when this machine first looked."""
+    """Branch, tag or commit of the dataset on the hub. None: main, at the commit when this machine first read it."""
     tokenizer: str = "bytes"
     """"bytes", a local tokenizer.json, a local SentencePiece *.model, the name of a repository on the hub, or bpe-N: a
     byte-level BPE of N tokens, trained on the first 100 MB of the training text."""
     column: str = "text"
-    """Where JSON lines, tables and datasets keep the text."""
+    """The column of the text in JSON lines, tables and datasets."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
-    """Tokens of one training example. A window takes one token more, which is the target of the last."""
+    """Tokens of one training example. A window has one token more, which is the target of the last token."""
     layout: Literal["packed", "documents"] = "packed"
-    """packed: windows of the stream of all documents. documents: one document in each, cut or padded. No loss counts
-    padding; budgets and curves do, they count positions."""
+    """packed: windows of the stream of all documents. documents: one document in each row, cut or padded. The loss
+    ignores padding; budgets and curves count it, since they count positions."""
     train_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
-    """How many tokens of the training text are made, to the end of a document. None: all."""
+    """Number of tokens of the training text to use, up to the end of a document. None: all."""
     val_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
-    """How many tokens of the validation set are made and validated on, the first ones. None: all of files, ten million
-    of a dataset; trainer.val_samples says on how many of them each validation is, unless another number is given."""
+    """Number of tokens of the validation set to use, from its start. None: all tokens of files, ten million of a
+    dataset. trainer.val_samples sets how many of them each validation uses, unless a number is given here."""
     held_out: HeldOut = "blocks"
-    """blocks: whole documents or contiguous parts of long ones. windows: of `files` single windows at random, which lie
-    among those that are trained on, as versions before 0.2 did."""
+    """blocks: whole documents or contiguous parts of long ones. windows: only for `files`, random single windows
+    between training windows, as in versions before 0.2."""
     streaming: bool = False
-    """Whether training text is tokenised while it is trained on, in the order in which it comes, and not kept. For what
-    does not fit on the disk; the validation set is kept."""
+    """Whether training text is tokenised during training, in its original order, and not stored. For text that does not
+    fit on the disk; the validation set is stored."""
     val_sets: dict[str, ExtraText] = {}
     """Further validation sets by name, such as {wiki: {files: wiki.jsonl}}, reported as val/wiki/loss and so on."""
 
@@ -204,13 +202,15 @@ class Text(DataConfig):
             raise ValueError(f"the name of a validation set {text}, which {', '.join(map(repr, odd))} does not")
         settings = [name for name in ("subset", "revision", "val_split") if getattr(self, name) is not None]
         if settings and self.dataset is None:
-            raise ValueError(f"{', '.join(settings)}: for a dataset only; give `dataset`")
+            raise ValueError(f"{', '.join(settings)}: only valid with `dataset`, which is not set")
         if self.val_split is not None and self.val_files:
-            raise ValueError("both val_split and val_files are given; leave one out")
+            raise ValueError("both val_split and val_files are given; remove one")
         if self.val_split is not None and self.val_split == self.train_split:
-            raise ValueError(f"train_split and val_split are both {self.val_split!r}; name another one for validation")
+            raise ValueError(
+                f"train_split and val_split are both {self.val_split!r}; choose another split for validation"
+            )
         if "ema" in self.val_sets:
-            raise ValueError("a validation set cannot be called ema: val/ema/ is that of averaged weights")
+            raise ValueError("a validation set cannot be called ema: val/ema/ is used for the averaged weights")
         check_bpe_name(self.tokenizer)
         return self
 
@@ -260,11 +260,11 @@ class Text(DataConfig):
         )
 
     def _open_whole(self, cache: Path) -> Source:
-        """Open what is trained on and, where nothing else is named, validated on."""
+        """Return the source of the training text, which is also that of the validation text if no other is named."""
         return open_source(self.files, self.dataset, self.subset, self.train_split, self.revision, self.column, cache)
 
     def _open_sides(self, whole: Source, cache: Path) -> tuple[Source, Source | None]:
-        """Open what is trained on and what is validated on; None where a part of the windows or rows is held out."""
+        """Return the sources of the training and validation text; None if a part of the windows or rows is held out."""
         if self.val_files:
             val: Source = open_source(self.val_files, None, None, "", None, self.column, cache)
             self._check_apart(whole, val, "val_files")
@@ -283,19 +283,20 @@ class Text(DataConfig):
         return HashSplit(whole, False, *part), HashSplit(whole, True, *part)
 
     def _count_val_tokens(self, count: int, val: Source) -> int | None:
-        """Return how many of the `count` tokens of `val` are validated on; None: all. Raises DataError where a part
-        that was held out has fewer than are asked for."""
+        """Return how many of the `count` tokens of `val` are used for validation; None: all. Raises DataError if a
+        held-out part has fewer than requested."""
         if self.held_out == "windows" or self.layout == "documents":
             return None
         if isinstance(val, Side) and count < (self.val_tokens or 0):
             raise DataError(
                 f"data.val_tokens is {self.val_tokens:,}, and {count:,} tokens are held out "
-                f"(val_fraction={self.val_fraction}): give a larger data.val_fraction, or data.val_files."
+                f"(val_fraction={self.val_fraction}): set a larger data.val_fraction, or data.val_files."
             )
         return self.val_tokens
 
     def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
-        """Return the tokenizer, which `bpe-N` trains on the training text. Raises DataError where there is none."""
+        """Return the tokenizer; for `bpe-N` it is trained on the training text. Raises DataError if it cannot be
+        found."""
         size = parse_bpe_size(self.tokenizer)
         if size is None:
             return load_tokenizer(self.tokenizer)
@@ -304,10 +305,10 @@ class Text(DataConfig):
         return train_bpe(size, train, cache)
 
     def _check_apart(self, train: Source, val: Source, where: str) -> None:
-        """Raise DataError where `val`, from the field `where`, is also trained on."""
+        """Raise DataError if `val`, from the field `where`, is also training data."""
         if isinstance(train, FileSource) and isinstance(val, FileSource):
             both = {os.path.realpath(path) for path in train.paths} & {os.path.realpath(path) for path in val.paths}
             if both:
                 raise DataError(f"Both in files and in {where}: {', '.join(sorted(both))}")
         elif train.fingerprint == val.fingerprint:
-            raise DataError(f"{where} is what is trained on: {train.name}. Name another split.")
+            raise DataError(f"{where} is the training split: {train.name}. Choose another split.")

@@ -1,7 +1,8 @@
-"""Documents out of files: .txt and .md hold one, JSON lines, parquet and arrow one in each line or row.
+"""Documents from files: .txt and .md contain one, JSON lines, parquet and arrow one in each line or row.
 
-The builders of `datasets` do not replace these readers: they read no .zst, pass over a missing or wrong column of JSON
-without an error, and give a text file whole. They resume exactly, but read at half to three quarters of the speed.
+The builders of `datasets` do not replace these readers: they do not read .zst, ignore a missing or wrong column of JSON
+without an error, and return a text file as a whole. They resume exactly, but read at half to three quarters of the
+speed.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from ablate.data.readers import (
 )
 
 PIECE = 1 << 20
-"""Bytes after which a long text file is cut, at a line end, so that a file of any size can be encoded."""
+"""Bytes after which a long text file is cut at a line end, so that files of any size can be encoded."""
 
 
 class Piece(NamedTuple):
-    """A document or, of a long one, a part."""
+    """A document, or a part of a long one."""
 
     text: str
     size: int
@@ -40,16 +41,15 @@ class Piece(NamedTuple):
 
 
 def find_format(path: Path) -> str:
-    """Return the key of `READERS` for a file: its suffix, without that of a compression; "" for an unknown one."""
+    """Return the key of `READERS` for a file: its suffix without the suffix of a compression; "" for an unknown one."""
     inner = path.with_suffix("") if path.suffix.lower() in COMPRESSED else path
     suffix = inner.suffix.lower()
     return suffix if suffix in READERS and (inner is path or suffix in LINES) else ""
 
 
 def read_file(path: Path, column: str) -> Iterator[Piece]:
-    """Yield the documents of a file; empty ones are left out. `column` is where JSON, parquet and arrow keep the text.
-
-    Raises DataError, naming the file and the line, for what cannot be read.
+    """Yield the documents of a file; empty ones are left out. `column` contains the text in JSON, parquet and arrow.
+    Raises DataError, naming the file and the line, for content that cannot be read.
     """
     try:
         yield from READERS[find_format(path)](path, column)
@@ -75,12 +75,12 @@ def _read_json_documents(path: Path, column: str) -> Iterator[Piece]:
         if column not in row:
             raise explain_missing_column(where, column, list(row))
         if not isinstance(row[column], str):
-            raise DataError(f"{where}: {column!r} is not a string but {name_json_type(row[column])}")
+            raise DataError(f"{where}: {column!r} must be a string, but is {name_json_type(row[column])}")
         yield from yield_piece(where, row[column])
 
 
 def yield_piece(where: str, text: str) -> Iterator[Piece]:
-    """Yield the document in a row, nothing where it is empty. Raises DataError for what is not Unicode."""
+    """Yield the document in a row, or nothing if it is empty. Raises DataError for text that is not Unicode."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -107,7 +107,7 @@ def _check_column(path: Path, column: str, schema: Any) -> None:
     kind = schema.field(column).type
     value = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (pa.types.is_string(value) or pa.types.is_large_string(value)):
-        raise DataError(f"{path}: the column {column!r} does not hold strings but {kind}")
+        raise DataError(f"{path}: the column {column!r} must contain strings, but contains {kind}")
 
 
 def _read_rows(path: Path, column: str, batches: Iterable[Any]) -> Iterator[Piece]:
@@ -122,7 +122,7 @@ def _read_rows(path: Path, column: str, batches: Iterable[Any]) -> Iterator[Piec
                 byte = error.object[error.start]
                 raise DataError(f"{where}: byte 0x{byte:02x} of {column!r} is not UTF-8, which is expected") from None
             if text is None:
-                raise DataError(f"{where}: {column!r} is not a string but null")
+                raise DataError(f"{where}: {column!r} must be a string, but is null")
             yield from yield_piece(where, text)
 
 

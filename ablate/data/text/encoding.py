@@ -27,7 +27,7 @@ def encode_pieces(pieces: Iterator[Piece], tokenizer: Tokenizer, batch: int) -> 
 
 
 def keep_first_pieces(pieces: Iterator[Piece], inside: bool = False) -> Iterator[Piece]:
-    """Yield the first piece of each document, which holds more tokens than a row; `inside`: the first one came
+    """Yield the first piece of each document, which has more tokens than a row; `inside`: the first piece was read
     before."""
     for piece in pieces:
         if not inside:
@@ -36,8 +36,8 @@ def keep_first_pieces(pieces: Iterator[Piece], inside: bool = False) -> Iterator
 
 
 def cut_row(piece: Piece, ids: NDArray[Any], end: int | None, row: int) -> tuple[NDArray[Any], int] | None:
-    """Return at most `row` tokens of a document, its end of text among them where it is not cut, and the bytes that
-    they stand for, in proportion where it is; None for a document without a token to predict."""
+    """Return at most `row` tokens of a document, including its end of text if it is not cut, and the number of bytes
+    that they encode, estimated in proportion if it is cut; None for a document without a token to predict."""
     kept, size = ids[:row], piece.size
     if len(kept) < len(ids):
         size = round(size * len(kept) / len(ids))

@@ -21,8 +21,8 @@ else:
 class Rows(BatchDataset):
     """Documents cut to `seq_len + 1` tokens: inputs are all but the last token, targets all but the first.
 
-    Shorter ones are filled up behind their end, where a causal model does not see it: inputs with zeros, targets with
-    `IGNORED`, which no loss counts.
+    Shorter ones are padded after their end, where it does not affect a causal model: inputs with zeros, targets with
+    `IGNORED`, which the loss ignores.
 
     Args:
         tokens: rows of 2 to `seq_len + 1` tokens.
@@ -39,7 +39,7 @@ class Rows(BatchDataset):
         return len(self.numbers)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Inputs and targets, int64 [batch, seq_len] each."""
+        """Return inputs and targets, int64 [batch, seq_len] each."""
         stream, ends = self._open()
         rows = self.numbers[np.asarray(indices, np.int64)]
         first = np.where(rows > 0, ends[rows - 1, 0], 0)
@@ -78,10 +78,10 @@ def pad_rows(tokens: torch.Tensor, inside: torch.Tensor) -> Batch:
 class Windows(BatchDataset):
     """Non-overlapping windows of `seq_len + 1` tokens: inputs are all but the last token, targets all but the first.
 
-    Windows share no token, so neither do training and validation. What remains behind the last window is dropped.
+    Windows share no token, so neither do training and validation. The remainder after the last window is dropped.
 
     Args:
-        tokens: the stream [count], or the file that holds it; a file is mapped on first use and in each process.
+        tokens: the stream [count], or its file; a file is memory-mapped on first use in each process.
         seq_len: tokens of an input.
         numbers: which windows of the stream, in the order of the dataset [n].
     """
@@ -95,7 +95,7 @@ class Windows(BatchDataset):
         return len(self.numbers)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Inputs and targets, int64 [batch, seq_len] each."""
+        """Return inputs and targets, int64 [batch, seq_len] each."""
         rows = self.numbers[np.asarray(indices, np.int64)]
         windows = torch.from_numpy(self._windows()[rows].astype(np.int64))
         return windows[:, :-1].contiguous(), windows[:, 1:].contiguous()

@@ -1,4 +1,4 @@
-"""Text that every installation has: the Python sources of installed packages, a file a document."""
+"""Text that every installation has: the Python sources of installed packages; each file is a document."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ SUFFIX = ".py"
 class Packages(DataConfig):
     """The Python sources of installed packages: tens of megabytes of code without a download.
 
-    A file is a document. Whole files are held out, those whose hash falls into `val_fraction`, so that no copy of one
-    is trained on. A file that is not UTF-8, empty or longer than `max_file_bytes` is left out, and counted. The text
-    depends on the versions that are installed; the description names them, and the fingerprint is that of the files.
+    A file is a document. Whole files are held out, selected by their hash, so that no copy of a held-out file is in the
+    training data. A file that is not UTF-8, empty or longer than `max_file_bytes` is left out and counted. The text
+    depends on the installed versions; the description names them, and the fingerprint is computed from the files.
     """
 
     kind: Literal["packages"] = "packages"
     task: ClassVar[str] = "language_modeling"
     packages: Names = ("torch", "sympy")
-    """Their names, as `pip list` shows them."""
+    """Names of the packages, as shown by `pip list`."""
     tokenizer: str = "bytes"
-    """As of data kind text: bytes, a tokenizer.json, a SentencePiece *.model, a repository on the hub, or bpe-N."""
+    """As for data kind text: bytes, a tokenizer.json, a SentencePiece *.model, a repository on the hub, or bpe-N."""
     seq_len: int = Field(256, ge=1, le=MOST_LENGTH)
-    """Tokens of one training example. A window takes one token more, which is the target of the last."""
+    """Tokens of one training example. A window has one token more, which is the target of the last token."""
     max_file_bytes: int = Field(1_000_000, ge=1, le=2**30)
     """Longer files, which are often generated, are left out."""
     train_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
-    """How many tokens of the training files are made, to the end of a file. None: all."""
+    """Number of tokens of the training files to use, up to the end of a file. None: all."""
     val_tokens: int | None = Field(None, ge=1, le=MOST_ITEMS)
-    """How many tokens of the held-out files are used. None: all."""
+    """Number of tokens of the held-out files to use. None: all."""
     streaming: bool = False
-    """Whether files are tokenised while they are trained on, in the order of their names, and not kept."""
+    """Whether files are tokenised during training, in the order of their names, and not stored."""
 
     @field_validator("packages")
     @classmethod
     def _check_packages(cls, packages: tuple[str, ...]) -> tuple[str, ...]:
         if not packages:
-            raise ValueError("names no package: give such as torch")
+            raise ValueError("is empty; give the name of a package, such as torch")
         return packages
 
     @field_validator("tokenizer")
@@ -79,7 +79,7 @@ class Packages(DataConfig):
         if val_tokens.count < (self.val_tokens or 0):
             raise DataError(
                 f"data.val_tokens is {self.val_tokens:,}, and {val_tokens.count:,} tokens are held out "
-                f"(val_fraction={self.val_fraction}): give a larger data.val_fraction, or more packages."
+                f"(val_fraction={self.val_fraction}): set a larger data.val_fraction, or more packages."
             )
         held = builder.build_all(val_tokens, "The validation set", self.val_tokens)
         train_set: TrainSet
@@ -105,7 +105,8 @@ class Packages(DataConfig):
         return None if self.val_tokens is None else max(1, self.val_tokens // (self.seq_len + 1))
 
     def load_tokenizer(self, cache: Path, train: Source | None = None) -> Tokenizer:
-        """Return the tokenizer, which `bpe-N` trains on the training files. Raises DataError where there is none."""
+        """Return the tokenizer; for `bpe-N` it is trained on the training files. Raises DataError if it cannot be
+        found."""
         size = parse_bpe_size(self.tokenizer)
         if size is None:
             return load_tokenizer(self.tokenizer)
@@ -117,14 +118,14 @@ class Packages(DataConfig):
 
 @dataclass(frozen=True)
 class PackageSource(Source):
-    """The sources of packages, file after file."""
+    """The sources of packages, one file after the other."""
 
     packages: tuple[str, ...]
     """Name and version of each."""
     paths: tuple[Path, ...]
     fingerprint: str
     left_out: str
-    """Which files were left out, as a clause; "" where none was."""
+    """The left-out files, as a clause; "" if there are none."""
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -143,7 +144,7 @@ class PackageSource(Source):
                 try:
                     text = content.decode()
                 except UnicodeDecodeError:
-                    raise DataError(f"{path} changed since this run began: it is not UTF-8 any more.") from None
+                    raise DataError(f"{path} changed since this run began: it is no longer UTF-8.") from None
                 at[0] += 1
                 yield Piece(text, len(content))
 
@@ -159,8 +160,9 @@ def open_packages(names: Sequence[str], most: int, cache: Path) -> PackageSource
         own = _list_files(package)
         if not own:
             raise DataError(
-                f"data.packages: {name} {package.version} has no {SUFFIX} files that it knows of: it is compiled, or "
-                "installed in place (pip install --editable). Name another package, or use data=text with its files."
+                f"data.packages: {name} {package.version} has no {SUFFIX} files in its list of files: it is compiled, "
+                "or installed in place (pip install --editable). Choose another package, or use data=text with its "
+                "files."
             )
         packages.append(f"{package.metadata['Name']} {package.version}")
         files += [(f"{packages[-1]} {inner}", path) for inner, path in own]
@@ -187,7 +189,7 @@ def open_packages(names: Sequence[str], most: int, cache: Path) -> PackageSource
     told = join_words(f"{count} {why}" for why, count in reasons.items() if count)
     left_out = f" (of {count_noun(len(files), 'file')} left out: {told})" if told else ""
     if not kept:
-        raise DataError(f"data.packages: no file of {join_words(packages)} is left{left_out}.")
+        raise DataError(f"data.packages: no file of {join_words(packages)} remains{left_out}.")
     return PackageSource(tuple(packages), tuple(files[i][1] for i in kept), fingerprint, left_out)
 
 
@@ -204,7 +206,7 @@ def _find_package(name: str) -> metadata.Distribution:
 
 
 def _list_files(package: metadata.Distribution) -> list[tuple[str, Path]]:
-    """Return (its name within the package, path) of each source that is there, by name."""
+    """Return (name within the package, path) of each existing source file, sorted by name."""
     files = [file for file in package.files or () if file.suffix == SUFFIX and ".." not in file.parts]
     located = ((file.as_posix(), Path(str(file.locate()))) for file in sorted(files, key=lambda file: file.as_posix()))
     return [(inner, path) for inner, path in located if path.is_file()]

@@ -1,4 +1,4 @@
-"""The corpora of the papers by name, `data=c4`. What is given beside the name goes over these settings."""
+"""The corpora of the papers by name, `data=c4`. Further settings override these."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from ablate.data.base import data_kinds
 
 PAPER_TOKENS = 1_100_000_000
-"""Training tokens of the smallest model of the papers, 71M. Larger ones need more: data.train_tokens=8_900_000_000."""
+"""Training tokens of the papers' smallest model, 71M. Larger models need more: data.train_tokens=8_900_000_000."""
 
 VALIDATED = 10_000_000
-"""The tokens that the papers evaluate on at least."""
+"""The minimum number of tokens that the papers evaluate on."""
 
 PRESETS: dict[str, dict[str, Any]] = {
     # Mix-LN and LNS: C4, English, T5's tokenizer, a document in each row of 256

@@ -1,4 +1,4 @@
-"""Where text comes from: files or a dataset, as documents in a fixed order that can be taken up anywhere."""
+"""Sources of text: files or a dataset, as documents in a fixed order that can be resumed at any position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ablate.tracking.remote_files import fetch_all
 
 
 class Reader(Iterator[Piece]):
-    """The documents of a source from some place on, and the place that has been reached, as plain JSON values."""
+    """The documents of a source from a position on, and the current position, as plain JSON values."""
 
     def __init__(self, pieces: Iterator[Piece], position: Callable[[], Any]) -> None:
         self._pieces, self.position = pieces, position
@@ -32,14 +32,14 @@ class Reader(Iterator[Piece]):
 
 
 class Source(ABC):
-    """Documents in a fixed order. It can be pickled, and opens nothing before it is read."""
+    """Documents in a fixed order. It can be pickled, and opens no file before it is read."""
 
     name: str
-    """What messages call it."""
+    """The source's name in messages."""
     fingerprint: str
-    """SHA-256 of the raw text, of a dataset on the hub that of its name, commit, subset and split."""
+    """SHA-256 of the raw text; for a dataset on the hub, of its name, commit, subset and split."""
     identity: str
-    """The same for two sources only where they give the same documents."""
+    """Equal for two sources only if they have the same documents."""
 
     @abstractmethod
     def open(self, position: Any = None) -> Reader:
@@ -59,7 +59,7 @@ class FileSource(Source):
         return ", ".join(map(str, self.paths[:3])) + (f" and {len(self.paths) - 3} more" if self.paths[3:] else "")
 
     def has_documents(self, number: int) -> bool:
-        """Return whether there are at least so many documents, reading no more than it takes. Raises DataError."""
+        """Return whether there are at least so many documents, reading no more than necessary. Raises DataError."""
         whole = sum(find_format(path) in WHOLE for path in self.paths)
         rest = (read_file(path, self.column) for path in self.paths if find_format(path) not in WHOLE)
         documents = (piece for pieces in rest for piece in pieces if piece.last)
@@ -153,13 +153,13 @@ class DatasetSource(Source):
 
 @dataclass(frozen=True)
 class Side(Source):
-    """One side of a source that comes without a validation set."""
+    """The training or the validation side of a source without a validation set."""
 
     what: ClassVar[str]
-    """What messages call a piece of it."""
+    """The name of one of its pieces in messages."""
     whole: Source
     held_out: bool
-    """Whether this is what is validated on."""
+    """Whether this is the validation side."""
     fraction: float
     seed: int
 
@@ -174,10 +174,8 @@ class Side(Source):
 
 @dataclass(frozen=True)
 class HashSplit(Side):
-    """A side of many documents.
-
-    The SHA-256 of its text puts a document on its side, so that the validation set is the same however much is trained
-    on, and no document of it is trained on, not even a copy.
+    """A side of many documents. The SHA-256 of a document's text determines its side, so that the validation set does
+    not depend on the amount of training text, and training contains no validation document, not even a copy.
     """
 
     what: ClassVar[str] = "document"
@@ -207,12 +205,12 @@ class HashSplit(Side):
 
 @dataclass(frozen=True)
 class BlockSplit(Side):
-    """A side of few documents: whole ones or, of long ones, contiguous blocks; see `split_text`, in characters. Each
-    part of a side is a document of its own."""
+    """A side of few documents: whole documents, or contiguous blocks of long ones; see `split_text`, in characters.
+    Each part of a side is a document of its own."""
 
     what: ClassVar[str] = "text"
     window: int
-    """Characters of a window, about."""
+    """Approximate number of characters of a window."""
 
     @property
     def identity(self) -> str:  # type: ignore[override]
@@ -239,7 +237,7 @@ class BlockSplit(Side):
         return Reader(pieces(), lambda: [inner, start, count])
 
     def _find_parts(self) -> list[Interval]:
-        """Return the parts on this side, for which all is read once."""
+        """Return the parts of this side; the whole text is read once for this."""
         ends, length = [], 0
         for piece in self.whole.open():
             length += len(piece.text)
@@ -258,7 +256,7 @@ def open_dataset(
 ) -> DatasetSource:
     """Return a split of a dataset on the hub, or in a folder, as a source.
 
-    Raises DataError where there is no such dataset, or the hub does not say at which commit it stands.
+    Raises DataError if there is no such dataset, or its commit on the hub cannot be determined.
     """
     folder = hub.find_folder(name)
     if folder is None:
@@ -285,8 +283,7 @@ def open_source(
     column: str,
     cache: Path,
 ) -> Source:
-    """Open the documents of `files` or, where a dataset is named, of its split. Raises DataError where they are
-    missing."""
+    """Return the source of `files` or, if a dataset is named, of its split. Raises DataError if they are missing."""
     if dataset is not None:
         return open_dataset(dataset, subset, split, revision, column, cache)
     return open_files(find_files(fetch_all(files, cache), find_format, ACCEPTED), column, cache)

@@ -1,4 +1,4 @@
-"""Text that is tokenised while it is trained on, for what does not fit on the disk."""
+"""Text that is tokenised during training, for text that does not fit on the disk."""
 
 from __future__ import annotations
 
@@ -39,42 +39,43 @@ BATCH = 1 << 18
 """UTF-8 bytes that are encoded at a time."""
 
 EVERY = 4096
-"""Rows between two places that are remembered."""
+"""Number of rows between two stored positions."""
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Somewhere in an epoch, from where the rows behind it can be made again."""
+    """A position in an epoch, from which the following rows can be computed again."""
 
     row: int = 0
-    """Rows in front of it."""
+    """Rows before it."""
     tokens: int = 0
-    """Tokens in front of it."""
+    """Tokens before it."""
     rest: list[int] = field(default_factory=list)
-    """Tokens in front of it that are in no row yet."""
+    """Tokens before it that are not in a row yet."""
     inside: bool = False
     """Whether it is within a document."""
     position: Any = None
-    """Where the source stands; None at its start."""
+    """The position of the source; None at its start."""
     last: bool = False
     """Whether it is the end of the epoch."""
 
 
 class Stream:
-    """Rows of tokens in the order of the source, over and over: windows of `seq_len + 1`, or a document each.
+    """Rows of tokens in the order of the source, repeated endlessly: windows of `seq_len + 1` tokens, or one document
+    each.
 
-    There is no shuffling: a shuffle buffer cannot be taken up exactly where it was. All arms and all seeds see the same
-    rows in the same order. Every rank tokenises the whole stream and takes its slice of each batch, in one process
-    beside it at most, since each row depends on those before it. A run that goes on finds a place shortly before in the
-    cache; on a machine that has none it reads the stream from the start, with the same result.
+    There is no shuffling: a shuffle buffer cannot be resumed exactly. All arms and all seeds use the same rows in the
+    same order. Every rank tokenises the whole stream and takes its slice of each batch, in at most one worker process,
+    since each row depends on the rows before it. A resumed run starts from a stored position in the cache shortly
+    before its own; on a machine without one it reads the stream from the start, with the same result.
 
     Args:
         source: the documents.
-        tokenizer: what encodes them.
+        tokenizer: encodes the documents.
         seq_len: tokens of an input.
-        documents: whether a row is a document, cut or filled up; else documents follow one another without a gap.
-        limit: tokens after which the stream begins again, at the end of a document; None: where the source ends.
-        cache: the folder in which places are remembered.
+        documents: whether a row is a document, cut or padded; otherwise documents are concatenated.
+        limit: tokens after which the stream starts again, at the end of a document; None: at the end of the source.
+        cache: the folder in which positions are stored.
     """
 
     def __init__(
@@ -96,21 +97,19 @@ class Stream:
         world_size: int = 1,
         workers: int = 0,
     ) -> DataLoader[Any]:
-        """See `TrainSet`; the seed has no part in it."""
+        """See `TrainSet`; the seed has no effect."""
         size = share_batch(batch_size, rank, world_size)
         rows = partial(self.read_rows, start_batch * batch_size, remember=rank == 0)
         batches = stream_batches.StreamBatches(rows, self.collate, batch_size, rank * size, size)
         return build_loader(batches, None, min(workers, 1))
 
     def count_workers(self, cores: int) -> int:
-        """See `TrainSet`: one, since each row depends on those before it."""
+        """See `TrainSet`: one, since each row depends on the rows before it."""
         return min(cores, 1)
 
     def read_rows(self, first: int = 0, remember: bool = False) -> Iterator[NDArray[Any]]:
-        """Yield the rows from number `first` on, without end; [seq_len + 1] each, or fewer tokens where it is a
-        document.
-
-        `remember`: whether to write places into the cache. Raises DataError where the source has no row.
+        """Yield the rows from number `first` on, without end; [seq_len + 1] each, or fewer tokens if a row is a
+        document. `remember`: whether to store positions in the cache. Raises DataError if the source has no row.
         """
         places = self._read_places()
         if places and places[-1].last:
@@ -127,7 +126,7 @@ class Stream:
             first, place = max(0, first - row), _Place()
 
     def read_targets(self, most: int) -> Iterator[Tensor]:
-        """See `TrainSet`: those of the first rows, at most about `MOST_STREAMED`."""
+        """See `TrainSet`: the targets of the first rows, at most about `MOST_STREAMED`."""
         rows, left = [], min(most, MOST_STREAMED)
         for row in self._read_epoch(_Place(), None):
             rows.append(row[1:])
@@ -147,7 +146,7 @@ class Stream:
         return pad_rows(tokens, inside)
 
     def _read_epoch(self, place: _Place, places: list[_Place] | None) -> Iterator[NDArray[Any]]:
-        """Yield the rows behind `place`; what is left behind the last window is dropped. New places are added to
+        """Yield the rows after `place`; the remainder after the last window is dropped. New positions are added to
         `places`."""
         reader = self.source.open(place.position)
         pieces = keep_first_pieces(reader, place.inside) if self.documents else reader
@@ -180,7 +179,7 @@ class Stream:
             self._remember(_Place(row, last=True), places)
 
     def _read_places(self) -> list[_Place]:
-        """Return the places that earlier runs remembered, ascending; damaged lines are left out."""
+        """Return the positions that earlier runs stored, ascending; damaged lines are left out."""
         places = []
         with contextlib.suppress(OSError), self._notes.open(encoding="utf-8") as file:
             for line in file:

@@ -1,4 +1,4 @@
-"""The batches of a stream as torch's loader wants them."""
+"""The batches of a stream in the form that torch's loader expects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class StreamBatches(IterableDataset[Batch]):
     """The slice of one rank of each batch.
 
     Args:
-        rows: opens the rows of the first batch and of all after it.
+        rows: opens the rows of the first and all later batches.
         collate: rows -> a batch.
         batch_size: rows of a batch over all ranks.
         offset: the first row of a batch that is this rank's.

@@ -18,12 +18,12 @@ from ablate.data.text.token_writer import Counts, tokenize
 from ablate.data.text.tokenizers import Tokenizer
 
 LAYOUT = 2
-"""Raised whenever the same text and tokenizer would give other files."""
+"""Incremented whenever the same text and tokenizer would give different files."""
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """A stream of tokens: documents one after the other, each ended by the tokenizer's end of text, or rows."""
+    """A stream of tokens: concatenated documents, each ending with the tokenizer's end of text, or rows."""
 
     path: Path
     """A .npy file of unsigned integers [count]."""
@@ -37,28 +37,26 @@ class Tokens:
         return _map_array(self.ends_path, self.count)
 
     def count_bytes(self, positions: NDArray[np.int64]) -> NDArray[np.float64]:
-        """Return the UTF-8 bytes in front of the tokens at `positions`, linear within a document; an end of text counts
-        as one."""
+        """Return the number of UTF-8 bytes before the tokens at `positions`, interpolated within a document; an end of
+        text counts as one."""
         ends = self.read_ends()
         return np.interp(positions, np.append(0, ends[:, 0]), np.append(0, ends[:, 1]))
 
 
 def choose_dtype(vocab_size: int) -> np.dtype[Any]:
-    """Return the narrowest unsigned integer that holds every id, in little-endian order."""
+    """Return the narrowest unsigned integer type for all ids, in little-endian order."""
     return np.dtype("u1" if vocab_size <= 1 << 8 else "<u2" if vocab_size <= 1 << 16 else "<u4")
 
 
 def load_tokens(
     cache: Path, source: Source, tokenizer: Tokenizer, row: int | None = None, limit: int | None = None
 ) -> Tokens:
-    """Return the tokens of a source, read only where `cache` does not hold them already.
-
-    Several processes may ask at once: one builds, the others wait. What a process that was killed had written is kept,
-    and the next one goes on from there.
+    """Return the tokens of a source, tokenised unless `cache` contains them already. Several processes may call this at
+    once: one builds, the others wait. The output of a killed process is kept, and the next process resumes from it.
 
     Args:
-        row: the most tokens that are kept of a document, which is then a row; None: all, one document after the other.
-        limit: after how many tokens to stop, at the end of a document.
+        row: the maximum tokens of a document, which is then a row; None: all tokens, documents concatenated.
+        limit: number of tokens after which to stop, at the end of a document.
     """
     facts = [LAYOUT, source.identity, tokenizer.identity, row, limit]
     key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
@@ -73,12 +71,12 @@ def load_tokens(
             _write_note(path, tokenize(path, dtype, source, tokenizer, row, limit))
             tokens = _open_tokens(path, dtype)
     if tokens is None:
-        raise RuntimeError(f"{path} does not hold what has just been written to it")
+        raise RuntimeError(f"{path} does not contain the data that has just been written to it")
     return tokens
 
 
 def _write_note(path: Path, counts: Counts) -> None:
-    """Write the note of what has just been tokenised, without which nobody uses it."""
+    """Write the note that completes the tokenised files; files without it are not used."""
     files = {
         file.suffix: {"sha256": hash_file(file), "mtime_ns": file.stat().st_mtime_ns}
         for file in (path, path.with_suffix(".ends"))
@@ -90,7 +88,7 @@ def _write_note(path: Path, counts: Counts) -> None:
 def _open_tokens(path: Path, dtype: np.dtype[Any], thorough: bool = False) -> Tokens | None:
     """Return the tokens at `path`, or None for missing or damaged files.
 
-    The content is compared only where a file was touched since it was last compared, and then only if `thorough`.
+    The content is compared only if a file was modified since the last comparison, and then only if `thorough`.
     """
     note = path.with_suffix(".json")
     try:

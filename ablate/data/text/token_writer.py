@@ -1,4 +1,4 @@
-"""Text to tokens in files: in parallel, with progress, and taken up where a killed process left it."""
+"""Tokenise text into files: in parallel, with progress, and resumed after a killed process."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from ablate.data.text.tokenizers import Tokenizer
 logger = logging.getLogger(__name__)
 
 BATCH = 1 << 22
-"""UTF-8 bytes that are encoded at a time, by all threads together."""
+"""UTF-8 bytes that all threads together encode at a time."""
 
 COMMIT_SECONDS = 5.0
-"""Seconds of work that a killed process may lose."""
+"""Maximum seconds of work that a killed process loses."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Counts:
     tokens: int = 0
     documents: int = 0
     bytes: int = 0
-    """UTF-8 bytes of the documents, or of the part of them that is kept, rounded."""
+    """UTF-8 bytes of the documents, or of their kept parts, rounded."""
     ends: int = 0
     """Pieces or rows that were written."""
     inside: bool = False
@@ -47,10 +47,9 @@ class Counts:
 def tokenize(
     path: Path, dtype: np.dtype[Any], source: Source, tokenizer: Tokenizer, row: int | None, limit: int | None
 ) -> Counts:
-    """Write `path` and its `.ends`, both .npy, whole or not at all; `token_cache` says what they hold.
-
-    To be called under the lock of `path`. What is written meanwhile stays beside it, with a journal of how much of it
-    is safe on the disk; an earlier, undisturbed or not, process gives the same bytes.
+    """Write `path` and its `.ends`, both .npy, completely or not at all; `token_cache` describes their content. Call it
+    while holding the lock of `path`. Until they are complete the files have temporary names next to `path`, with a
+    journal of how much is safely on the disk; a resumed and an uninterrupted process write the same bytes.
     """
     parts = path.with_suffix(".npy.part"), path.with_suffix(".ends.part")
     journal = path.with_suffix(".journal")
@@ -59,7 +58,7 @@ def tokenize(
         with contextlib.ExitStack() as stack:
             tokens, ends = (stack.enter_context(part.open("r+b" if counts.ends else "wb")) for part in parts)
             writer = _Writer(tokens, ends, dtype, counts, tokenizer.end_of_text, row)
-            earlier = f", going on at {counts.tokens:,}" if counts.tokens else ""
+            earlier = f", resumed at token {counts.tokens:,}" if counts.tokens else ""
             advance = stack.enter_context(show_progress(f"tokenising {source.name}{earlier}", limit))
             reader = source.open(position)
             committed = time.monotonic()
@@ -81,7 +80,7 @@ def tokenize(
             writer.sync()
     except BaseException:
         if journal.exists():
-            logger.warning(f"{source.name}: tokenised so far is kept; the same goes on from there")
+            logger.warning(f"{source.name}: the tokens written so far are kept; the same command resumes there")
         else:
             for part in parts:
                 part.unlink(missing_ok=True)
@@ -93,7 +92,7 @@ def tokenize(
 
 
 def _read_journal(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any]) -> tuple[Counts, Any]:
-    """Return the progress of an earlier process, and the position of the source from which to go on."""
+    """Return the progress of an earlier process, and the position of the source at which to resume."""
     try:
         note = json.loads(journal.read_bytes())
         counts = Counts(**note["counts"])
@@ -107,7 +106,7 @@ def _read_journal(journal: Path, parts: tuple[Path, Path], dtype: np.dtype[Any])
 
 
 def _find_offset(dtype: np.dtype[Any], number: int) -> int:
-    """Return where in a .npy file the item of that number begins."""
+    """Return the offset in a .npy file of the item with this number."""
     return HEADER + number * dtype.itemsize
 
 
@@ -116,7 +115,7 @@ HEADER = 128
 
 
 class _Writer:
-    """The two files, behind what an earlier process left in them, and the counts of what is in them."""
+    """The two files, opened for appending to the output of an earlier process, and the counts of their content."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Tokenizers by name: bytes, a tokenizer.json, a SentencePiece model, or the name of one on the Hugging Face hub.
 
-What trains one on the corpus itself is in `ablate.data.text.bpe`.
+Training a tokenizer on the corpus is in `ablate.data.text.bpe`.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ ACCEPTED = (
     "name of a hub repository."
 )
 TIMEOUT = 10.0
-"""Seconds until the hub is said to be out of reach."""
+"""Seconds until the hub is reported as unreachable."""
 
 END_OF_TEXT = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[EOS]", "[SEP]")
 """The tokens that end a document in the tokenizers of GPT-2, LLaMA 1 and 2, LLaMA 3, Gemma, others, and BERT."""
 
 
 KNOWN_SIZES = {"bytes": 256, "gpt2": 50_257, "t5-base": 32_000}
-"""Vocabularies whose size is known without loading them, for plans."""
+"""Sizes of known vocabularies, so that a plan does not load them."""
 
 
 class Tokenizer(Protocol):
@@ -51,21 +51,23 @@ class Tokenizer(Protocol):
 
     @property
     def identity(self) -> str:
-        """The same for two tokenizers only where they give the same ids."""
+        """Equal for two tokenizers only if they produce the same ids."""
 
     @property
     def end_of_text(self) -> int | None:
-        """The id that ends a document; None where the vocabulary has none, and documents follow one another bare."""
+        """The id that ends a document; None if the vocabulary has none, and documents are concatenated without a
+        separator."""
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
-        """The ids of each text, one array [tokens] of integers each; no end of text and no other token is added."""
+        """Return the ids of each text, one array [tokens] of integers each; no end of text and no other token is
+        added."""
 
 
 class Bytes:
     """The UTF-8 bytes themselves.
 
-    A document ends with a zero byte: one token, as in the other tokenizers, and one that text does not contain, whereas
-    a blank line would look like the end of a paragraph.
+    A document ends with a zero byte: one token, as in the other tokenizers, that does not occur in text, whereas a
+    blank line would look like the end of a paragraph.
     """
 
     vocab_size = 256
@@ -80,8 +82,8 @@ _prepared = False
 
 
 def prepare_threads() -> None:
-    """Prepare the threads of `tokenizers`, before it computes: they do not survive a fork, and a child would wait for
-    them for ever."""
+    """Prepare the threads of `tokenizers` before its first use: they do not survive a fork, and a child would wait for
+    them forever."""
     global _prepared
     if not _prepared:
         _prepared = True
@@ -93,11 +95,9 @@ def prepare_threads() -> None:
 
 
 class HuggingFace:
-    """A tokenizer of the library `tokenizers`: what a tokenizer.json holds.
-
-    Special tokens that are written out in a text are text. Those at the end of the vocabulary, such as the hundred
-    sentinels of T5, therefore never come out and are not counted: t5-base has 32 000 tokens, as has its SentencePiece
-    model.
+    """A tokenizer of the library `tokenizers`, from a tokenizer.json. Special tokens that occur in a text are encoded
+    as text. Special tokens at the end of the vocabulary, such as the hundred sentinels of T5, are therefore never
+    produced and not counted: t5-base has 32 000 tokens, like its SentencePiece model.
     """
 
     def __init__(self, tokenizer_json: str, name: str) -> None:
@@ -114,7 +114,7 @@ class HuggingFace:
 
     @property
     def json(self) -> str:
-        """The content of a tokenizer.json of it."""
+        """The tokenizer as the content of a tokenizer.json."""
         return str(self._tokenizer.to_str())
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
@@ -157,8 +157,8 @@ def _drop_sentinels(tokenizer_json: str) -> str:
 
 
 def _read_vocabulary(content: Any) -> tuple[Any, list[dict[str, Any]], dict[str, int]]:
-    """Return (the vocabulary, the added tokens, token -> id of both) of what a tokenizer.json holds. Raises DataError
-    where it has another shape."""
+    """Return (the vocabulary, the added tokens, token -> id of both) of a tokenizer.json. Raises DataError if it has
+    another structure."""
     try:
         vocabulary, added = content["model"]["vocab"], content.get("added_tokens") or []
         # pairs of a piece and its score in Unigram; a mapping in all other models
@@ -172,7 +172,7 @@ def _read_vocabulary(content: Any) -> tuple[Any, list[dict[str, Any]], dict[str,
 
 
 def _check_ids(ids: dict[str, int]) -> None:
-    """Raise DataError for an empty vocabulary and for ids that no vocabulary has: the library aborts the process."""
+    """Raise DataError for an empty vocabulary and for impossible ids, with which the library aborts the process."""
     if not ids:
         raise DataError("its vocabulary is empty")
     for token, number in ids.items():
@@ -193,7 +193,7 @@ class SentencePiece:
 
     @property
     def model(self) -> bytes:
-        """The content of a *.model file of it."""
+        """The model as the content of a *.model file."""
         return bytes(self._processor.serialized_model_proto())
 
     def encode(self, texts: list[str]) -> list[NDArray[Any]]:
@@ -202,15 +202,17 @@ class SentencePiece:
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """Return the tokenizer called `name`: "bytes", a path, or the name of a repository on the Hugging Face hub. What
-    was once downloaded is not asked for again.
-
-    Raises DataError where there is none, it is damaged, or the hub cannot be reached.
+    """Return the tokenizer called `name`: "bytes", a path, or the name of a repository on the Hugging Face hub. A
+    downloaded tokenizer is not requested again. Raises DataError if there is none, it is damaged, or the hub cannot be
+    reached.
     """
     if name == "bytes":
         return Bytes()
     if is_url(name):
-        raise DataError(f"The tokenizer {name} is an address, and is not fetched: copy it here. {ACCEPTED}")
+        raise DataError(
+            f"The tokenizer {name} is an address, and tokenizers are not downloaded from addresses: copy it to this "
+            f"machine. {ACCEPTED}"
+        )
     path = expand_path(name)
     if os.path.isfile(path / "tokenizer.json"):
         path /= "tokenizer.json"
@@ -219,7 +221,7 @@ def load_tokenizer(name: str) -> Tokenizer:
             return _load_json(path)
         if ".model" in path.suffixes:
             return _load_model(path)
-        raise DataError(f"{path} is no tokenizer that can be read. {ACCEPTED}")
+        raise DataError(f"{path} is not a readable tokenizer. {ACCEPTED}")
     if os.path.isdir(path):
         raise DataError(f"The folder {path} has no tokenizer.json. {ACCEPTED}")
     if name.startswith(("/", "./", "../", "~")) or name.count("/") > 1 or path.suffix in (".json", ".model"):
@@ -228,7 +230,7 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 
 def load_data_tokenizer(data: Any, cache: Path) -> Tokenizer:
-    """Return the tokenizer of a data configuration: bytes where it has none. Raises DataError."""
+    """Return the tokenizer of a data configuration: bytes if it has none. Raises DataError."""
     if hasattr(data, "load_tokenizer"):
         tokenizer: Tokenizer = data.load_tokenizer(cache)
         return tokenizer
@@ -245,11 +247,11 @@ def keep_tokenizer(text: str, cache: Path) -> Path:
 
 
 def refuse_bpe(name: str, what: str) -> None:
-    """Raise ValueError for a tokenizer that would be trained on `what`, where a model comes with its own."""
+    """Raise ValueError for a tokenizer that would be trained on `what` if the model has its own."""
     if name.startswith("bpe-"):
         raise ValueError(
-            f"tokenizer {name} would be trained on the {what}. For that of a run: ablate export RUN --to hf --output "
-            "FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
+            f"tokenizer {name} would be trained on the {what}. To use a run's tokenizer: ablate export RUN --to hf "
+            "--output FOLDER, then data.tokenizer=FOLDER/tokenizer.json"
         )
 
 
@@ -286,12 +288,12 @@ def _load_from_hub(name: str) -> Tokenizer:
     except GatedRepoError as error:
         raise DataError(
             f"The tokenizer {name!r} is gated: its owner asks for an agreement. Agree to it on "
-            f"https://huggingface.co/{name}, then log in with: hf auth login. The path of a local copy would do."
+            f"https://huggingface.co/{name}, then log in with: hf auth login. The path of a local copy also works."
         ) from error
     except Exception as error:  # whatever the network, the hub and the library raise
         raise DataError(
             f"There is no local file {name!r}, and the Hugging Face hub could not be reached or has no "
-            f"tokenizer.json of that name ({explain(error)}). The path of a local tokenizer.json would do. {ACCEPTED}"
+            f"tokenizer.json of that name ({explain(error)}). The path of a local tokenizer.json also works. {ACCEPTED}"
         ) from error
     return _load_json(Path(file))
 

@@ -1,4 +1,4 @@
-"""The angle by which a hidden state turns from one layer to another."""
+"""The angle between the hidden states of two layers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ else:
 def angular_distance(x: Tensor, y: Tensor) -> Tensor:
     """Return `arccos(cos(x, y)) / pi` in [0, 1] for each token (Li et al. 2024, arXiv 2412.13795, section 2).
 
-    [..., d] and [..., d] -> [...], in float32 (float64 for float64 input). It is computed by Kahan's formula,
-    `2 atan2(|u - v|, |u + v|)` of the unit vectors: no rounding takes it out of [0, 1], where arccos is NaN, and equal
-    vectors are at a distance of exactly 0, which the arccos of a rounded cosine cannot tell from 1e-4.
+    [..., d] and [..., d] -> [...], in float32 (float64 for float64 input). It is computed by Kahan's formula, `2
+    atan2(|u - v|, |u + v|)` of the unit vectors: rounding cannot move it outside [0, 1], where arccos is NaN, and equal
+    vectors have a distance of exactly 0, whereas the arccos of a rounded cosine may give 1e-4.
     """
     return _measure_distance(_normalize(x), _normalize(y))
 
@@ -41,8 +41,8 @@ def _normalize(x: Tensor) -> Tensor:
 
 @register
 class Angular(Measurement):
-    """The angular distance between the input of layer l and that of layer l + n, for every l and n, averaged over the
-    tokens. The output of the last layer counts as the input of layer L + 1."""
+    """The angular distance between the inputs of layers l and l + n, for every l and n, averaged over the tokens. The
+    output of the last layer counts as the input of layer L + 1."""
 
     name = "angular"
     title = "Angular distance between the inputs of layers l and l + n"
@@ -92,7 +92,7 @@ class Angular(Measurement):
 
 
 def distance_matrix(result: Result) -> Matrix:
-    """Return the distances [n, l] of a result; NaN where there is no such pair of layers."""
+    """Return the distances [n, l] of a result; NaN if there is no such pair of layers."""
     size = int(max(row["layer"] for row in result.rows))
     matrix = np.full((size, size), np.nan)
     for row in result.rows:

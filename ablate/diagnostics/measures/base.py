@@ -1,4 +1,4 @@
-"""The interface of a measurement: one class, streamed over batches, that returns rows of numbers and draws them."""
+"""The interface of a measurement: one class that processes batches, returns rows of numbers, and draws them."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Options:
     seed: int = 0
     """Seed of the random vectors of the Jacobian."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
-    """Benchmarks that layer removal measures besides the loss, by name."""
+    """Benchmarks that layer removal measures in addition to the loss, by name."""
 
 
 DEFAULT = Options()
 FOLDER = "layers"
 """The folder of measurements among the artifacts of a run."""
 TRAINING, MEASURED = "training.json", "measured.json"
-"""The files there, written by the callback of training and by `ablate diagnose`."""
+"""The files in this folder, written by the training callback and by `ablate diagnose`."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Result:
     """Numbers of the whole measurement: its tokens, the loss of the whole model, and so on."""
 
     def column(self, name: str) -> list[float]:
-        """Return the values of one column, in the order of the rows; NaN where a row has none."""
+        """Return the values of one column, in the order of the rows; NaN for a row without one."""
         return [row.get(name, float("nan")) for row in self.rows]
 
     def to_dict(self) -> dict[str, Any]:
@@ -70,20 +70,20 @@ class Result:
 
 
 def to_json_number(value: float) -> float | None:
-    """Return `value`, or None where it is not finite: JSON has no NaN."""
+    """Return `value`, or None if it is not finite: JSON has no NaN."""
     return value if math.isfinite(value) else None
 
 
 def parse_number(value: float | None) -> float:
-    """The number that `to_json_number` gave; NaN for None."""
+    """Return the number that `to_json_number` was given; NaN for None."""
     return math.nan if value is None else value
 
 
 class Measurement(ABC):
-    """Takes one batch after another, keeps sums alone (`sums`, float64 on the CPU), and returns a `Result`.
-
-    A subclass sets its `name`, says in `columns` which numbers of its rows are logged for each layer in training, what
-    a batch costs in training steps (`cost`), and how results of several models are drawn together (`draw`).
+    """Processes one batch after another, keeps only sums (`sums`, float64 on the CPU), and returns a `Result`. A
+    subclass sets its `name` and, in `columns`, the numbers of its rows that are logged for each layer in training; it
+    defines the cost of a batch in training steps (`cost`), and how results of several models are drawn together
+    (`draw`).
     """
 
     name: ClassVar[str]
@@ -92,7 +92,7 @@ class Measurement(ABC):
     columns: ClassVar[Mapping[str, str]]
     """Column -> its description with its unit: the label of an axis."""
     needs_targets: ClassVar[bool] = False
-    """Whether it needs the right answers."""
+    """Whether it needs the targets."""
 
     def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         self.subject, self.options = subject, options
@@ -129,7 +129,7 @@ class Measurement(ABC):
 
 M = TypeVar("M", bound=type[Measurement])
 measurements: dict[str, type[Measurement]] = {}
-"""By name, in the order in which they are measured."""
+"""Name -> measurement, in the order in which they are taken."""
 
 
 def register(cls: M) -> M:
@@ -141,7 +141,7 @@ def register(cls: M) -> M:
 
 
 def select(names: list[str]) -> list[type[Measurement]]:
-    """Return the measurements of these names, in the order in which they are measured; without names all. Raises
+    """Return the measurements of these names, in the order in which they are taken; without names, all of them. Raises
     AblateError."""
     for name in names:
         if name not in measurements:

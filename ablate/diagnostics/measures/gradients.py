@@ -23,12 +23,12 @@ else:
 
 @register
 class Gradients(Measurement):
-    """The norm of the gradient of the mean loss of a batch by all parameters of a layer, averaged over the batches. It
-    depends on the size of a batch, which is among the facts."""
+    """The norm of the gradient of a batch's mean loss with respect to all parameters of a layer, averaged over the
+    batches. It depends on the batch size, which is among the facts."""
 
     name = "gradients"
     title = "Gradient norm of each layer"
-    columns = {"gradient_norm": "norm of the gradient by the layer's parameters"}
+    columns = {"gradient_norm": "norm of the gradient with respect to the layer's parameters"}
     needs_targets = True
 
     def update(self, batch: Batch, number: int) -> None:
@@ -36,7 +36,7 @@ class Gradients(Measurement):
         parameters = [[p for p in block.parameters() if p.requires_grad] for block in blocks]
         flat = [p for group in parameters for p in group]
         if not flat:
-            raise AblateError(f"{self.subject.label}: no parameter of a layer is trained, so there is no gradient.")
+            raise AblateError(f"{self.subject.label}: no parameter of the layers is trained, so there is no gradient.")
         with torch.enable_grad():
             loss, _, count = self.subject.compute_losses(batch)
             gradients = iter(torch.autograd.grad(loss / count, flat, allow_unused=True))
@@ -70,7 +70,7 @@ class Gradients(Measurement):
 
 
 def compute_norms(gradients: Iterable[Iterable[Tensor | None]]) -> Tensor:
-    """Return the norm of each group of gradients, over all ranks where they are sharded."""
+    """Return the norm of each group of gradients, over all ranks if they are sharded."""
     groups = [[g for g in group if g is not None] for group in gradients]
     return torch.stack([ranks.norm(group).detach().float().cpu() if group else torch.zeros(()) for group in groups])
 

@@ -1,4 +1,4 @@
-"""The norm of the derivative of the last layer's output by the input of a layer."""
+"""The norm of the derivative of the last layer's output with respect to the input of a layer."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ else:
 
 @register
 class Jacobian(Measurement):
-    """The Frobenius norm of `d y_L / d x_l`: the output of the last layer by the input of layer l, of whole sequences
-    (Sun et al. 2025, arXiv 2502.05795, section 3, is about l = 1).
+    """The Frobenius norm of `d y_L / d x_l`: the derivative of the last layer's output with respect to the input of
+    layer l, for whole sequences (Sun et al. 2025, arXiv 2502.05795, section 3, treat l = 1).
 
-    For a random vector v of independent standard normal numbers, the expectation of |v^T J|^2 is |J|^2: one
-    vector-Jacobian product for each sequence, its mean over the sequences and the standard error of that. The `gain`
-    is the norm over the root of the number of values of a sequence, so that models of different widths and lengths can
-    be compared: that of the identity is 1.
+    For a random vector v of independent standard normal numbers, the expectation of |v^T J|^2 is |J|^2: the result is
+    the mean over the sequences of one vector-Jacobian product each, with its standard error. The `gain` is the norm
+    divided by the root of the number of values of a sequence, so that models of different widths and lengths can be
+    compared: the identity has gain 1.
     """
 
     name = "jacobian"
     title = "Norm of the Jacobian from the input of a layer to the output of the last"
-    columns = {"jacobian_gain": "norm of d y_L / d x_l per root of its size (1: the identity's)"}
+    columns = {"jacobian_gain": "norm of d y_L / d x_l over the root of its size (identity: 1)"}
 
     def update(self, batch: Batch, number: int) -> None:
         layers = self.subject.layers

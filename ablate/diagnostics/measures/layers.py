@@ -1,4 +1,4 @@
-"""The Transformer layers of any model: found, looked into, and skipped in place."""
+"""Finding the Transformer layers of any model, recording their states, and skipping them in place."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ else:
 
 ATTENTION = ("attn", "self_attn", "attention", "self_attention")
 MLP = ("mlp", "feed_forward", "ffn", "output")
-"""Usual names of the modules of a layer. BERT's `attention` and `output` include residual and norm, the others' are
-the branch that is added to the stream."""
+"""Usual names of the modules of a layer. BERT's `attention` and `output` include residual and norm, the others are the
+branch that is added to the residual stream."""
 
 
 class Layers:
@@ -31,13 +31,15 @@ class Layers:
         self.model = model
         self.blocks = list(model.blocks()) if isinstance(model, models.Model) else _find_blocks(model)
         if not self.blocks:
-            raise AblateError("The model has no layers (model.layers=0), so there is nothing to measure. Leave it out.")
+            raise AblateError(
+                "The model has no layers (model.layers=0), so there is nothing to measure. Remove it from the models."
+            )
 
     def __len__(self) -> int:
         return len(self.blocks)
 
     def find_sublayers(self) -> list[dict[str, nn.Module]]:
-        """Return the modules "attention" and "mlp" of each layer, where they have one of the usual names."""
+        """Return the modules "attention" and "mlp" of each layer, if they have one of the usual names."""
         return [_find_sublayers(block) for block in self.blocks]
 
     @contextmanager
@@ -57,7 +59,7 @@ class Layers:
 
     @contextmanager
     def record_states(self, change: Callable[[Tensor], Tensor] | None = None) -> Iterator[list[Tensor]]:
-        """Yield a list that holds, after one pass, the input of each layer and the output of the last: L + 1 hidden
+        """Yield a list that contains, after one pass, the input of each layer and the output of the last: L + 1 hidden
         states. `change` is applied to the input of the first layer."""
         states: list[Tensor] = []
 
@@ -77,13 +79,13 @@ class Layers:
             yield states
         if len(states) not in (0, len(self) + 1):
             raise AblateError(
-                f"{type(self.model).__name__} does not run its {len(self)} layers once each: a model that uses a layer "
-                "twice, or leaves one out, cannot be measured."
+                f"{type(self.model).__name__} does not run each of its {len(self)} layers exactly once: a model that "
+                "uses a layer twice, or skips one, cannot be measured."
             )
 
     @contextmanager
     def record_outputs(self) -> Iterator[list[dict[str, Tensor]]]:
-        """Yield a list that holds, after a pass, the outputs of the sublayers of each layer."""
+        """Yield a list that contains, after a pass, the outputs of the sublayers of each layer."""
         outputs: list[dict[str, Tensor]] = [{} for _ in self.blocks]
         with ExitStack() as stack:
             for layer, modules in enumerate(self.find_sublayers()):
@@ -107,7 +109,7 @@ def find_hidden_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
 def _replace_hidden_state(
     x: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments with `x` in the place of the first tensor."""
+    """Return the arguments with the first tensor replaced by `x`."""
     if args and isinstance(args[0], torch.Tensor):
         return (x, *args[1:]), kwargs
     name = next(name for name, value in kwargs.items() if isinstance(value, torch.Tensor))
@@ -115,14 +117,14 @@ def _replace_hidden_state(
 
 
 def take_first(output: Any) -> Tensor:
-    """Return the hidden state that a module returned, alone or before other values."""
+    """Return the hidden state from a module's output: the output itself or its first value."""
     state: Tensor = output[0] if isinstance(output, (tuple, list)) else output
     return state
 
 
 def _find_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the stack of layers: the list of modules of one class with most parameters. Experts of a layer and
-    parts of an embedding are lists as well, and smaller."""
+    """Return the stack of layers: the list of modules of one class with the most parameters. Experts of a layer and
+    parts of an embedding are also such lists, but smaller."""
     lists = [
         list(module)
         for module in model.modules()

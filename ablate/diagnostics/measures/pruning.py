@@ -20,12 +20,12 @@ else:
 
 @register
 class Pruning(Measurement):
-    """The loss without layer l less the loss of the whole model, in nats; of classifiers the change of the accuracy,
-    and the change of each of `Options.metrics`. A layer is skipped in place: the others keep their index, placement and
-    scale."""
+    """The loss without layer l minus the loss of the whole model, in nats; for classifiers also the change of the
+    accuracy, and the change of each of `Options.metrics`. A layer is skipped in place: the others keep their index,
+    placement and scale."""
 
     name = "pruning"
-    title = "What is lost without one layer"
+    title = "Effect of removing one layer"
     columns = {
         "loss_increase": "increase of the loss without the layer (nats)",
         "accuracy_change": "change of the accuracy without the layer (share of images)",
@@ -64,7 +64,7 @@ class Pruning(Measurement):
         return Result(rows, {"whole": whole, "targets": int(count)})
 
     def _score_each(self, metric: object) -> Tensor:
-        """Return the benchmark of the whole model, then without each layer."""
+        """Return the benchmark's score of the whole model, then without each layer."""
         assert callable(metric)
         layers = self.subject.layers
         scores = [float(metric(layers.model))]

@@ -1,4 +1,4 @@
-"""The subject of a measurement: a model with its layers and the data that goes through it."""
+"""The subject of a measurement: a model with its layers and its input data."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Batch:
 
     inputs: Tensor
     targets: Tensor
-    """int64, classes [batch] or token ids [batch, seq]; `IGNORED` where there is no target."""
+    """int64, classes [batch] or token ids [batch, seq]; `IGNORED` at positions without a target."""
     there: Tensor | None = None
-    """bool [batch, seq]: false at padding. None: there is none."""
+    """bool [batch, seq]: false at padding. None: no padding."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Subject:
         per_item: tokens of a sequence; 1 for images.
         unit: "tokens" or "images".
         device: of the model.
-        identity: the same for two subjects only where their measurements would be the same.
+        identity: equal for two subjects only if their measurements would be equal.
     """
 
     label: str
@@ -64,9 +64,9 @@ class Subject:
         return Batch(batch.inputs.to(self.device), batch.targets.to(self.device), there)
 
     def compute_losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (summed cross-entropy in nats, right first guesses, number of targets) over all targets that
-        are not ignored. The model's own loss, where it has one, never holds all logits; guesses are those of
-        classifiers alone."""
+        """Return (summed cross-entropy in nats, number of correct predictions, number of targets) over all targets that
+        are not ignored. A model's own loss, if it has one, avoids storing all logits; predictions are counted for
+        classifiers only."""
         count = (batch.targets != IGNORED).sum()
         if isinstance(model := self.layers.model, models.Model) and self.unit == "tokens":
             loss = model(batch.inputs, batch.targets).float() * batch.targets.numel()
@@ -80,10 +80,8 @@ class Subject:
 
 
 def build_loader(datasets: Sequence[BatchDataset], unit: str) -> Callable[[int, int], Batch]:
-    """Return a function (first, last + 1) -> these items of the `datasets`, one after another.
-
-    Padded positions of sequences are those after the input of the last target. A prompt, which has no targets, is no
-    padding.
+    """Return a function (first, last + 1) -> these items of the concatenated `datasets`. Positions of a sequence after
+    the input of its last target are padding. A prompt, which has no targets, is not padding.
     """
 
     def load(first: int, last: int) -> Batch:
@@ -101,7 +99,7 @@ def build_loader(datasets: Sequence[BatchDataset], unit: str) -> Callable[[int, 
 
 
 def select_positions(x: Tensor, batch: Batch, which: str = "all") -> Tensor:
-    """Return the vectors [n, d] of a hidden state [batch, ..., d] that are no padding, or the last of these of each
+    """Return the vectors [n, d] of a hidden state [batch, ..., d] without padding, or only the last vector of each
     item."""
     if which == "last":
         if batch.there is None or batch.there.shape != x.shape[:-1]:

@@ -21,7 +21,7 @@ else:
 @register
 class Variance(Measurement):
     """The variance of each layer's output over all tokens and features (Sun et al. 2025, arXiv 2502.05795, figure 2),
-    and that of the outputs of its attention and of its MLP, as far as they are modules of their own."""
+    and the variances of the outputs of its attention and MLP, if these are separate modules."""
 
     name = "variance"
     title = "Output variance of each layer"
@@ -46,7 +46,7 @@ class Variance(Measurement):
                     self._merge(f"{name} {layer}", select_positions(value, batch))
 
     def _merge(self, key: str, x: Tensor) -> None:
-        """Chan's update of (count, mean, sum of squared deviations), which loses nothing to a large mean."""
+        """Return Chan's update of (count, mean, sum of squared deviations), which stays accurate with a large mean."""
         x = x.float()
         variance, mean = torch.var_mean(x, correction=0)
         n, m, s = (float(x.numel()), mean.double().item(), variance.double().item() * x.numel())

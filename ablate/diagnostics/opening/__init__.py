@@ -19,11 +19,11 @@ OPENERS: dict[str, Callable[[str, Opening], Opened]] = {
     "timm:": open_timm,
     "": open_run,
 }
-"""Prefix of a name -> the function that opens the rest of it."""
+"""Prefix of a name -> the function that opens the model named after the prefix."""
 
 
 def open_model(name: str, opening: Opening) -> Opened:
-    """Return the model of that name, which may follow LABEL=. Raises AblateError."""
+    """Return the model with this name, which may start with LABEL=. Raises AblateError."""
     label, equals, rest = name.partition("=")
     if not equals or name.startswith(tuple(filter(None, OPENERS))) or os.path.exists(name):
         label, rest = "", name

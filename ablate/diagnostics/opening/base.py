@@ -1,4 +1,4 @@
-"""How models are opened, and an opened model."""
+"""The settings for opening models, and an opened model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opening:
-    """Settings with which models are opened."""
+    """Settings for opening models."""
 
     data: Sequence[str] = ()
     """`--data` words. Empty: the validation data of the model's own experiment."""
@@ -34,17 +34,17 @@ class Opened:
 
     subject: Subject
     data: str
-    """One line on the data."""
+    """One line about the data."""
     run_id: str | None = None
     """The MLflow run that trained it."""
     has_targets: bool = True
     """Whether the data has the model's targets."""
     tokenizer: Callable[[], Tokenizer] | None = None
-    """Loads that of a causal language model."""
+    """Loads the tokenizer of a causal language model."""
 
 
 def identify_files(path: str) -> str:
-    """Return a path with the sizes and times of its files; anything else as it is."""
+    """Return a path with the sizes and modification times of its files; any other value unchanged."""
     place = Path(path).expanduser()
     files = sorted(place.rglob("*")) if os.path.isdir(place) else [place] if os.path.isfile(place) else []
     stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]

@@ -1,4 +1,4 @@
-"""The data that a model is measured on: its own, or that of `--data`."""
+"""The data that a model is measured on: its own, or the data of `--data`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _prefix(key: str) -> str:
 
 
 def load_data(base: dict[str, Any], words: Sequence[str], source: str) -> tuple[Experiment, Corpus]:
-    """Return (experiment, its data) of the settings `base` and `--data` words. A dataset of the hub is streamed unless
-    they say otherwise: only its validation set is kept."""
+    """Return (experiment, its data) of the settings `base` and `--data` words. A dataset of the hub is streamed by
+    default: only its validation set is stored."""
     settings = parse_data_words(words)
     own = base.get("data", {})
     if "data.files" in settings and "data" not in settings and own.get("kind") == "topics":  # bytes, which any text is
@@ -56,8 +56,8 @@ def load_data(base: dict[str, Any], words: Sequence[str], source: str) -> tuple[
 
 
 def list_datasets(corpus: Corpus) -> list[BatchDataset]:
-    """Return the validation set, then the training set where that is not a stream: both are new to a model that was
-    trained elsewhere."""
+    """Return the validation set, then the training set unless it is a stream: a model that was trained elsewhere has
+    seen neither."""
     train: Any = corpus.train
     return [corpus.val, train] if isinstance(train, BatchDataset) and isinstance(train, Sized) else [corpus.val]
 
@@ -66,7 +66,7 @@ def mask_tokens(
     load: Callable[[int, int], Batch], mask: int, ends: tuple[int | None, int | None]
 ) -> Callable[..., Batch]:
     """Return a loader of batches for a masked language model: between its first and last special token (`ends`), one
-    token in seven is masked and is a target, the same of each item however they are batched."""
+    token in seven is masked and is a target, the same tokens of each item for every batching."""
 
     def load_masked(first: int, last: int) -> Batch:
         batch = load(first, last)

@@ -1,4 +1,4 @@
-"""Ablate's own models: of runs, checkpoints and arms of sweeps, trained or at initialisation."""
+"""Opening Ablate's own models: of runs, checkpoints and arms of sweeps, trained or at initialisation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
     experiment, corpus = load_data(source.experiment.to_tree(), opening.data, "--data")
     classes, shape = source.inputs
     if corpus.classes > classes:
-        raise DataError(f"{name} knows {classes} classes, and the data has {corpus.classes}. Take data like its own.")
+        raise DataError(
+            f"{name} has {classes} classes, and the data has {corpus.classes}. Use data like its training data."
+        )
     if len(corpus.shape) > 1 and corpus.shape != shape:
         raise DataError(f"{name} takes images of {shape}, and the data has {corpus.shape}.")
     model = _build_initial(source) if initial else source.model()
@@ -52,7 +54,7 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
 
 
 def open_arm(name: str, opening: Opening) -> Opened:
-    """Return the model of the trial that stands for NAME/ARM."""
+    """Return the model of the trial that represents NAME/ARM."""
     return open_run(PREFIX + name, opening)
 
 

@@ -1,4 +1,4 @@
-"""timm's models, from a folder or by name."""
+"""Opening timm's models, from a folder or by name."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ablate.diagnostics.opening.data import list_datasets, load_data
 
 
 def open_timm(name: str, opening: Opening) -> Opened:
-    """Return timm's model of that name with its published weights, or that of the folder `name`, which has its
-    config.json and weights."""
+    """Return timm's model of that name with its published weights, or the model in the folder `name`, which contains
+    its config.json and weights."""
     import timm
     from timm.data import resolve_model_data_config
 
@@ -27,7 +27,7 @@ def open_timm(name: str, opening: Opening) -> Opened:
     model = model.to(opening.device, opening.dtype).eval()
     if not opening.data:
         raise DataError(
-            f"timm:{name} needs images to be measured on: --data image_folder root=FOLDER, or --data imagenet"
+            f"timm:{name} needs images for the measurement: --data image_folder root=FOLDER, or --data imagenet"
         )
     config = resolve_model_data_config(model)
     base: dict[str, Any] = {"model": {"kind": "vit"}, "data": {"kind": "image_folder"}}

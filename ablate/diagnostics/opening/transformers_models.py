@@ -1,4 +1,4 @@
-"""Language models of transformers, from a folder or the hub."""
+"""Opening language models of transformers, from a folder or the hub."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
     model = model.to(opening.device).eval()
     if not opening.data:
         raise DataError(
-            f"hf:{name} needs text to be measured on: --data FILE.txt, or settings of data such as "
+            f"hf:{name} needs text for the measurement: --data FILE.txt, or settings of data such as "
             "--data dataset=Salesforce/wikitext subset=wikitext-2-raw-v1 val_split=test"
         )
     tokenizer = _find_tokenizer(name)
@@ -82,7 +82,7 @@ def _import_transformers() -> Any:
 
 @contextlib.contextmanager
 def _translate_errors(name: str) -> Iterator[None]:
-    """Raise AblateError, which says what to do, for what transformers and the hub raise."""
+    """Raise AblateError, which says what to do, for errors of transformers and the hub."""
     try:
         yield
     except (MemoryError, AblateError):
@@ -102,7 +102,7 @@ def _is_masked(config: Any) -> bool:
 
 
 def _find_tokenizer(name: str) -> str | None:
-    """Return the value of `data.tokenizer` for the model's own; None where a folder has none."""
+    """Return the value of `data.tokenizer` for the model's own tokenizer; None if its folder has none."""
     folder = Path(name).expanduser()
     if not os.path.isdir(folder):
         return name
@@ -123,18 +123,20 @@ def _find_tokenizer(name: str) -> str | None:
 def _check_data(
     name: str, config: Any, corpus: Corpus, used: str | None, own: str | None, words: Sequence[str]
 ) -> None:
-    """Raises DataError where the data does not fit the model."""
+    """Raise DataError if the data does not fit the model."""
     named = any("tokenizer=" in word for word in words)
     if used is None or (own is None and not named):
-        lacks = "the data is bytes" if used is None else f"hf:{name} comes without a tokenizer"
+        lacks = "the data is bytes" if used is None else f"hf:{name} has no tokenizer"
         raise DataError(f"{lacks}: give text and --data tokenizer=FILE of the model's tokenizer (or tokenizer=bytes).")
     config = config.get_text_config()
     if corpus.classes > config.vocab_size:
-        text = f"The tokenizer {used} has {corpus.classes} tokens and hf:{name} knows {config.vocab_size}."
-        raise DataError(f"{text} Give --data tokenizer=FILE of the model's own.")
+        text = f"The tokenizer {used} has {corpus.classes} tokens and hf:{name} has {config.vocab_size}."
+        raise DataError(f"{text} Give the model's own with --data tokenizer=FILE.")
     longest = getattr(config, "max_position_embeddings", None)
     if longest and corpus.shape[0] > longest:
-        raise DataError(f"data.seq_len is {corpus.shape[0]}, and hf:{name} has {longest} positions. Give fewer.")
+        raise DataError(
+            f"data.seq_len is {corpus.shape[0]}, and hf:{name} has {longest} positions. Set a smaller data.seq_len."
+        )
 
 
 def _special_tokens(name: str, tokenizer: str) -> tuple[int, tuple[int | None, int | None]]:
@@ -154,5 +156,5 @@ def _special_tokens(name: str, tokenizer: str) -> tuple[int, tuple[int | None, i
         return next((number for word in words if (number := vocabulary.token_to_id(word)) is not None), None)
 
     if (mask := find_id(MASKS)) is None:
-        raise DataError(f"The tokenizer {tokenizer} has none of {', '.join(MASKS)}, so hf:{name} cannot be asked.")
+        raise DataError(f"The tokenizer {tokenizer} has none of {', '.join(MASKS)}, so hf:{name} cannot be measured.")
     return mask, (find_id(FIRST), find_id(LAST))

@@ -1,4 +1,4 @@
-"""Language models aligned by preference pairs, through TRL."""
+"""Alignment of language models with preference pairs, by TRL."""
 
 from ablate.experiment.align import AlignConfig
 

@@ -1,4 +1,4 @@
-"""`align`: preference pairs in the place of text. Its procedure takes the place of training by Lightning."""
+"""`align`: preference pairs instead of text. Its procedure replaces training with Lightning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ablate.training.procedures import Procedure
 
 
 class AlignExtension(Extension):
-    """Aligns a language model by TRL."""
+    """Aligns a language model with TRL."""
 
     def build_procedure(self) -> Procedure:
         return build_procedure()

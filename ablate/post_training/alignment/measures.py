@@ -12,15 +12,15 @@ from torch import Tensor
 from ablate.data.conversations.pairs import Pair
 
 AT_A_TIME = 8
-"""Answers whose distributions over the whole vocabulary are held at a time."""
+"""Number of answers whose distributions over the whole vocabulary are in memory at a time."""
 
 Reward = Callable[[Sequence[str], Sequence[str]], list[float]]
-"""Prompts and their answers -> a number each, more for a better one."""
+"""Prompts and their answers -> a number for each, higher for a better answer."""
 
 
 def sample_answers(model: Any, tokenizer: Any, prompts: Sequence[str], length: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Sampled answers at temperature 1, at most `length` tokens each: (prompt and answer [n, tokens], whether a token
-    is of the answer, its end of text included [n, tokens])."""
+    """Return answers sampled at temperature 1, at most `length` tokens each: (prompt and answer [n, tokens], whether a
+    token is of the answer, its end of text included [n, tokens])."""
     torch.manual_seed(seed)
     inputs = {name: value.to(model.device) for name, value in _pad(tokenizer, prompts).items()}
     ids = model.generate(
@@ -34,7 +34,7 @@ def sample_answers(model: Any, tokenizer: Any, prompts: Sequence[str], length: i
 
 
 def _pad(tokenizer: Any, prompts: Sequence[str]) -> dict[str, Tensor]:
-    """Return ids padded in front, and which of them are no padding."""
+    """Return ids padded on the left, and a mask of the ids that are not padding."""
     options = {"return_tensors": "pt", "padding": True, "padding_side": "left", "add_special_tokens": False}
     encoded = tokenizer(list(prompts), **options)
     return {name: encoded[name] for name in ("input_ids", "attention_mask")}
@@ -59,7 +59,7 @@ def measure_divergence(
     policy: Any, start: Any, tokenizer: Any, prompts: Sequence[str], length: int, seed: int
 ) -> float:
     """Return KL(policy | start) of whole answers, in nats: of each token's distribution, summed over sampled answers of
-    the policy and averaged over prompts. It has the mean of log p(answer) - log q(answer), and less noise."""
+    the policy and averaged over prompts. Its mean equals that of log p(answer) - log q(answer), with less noise."""
     divergences: list[float] = []
     for first in range(0, len(prompts), AT_A_TIME):
         part = list(prompts[first : first + AT_A_TIME])
@@ -77,17 +77,17 @@ def measure_divergence(
 def reward_answers(
     policy: Any, tokenizer: Any, prompts: Sequence[str], reward: Reward, length: int, seed: int
 ) -> list[float]:
-    """Return the rewards of sampled answers, one to each prompt."""
+    """Return the rewards of sampled answers, one for each prompt."""
     return reward(prompts, decode_answers(tokenizer, *sample_answers(policy, tokenizer, prompts, length, seed)))
 
 
 def compute_win_rate(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return the share of prompts where the first has more; where both have the same, half a win."""
+    """Return the share of prompts on which the first reward is higher; equal rewards count as half a win."""
     return sum(0.5 if a == b else float(a > b) for a, b in zip(ours, theirs, strict=True)) / len(ours)
 
 
 def measure_margins(policy: Any, start: Any, tokenizer: Any, pairs: Sequence[Pair], beta: float) -> list[float]:
-    """Return DPO's reward of each chosen answer less that of the rejected one: beta times the difference of the log
+    """Return DPO's reward of each chosen answer minus that of the rejected answer: beta times the difference of the log
     ratios of `policy` to `start`."""
     margins = []
     for pair in pairs:

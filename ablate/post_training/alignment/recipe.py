@@ -1,4 +1,4 @@
-"""The experiment that aligns a trained model, with settings that suit it, and its run."""
+"""The experiment that aligns a trained model, with suitable settings, and its run."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SETTINGS: Mapping[str, Any] = {
     "optimizer": {"kind": "adamw", "lr": 1e-6, "betas": [0.9, 0.999], "weight_decay": 0},
     "schedule": {"kind": "wsd", "warmup_steps": 0, "decay_fraction": 1, "shape": "linear", "final_fraction": 0},
 }
-"""Dotted path -> value, where an alignment has another default than an experiment: the learning rate is small and falls
-to nothing on a straight line. It is validated once, at the end."""
+"""Dotted path -> value of the defaults of an alignment that differ from an experiment's: the learning rate is small and
+falls linearly to 0. It is validated once, at the end."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Aligned:
     """The result of an alignment."""
 
     status: str
-    """completed, or diverged: then there is no model."""
+    """completed, or diverged, in which case there is no model."""
     run_id: str
     """The MLflow run."""
     folder: str
@@ -43,7 +43,7 @@ class Aligned:
     metrics: dict[str, float]
     """Measured on held-out prompts, by name."""
     told: str
-    """What was learnt from."""
+    """Description of the training data."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
@@ -51,21 +51,21 @@ class Aligned:
 
 
 def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward: Reward | None = None) -> Aligned:
-    """Align the run or checkpoint `start`, which the user calls `name`.
+    """Align the run or checkpoint `start`, which the user named `name`, and return the result.
 
     Args:
         name: for messages and tags.
         start: a run's id or a checkpoint.
         pairs: preference pairs: a file, a glob or a dataset.
-        settings: dotted path -> value, over `SETTINGS`; align.method is among them.
+        settings: dotted path -> value, overriding `SETTINGS`; align.method is among them.
         reward: a reward model in Python.
 
-    Raises AblateError for what is no language model, for pairs that are missing or not as expected, and without the
-    extra `rlhf`.
+    Raises AblateError for a model that is not a language model, for missing or invalid pairs, and without the extra
+    `rlhf`.
     """
     source = open_trained(start)
     if (task := source.experiment.model.task) != "language_modeling":
-        raise AblateError(f"{name} is for {task.replace('_', ' ')}; align is for language models.")
+        raise AblateError(f"{name} is for {task.replace('_', ' ')}; align needs a language model.")
     experiment = build_experiment(source, start, pairs, settings)
     place = Place("align", f"{settings['align.method']} {name}", tags={"ablate.aligned": name})
     result = train(experiment, place, procedure=build_procedure(reward))
@@ -78,8 +78,7 @@ def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward
 
 
 def build_experiment(source: TrainedModel, start: str, pairs: str, settings: Mapping[str, Any]) -> Experiment:
-    """Return the experiment that aligns the model of `source`, which `start` names. Raises ConfigError and
-    DataError."""
+    """Return the experiment that aligns the model of `source`, named `start`. Raises ConfigError and DataError."""
     before = source.experiment.to_tree()
     local = Path(pairs).expanduser()
     is_file = bool(local.suffix) and not os.path.isdir(local)
@@ -101,8 +100,8 @@ def build_experiment(source: TrainedModel, start: str, pairs: str, settings: Map
 
 
 def _name_tokenizer(source: TrainedModel) -> str:
-    """Return what `data.tokenizer` calls the tokenizer of a run; that of one which was trained on its text is kept in
-    the cache, as it has no name. Raises DataError where it is not there any more."""
+    """Return the value of `data.tokenizer` for a run's tokenizer; one that was trained on the run's text has no name
+    and is kept in the cache. Raises DataError if it no longer exists."""
     data, cache = source.experiment.data, tracking.cache_folder()
     name = str(getattr(data, "tokenizer", "bytes"))
     if not name.startswith("bpe-"):

@@ -1,4 +1,4 @@
-"""Reward models: the folder of one, its hash, and its rewards of answers."""
+"""Reward models: their folder, their hash, and the rewards of answers."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from ablate.training.trained import ALIGNED
 
 
 def find_reward_folder(name: str) -> Path:
-    """Return the folder of a reward model, which a run or a folder names. Raises AblateError."""
+    """Return the folder of a reward model, given a run or a folder. Raises AblateError."""
     places = (Path(name).expanduser(), tracking.store_path() / "runs" / name / ALIGNED)
     folder = next((place for place in places if os.path.isfile(place / "config.json")), None)
     if folder is None:
         raise AblateError(
-            f"There is no reward model {name}: it is the run or the folder of align.method=reward (ablate align "
-            "--method reward)."
+            f"There is no reward model {name}: give the run or the folder of a model trained with align.method=reward "
+            "(ablate align --method reward)."
         )
     return folder
 
 
 def hash_reward(name: str) -> str:
-    """Return the SHA-256 of a reward model's stored weights. Raises AblateError where there is none."""
+    """Return the SHA-256 of a reward model's stored weights. Raises AblateError if there are none."""
     files = sorted(find_reward_folder(name).glob("*.safetensors"))
     return hashlib.sha256("".join(map(hash_file, files)).encode()).hexdigest()
 
 
 def check_sha256(name: str, expected: str | None) -> str:
-    """Return the SHA-256 of a reward model. Raises AblateError where there is none, ConfigError where it is not what
-    is `expected`."""
+    """Return the SHA-256 of a reward model. Raises AblateError if there is none, ConfigError if it differs from
+    `expected`."""
     digest = hash_reward(name)
     if expected not in (None, digest):
-        text = f"the weights of {name} are others now ({digest}). Leave it out to take these"
+        text = f"the weights of {name} have changed (now {digest}). Remove this setting to use the new weights"
         raise ConfigError([Problem("align.reward_sha256", text, expected)])
     return digest
 
 
 def check_trust(name: str, trusted: bool) -> bool:
-    """Return whether code that comes with a reward model may be run: where the user says so (`trusted`), or of a run of
-    this store, which wrote the code itself. Raises ConfigError where there is code that may not."""
+    """Return whether code that comes with a reward model may be run: if the user allows it (`trusted`), or for a run of
+    this store, whose code Ablate wrote. Raises ConfigError if there is code that may not be run."""
     folder = find_reward_folder(name)
     if trusted or _is_own(folder):
         return True
@@ -58,20 +58,20 @@ def check_trust(name: str, trusted: bool) -> bool:
     except (OSError, ValueError) as error:
         raise AblateError(f"{folder / 'config.json'} of the reward model cannot be read: {error}.") from None
     if "auto_map" in config or (folder / CODE).exists():
-        text = "comes with code of its own, which is not run unasked. Where you trust it: --trust-remote-code of align,"
+        text = "comes with its own code, which is only run on request. If you trust it: --trust-remote-code of align,"
         raise ConfigError([Problem("align.reward", f"{text} or align.trust_remote_code=true", name)])
     return False
 
 
 def _is_own(folder: Path) -> bool:
-    """Return whether `folder` is that of a run which lies in the store."""
+    """Return whether `folder` belongs to a run in the store."""
     runs = (tracking.store_path() / "runs").resolve()
     return folder.name == ALIGNED and folder.resolve().parent.parent == runs
 
 
 def load_reward(name: str, trusted: bool = False) -> measures.Reward:
-    """Return the reward function of a reward model; `trusted`: see `check_trust`. Raises AblateError for what is
-    none."""
+    """Return the reward function of a reward model; `trusted`: see `check_trust`. Raises AblateError for a folder that
+    is not a reward model."""
     folder, trusted = find_reward_folder(name), check_trust(name, trusted)
     transformers: Any = import_library("transformers", "hf")
     auto = transformers.AutoModelForSequenceClassification
@@ -83,6 +83,6 @@ def load_reward(name: str, trusted: bool = False) -> measures.Reward:
     except Exception as error:  # whatever transformers, tokenizers, safetensors and the disk raise
         raise AblateError(f"The reward model {folder} cannot be loaded: {' '.join(str(error).split())[:400]}") from None
     if model.config.num_labels != 1:
-        raise AblateError(f"{folder} is no reward model: it gives {model.config.num_labels} numbers and not one.")
+        raise AblateError(f"{folder} is not a reward model: it returns {model.config.num_labels} numbers and not one.")
     model = model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
     return lambda prompts, answers: measures.score_answers(model, tokenizer, prompts, answers)

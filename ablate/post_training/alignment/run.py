@@ -1,4 +1,4 @@
-"""The procedure by which `train` runs an alignment: its start, its pairs, and the model that it keeps."""
+"""The procedure with which `train` runs an alignment: its start, its pairs, and its result."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ if TYPE_CHECKING:
 
 
 def build_procedure(reward: measures.Reward | None = None) -> Procedure:
-    """Return the procedure of an experiment with `align`; `reward`: a reward model in Python, in the place of
-    align.reward.
+    """Return the procedure of an experiment with `align`; `reward`: a reward model in Python, instead of align.reward.
 
     The run has the curves of TRL and the metrics of held-out pairs: accuracy and margin (reward, dpo), kl to the start
     in nats of a whole answer (dpo, rloo), and where there is a reward model reward, start_reward and win_rate against
-    the start. One that goes on begins again: TRL's trainers keep nothing of a run that was stopped.
+    the start. A resumed run starts from the beginning: TRL's trainers keep no state of a stopped run.
     """
     pin, run = partial(_pin, has_reward=reward is not None), partial(_align, reward=reward)
     return Procedure(pin, _choose_speed, run, _count_held, resumes=False)
@@ -50,7 +49,7 @@ def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment
     assert align is not None
     import_library("trl", EXTRA)
     if ranks.world_size() > 1:
-        text = f"is computed by one process, and this is a group of {ranks.world_size()}. Start it without torchrun"
+        text = f"runs in one process, and this is a group of {ranks.world_size()}. Start it without torchrun"
         raise ConfigError([Problem("align", text)])
     experiment = warm_start.EXTENSION.pin(experiment, corpus.classes, corpus.shape)
     if align.reward is None:
@@ -64,7 +63,7 @@ def _pin(experiment: Experiment, corpus: Corpus, has_reward: bool) -> Experiment
 
 
 def _choose_speed(experiment: Experiment, corpus: Corpus) -> Speed:
-    """Autocast on a GPU that has bfloat16; generating, it pays nowhere else."""
+    """Return autocast for a GPU with bfloat16; elsewhere it does not speed up generation."""
     precision, why = experiment.trainer.precision, "as set"
     if precision == "auto":
         precision, why = ("bf16-mixed", "the GPU has it") if has_gpu_bfloat16() else ("32-true", "no GPU with bfloat16")
@@ -124,7 +123,7 @@ def _align(
 
 
 def _count_held(experiment: Experiment, corpus: Corpus) -> int:
-    """Return the number of held-out pairs that are measured."""
+    """Return the number of held-out pairs for the evaluation."""
     align = experiment.align
     assert align is not None
     assert isinstance(corpus, PairCorpus)
@@ -134,36 +133,36 @@ def _count_held(experiment: Experiment, corpus: Corpus) -> int:
 def _build_setting(
     experiment: Experiment, corpus: PairCorpus, folder: Path, reward: measures.Reward | None, speed: Speed
 ) -> Setting:
-    """Return the setting, with the pairs that fit the context. Raises DataError where none is left to learn from, or
-    none to measure on."""
+    """Return the setting, with the pairs that fit the context. Raises DataError if no training pair or no held-out pair
+    remains."""
     align, context = experiment.align, corpus.shape[0]
     assert align is not None
     transformers: Any = import_library("transformers", "hf")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if tokenizer.eos_token is None:
-        raise DataError("The tokenizer of the model has no end of text, without which no answer ends.")
+        raise DataError("The tokenizer of the model has no end-of-text token, which is needed to end an answer.")
     learnt, held = (part.select_fitting(context, align.answer) for part in (corpus.train_pairs, corpus.val_pairs))
     if not learnt or not held:
         raise DataError(
-            f"Of {len(corpus.train_pairs):,} pairs to learn from {len(learnt):,} fit the context of {context} tokens "
-            f"with prompt and answers, of {len(corpus.val_pairs):,} held out {len(held):,}; at least one of both is "
-            "needed. Set data.seq_len higher, or give more pairs."
+            f"{len(learnt):,} of {len(corpus.train_pairs):,} training pairs and {len(held):,} of "
+            f"{len(corpus.val_pairs):,} held-out pairs fit the context of {context} tokens with prompt and answers; at "
+            "least one of each is needed. Set data.seq_len higher, or add pairs."
         )
     return Setting(experiment, align, folder, tokenizer, learnt, held, reward, context, speed.precision == "bf16-mixed")
 
 
 def _describe_pairs(corpus: PairCorpus, setting: Setting) -> str:
-    """Return a sentence on the pairs that are learnt from and measured on."""
-    text = f"{len(setting.train):,} pairs to learn from, {len(setting.held):,} held out"
+    """Return a sentence on the training pairs and the held-out pairs."""
+    text = f"{len(setting.train):,} training pairs, {len(setting.held):,} held out"
     out = len(corpus.train_pairs) + len(corpus.val_pairs) - len(setting.train) - len(setting.held)
     answer = f"an answer of {setting.align.answer}" if setting.align.answer else "the longer answer"
     return text + (
-        f", {out:,} left out, whose prompt and {answer} are more than {setting.context} tokens" if out else ""
+        f", {out:,} left out because their prompt and {answer} exceed {setting.context} tokens" if out else ""
     )
 
 
 def _silence() -> None:
-    """Silence bars and advice for each model and each pass over the pairs: what matters is in MLflow."""
+    """Silence progress bars and messages for each model and each pass over the pairs: the results are in MLflow."""
     import_library("datasets", EXTRA).disable_progress_bars()
     for name in (import_library("trl", EXTRA).__name__, "transformers"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -34,23 +34,23 @@ class Setting:
     experiment: Experiment
     align: AlignConfig
     folder: Path
-    """Where the model lies as it starts."""
+    """Folder of the initial model."""
     tokenizer: Any
     train: Sequence[Pair]
     held: Sequence[Pair]
     reward: measures.Reward | None
     context: int
-    """Tokens that the model is given at a time."""
+    """Context of the model in tokens."""
     autocast: bool
-    """Whether it is computed in bfloat16 where that is safe."""
+    """Whether bfloat16 autocast is used."""
 
     @property
     def measured(self) -> Sequence[Pair]:
-        """The held-out pairs that are measured on."""
+        """The held-out pairs for the evaluation."""
         return self.held[: self.align.measured]
 
     def model(self, auto: str = "AutoModelForCausalLM", **more: Any) -> Any:
-        """Return the model as it starts."""
+        """Return the initial model."""
         transformers: Any = import_library("transformers", "hf")
         model = getattr(transformers, auto).from_pretrained(self.folder, trust_remote_code=OWN_CODE, **more)
         model.config.pad_token_id = self.tokenizer.pad_token_id
@@ -74,13 +74,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A model that is about to be aligned."""
+    """A model prepared for alignment."""
 
     model: Any
     trainer: Any
     """The class of TRL's trainer."""
     rows: list[dict[str, str]]
-    """What it learns from."""
+    """The training rows."""
     options: Mapping[str, Any]
     """Further arguments of the trainer."""
     measure: Callable[[], dict[str, float]]
@@ -164,7 +164,7 @@ def _measure_samples(setting: Setting, policy: Any, start: Any) -> dict[str, flo
 
 @dataclass
 class Follower:
-    """Records curves and validations of an alignment while it goes, and stops it."""
+    """Records curves and validations during an alignment, and stops it."""
 
     experiment: Experiment
     prepared: Prepared
@@ -173,7 +173,7 @@ class Follower:
     step: int = 0
     """Updates made."""
     metrics: dict[str, float] = field(default_factory=dict)
-    """Those of the last validation."""
+    """Metrics of the last validation."""
 
     def record(self, step: int, logs: Mapping[str, Any]) -> None:
         """Record a point of TRL's curves."""
@@ -185,7 +185,7 @@ class Follower:
             self.hooks.progress(step, numbers["loss"])
 
     def validate_if_due(self, step: int) -> None:
-        """Validate after an update where that is due. Raises Stop where training ends early."""
+        """Validate after an update if that is due. Raises Stop if training ends early."""
         self.step, trainer = step, self.experiment.trainer
         last = step >= trainer.max_steps
         if not math.isfinite(float(torch.nn.utils.get_total_norm(list(self.prepared.model.parameters())))):
@@ -193,7 +193,7 @@ class Follower:
         if last or step % self.experiment.validation.interval == 0:
             self._validate(step, last)
         if not last and self.hooks.asked_to_stop and self.hooks.asked_to_stop():
-            raise Stop("interrupted", f"interrupted at update {step}; it begins again")
+            raise Stop("interrupted", f"interrupted at update {step}; when resumed, it starts from the beginning")
 
     def _validate(self, step: int, last: bool) -> None:
         with undisturbed(self.prepared.model):
@@ -210,11 +210,11 @@ class Follower:
 
 
 _NAMES = {"learning_rate": "lr"}
-"""TRL's names of curves -> ours."""
+"""TRL's names of curves -> Ablate's."""
 
 
 def fit(setting: Setting, prepared: Prepared, follower: Follower) -> None:
-    """Align the model by the trainer of TRL. Raises Stop where it ends early."""
+    """Align the model with TRL's trainer. Raises Stop if it ends early."""
     datasets: Any = import_library("datasets", EXTRA)
     transformers: Any = import_library("transformers", "hf")
     experiment = setting.experiment

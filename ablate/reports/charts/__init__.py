@@ -1,2 +1,2 @@
-"""The interactive figures of the page: Plotly's, as the plain values that its JavaScript draws. A module for each
-figure; none needs the plotly package but `library`, which reads the JavaScript out of it."""
+"""The interactive figures of the page, as the plain values that Plotly's JavaScript draws. One module for each figure;
+only `library`, which reads the JavaScript from it, needs the plotly package."""

@@ -1,4 +1,5 @@
-"""All arms in one figure: the objective on fresh seeds, the difference to the baseline, and the share that fails."""
+"""All arms in one figure: the objective on fresh seeds, the difference to the baseline, and the share of failed
+seeds."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ _ROW, _FRAME = 46, 98  # pixels: of an arm, and of the axes
 
 
 def chart_arms(record: SweepRecord, compared: Mapping[str, Compared]) -> Chart | None:
-    """Return the figure of all arms; None where no seed of any has ended. A panel that would be empty is left out."""
+    """Return the figure of all arms; None if no seed of any arm has ended. Empty panels are omitted."""
     panels = [panel for panel in (_Values, _Differences, _Failures) if panel.has_data(compared)]
     if not panels:
         return None
@@ -96,7 +97,7 @@ class _Panel:
         raise NotImplementedError
 
     def add_mean(self, arm: str, row: float, mean: float, ends: Range | None, text: str, hollow: bool = False) -> None:
-        """Draw a mean with its interval, and an arrow at an end that the axis does not reach."""
+        """Draw a mean with its interval, and an arrow at an end beyond the axis."""
         colour, symbol = self.looks[arm][0], choose_symbol(self.looks, arm)
         marker: dict[str, Any] = {"color": "#fff" if hollow else colour, "size": 9 if hollow else 11, "symbol": symbol}
         marker["line"] = {"color": colour, "width": 1.5}
@@ -106,7 +107,7 @@ class _Panel:
             if end < low or end > high:
                 arrow = {"color": colour, "size": 9, "symbol": f"triangle-{name}"}
                 inset = 0.012 * (high - low) * (1 if name == "left" else -1)
-                self._add(row, [edge + inset], arrow, [f"{text}<br>reaches to {format_number(end)}"])
+                self._add(row, [edge + inset], arrow, [f"{text}<br>extends to {format_number(end)}"])
 
     def _add(self, row: float, xs: list[float], marker: dict[str, Any], texts: list[str], **more: Any) -> None:
         self.traces.append(
@@ -118,7 +119,7 @@ class _Panel:
         )  # fmt: skip
 
     def note(self, row: float, text: str, x: float | None = None, colour: str = "#555", **more: Any) -> None:
-        """Write a few words into a row: at `x`, or at the left edge of the panel."""
+        """Write a short text into a row: at `x`, or at the left edge of the panel."""
         place = {"x": x, "xref": self.axis} if x is not None else {"x": 0.02, "xref": f"{self.axis} domain"}
         self.notes.append(
             {
@@ -150,8 +151,8 @@ class _Values(_Panel):
     def caption(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
         """Return what the panel shows."""
         return (
-            f"{record.spec.objective.metric}: small marks are seeds that trained, large ones their mean with its 95 % "
-            "interval; an arrow: the interval goes on."
+            f"{record.spec.objective.metric}: small marks are seeds that trained, large marks their mean with its 95 % "
+            "interval; an arrow: the interval extends beyond the axis."
         )
 
     def draw(self) -> None:
@@ -210,11 +211,11 @@ class _Differences(_Panel):
         sharing = "one comparison" if family == 1 else f"{family} comparisons together"
         text = (
             f"Difference to {record.spec.compared_with}, {better} is better: mean over the seeds on which both "
-            f"trained, with an interval that errs in 5 % for {sharing} and all looks."
+            f"trained, with an interval; the intervals have a joint error of 5 % over {sharing} and all looks."
         )
         if any(c.crossed and c.crossed.difference for c in compared.values()):
-            text += " Hollow: the one that is behind, trained at the other's settings; it decides too."
-        return text + (f" Grey: differences below the {effect:.2g} that matter." if effect else "")
+            text += " Hollow: the worse arm, trained at the other's settings; the verdict requires this comparison too."
+        return text + (f" Grey: differences smaller than confirm.effect ({effect:.2g})." if effect else "")
 
     def draw(self) -> None:
         bounds, effect = find_difference_bounds(self.metric), self.record.spec.confirm.effect
@@ -233,7 +234,7 @@ class _Differences(_Panel):
                 right = sum(self.range) < 0  # 0 is near the right edge
                 self.note(row, "baseline", x=0.0, xshift=-6 if right else 6, xanchor="right" if right else "left")
             elif c.kind != "could not be trained":
-                self.note(row, "no seed trained both")
+                self.note(row, "no seed on which both trained")
             if arm in there:
                 text = f"{_describe(arm, there[arm], bounds, True)}<br>"
                 text += f"{escape(c.crossed_loser or '')} at the other's settings"
@@ -255,7 +256,7 @@ class _Failures(_Panel):
     def caption(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
         """Return what the panel shows."""
         return (
-            "Failed: seeds that diverged or got stuck, their share with its exact 95 % interval, one-sided where none "
+            "Failed: the share of seeds that diverged or got stuck, with its exact 95 % interval, one-sided if none "
             "or all failed."
         )
 

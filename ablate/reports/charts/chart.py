@@ -1,4 +1,4 @@
-"""What all interactive figures share: their colours, their axes, and the range that an axis shows."""
+"""Code that all interactive figures share: colours, axes, and the range of an axis."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _SYMBOLS = {  # matplotlib's markers -> Plotly's
     "<": "triangle-left", ">": "triangle-right", "p": "pentagon", "h": "hexagon",
 }  # fmt: skip
 _ROOM = 1.5
-"""How far beyond the values an interval may stretch an axis: in widths of what the values span, and of the intervals'
-median."""
+"""How far an interval may extend an axis beyond the values: in multiples of the values' range, and of the intervals'
+median width."""
 _PAD = 0.06
 
 
@@ -37,7 +37,7 @@ class Chart:
     traces: list[Trace]
     layout: dict[str, Any]
     static: str = ""
-    """Name of the PNG that shows the same, for a browser that runs no scripts; empty: there is none."""
+    """Name of the equivalent PNG, for a browser that runs no scripts; empty: there is none."""
 
     @property
     def height(self) -> int:
@@ -45,12 +45,12 @@ class Chart:
         return int(self.layout["height"])
 
     def to_plain(self) -> dict[str, Any]:
-        """Return what Plotly draws."""
+        """Return the plain values that Plotly draws."""
         return {"data": self.traces, "layout": self.layout}
 
 
 def escape(text: str) -> str:
-    """Return text that Plotly shows as it is written: it reads a few tags of HTML."""
+    """Return text that Plotly shows unchanged, with HTML tags escaped."""
     return html.escape(text, quote=False)
 
 
@@ -60,7 +60,7 @@ def choose_symbol(looks: Looks, arm: str) -> str:
 
 
 def build_layout(height: int, **more: Any) -> dict[str, Any]:
-    """Return the layout of a figure: its height, white, without Plotly's frame, with what `more` says."""
+    """Return the layout of a figure: its height, a white background, no frame, and the settings of `more`."""
     return {
         "height": height,
         "autosize": True,
@@ -102,9 +102,9 @@ def build_log_axis(title: str, low: float, high: float, **more: Any) -> dict[str
 
 
 def choose_range(values: Iterable[float], intervals: Iterable[Range] = (), *also: float) -> Range:
-    """Return the range of an axis that shows all `values` and `also`, and the `intervals` as far as they reach no
-    further beyond than one and a half times what the values span, or the median width of the intervals: one wide
-    interval must not squash all others."""
+    """Return the range of an axis that shows all `values` and `also`, and the `intervals` up to one and a half times
+    the values' range, or the median width of the intervals, beyond them: one wide interval must not compress all
+    others."""
     pairs = list(intervals)
     shown, ends = [*values, *also], [end for pair in pairs for end in pair]
     if not shown:
@@ -120,7 +120,7 @@ def choose_range(values: Iterable[float], intervals: Iterable[Range] = (), *also
 
 
 def find_ends(estimate: Estimate, bounds: Range) -> Range | None:
-    """Return the interval of a mean without what cannot be; None where it has none. It always encloses the mean."""
+    """Return the interval of a mean clipped to possible values; None if it has none. It always contains the mean."""
     if estimate.interval is None:
         return None
     low, high = clip(*estimate.interval, bounds)
@@ -128,7 +128,7 @@ def find_ends(estimate: Estimate, bounds: Range) -> Range | None:
 
 
 def build_error(ends: Sequence[Range | None], means: Sequence[float], colour: str, width: int = 5) -> dict[str, Any]:
-    """Return the error bars of `means`, which `ends` need not enclose evenly."""
+    """Return the error bars of `means`, which may be asymmetric."""
     pairs = [end or (mean, mean) for end, mean in zip(ends, means, strict=True)]
     return {
         "type": "data",
@@ -157,7 +157,7 @@ def fade(colour: str, opacity: float) -> str:
 
 
 def build_entry(name: str, colour: str = GREY, **marker: Any) -> Trace:
-    """Return an entry of the legend that stands for marks of all arms, and draws nothing."""
+    """Return a legend entry for marks of all arms, which draws nothing."""
     return {
         "type": "scatter", "x": [None], "y": [None], "mode": "markers", "name": name, "hoverinfo": "skip",
         "marker": {"color": colour, "size": 8, **marker},

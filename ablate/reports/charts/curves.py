@@ -1,4 +1,5 @@
-"""The objective against what was trained on: of each arm the mean over its fresh seeds, with the range of the seeds."""
+"""The objective against the amount of training data: for each arm the mean over its fresh seeds, with the range of the
+seeds."""
 
 from __future__ import annotations
 
@@ -46,8 +47,8 @@ class Bundle:
 
 
 def chart_curves(record: SweepRecord) -> Chart | None:
-    """Return the curves of the fresh seeds; before there are any, of the best trial of each search; None without
-    either, and where runs were validated once."""
+    """Return the curves of the fresh seeds or, before there are any, of the best trial of each search; None without
+    either, and if runs were validated only once."""
     bundles = collect_bundles(record)
     if bundles and all(len(line) < 2 for bundle in bundles.values() for line in [*bundle.trained, *bundle.failed]):
         return None
@@ -59,11 +60,11 @@ def chart_curves(record: SweepRecord) -> Chart | None:
     for arm, bundle in bundles.items():
         traces += _draw_bundle(arm, bundle, looks[arm][0], unit.noun)
     bands = {arm: bundle.find_band() for arm, bundle in bundles.items()}
-    caption = "Lines: mean over the fresh seeds that trained; bands: from the lowest to the highest of them" + (
+    caption = "Lines: mean over the fresh seeds that trained; bands: from the lowest to the highest seed" + (
         "; dotted: seeds that failed." if any(bundle.failed for bundle in bundles.values()) else "."
     )
     layout = _lay_out(record, [row for band in bands.values() for row in band], unit.noun)
-    return Chart("curves", f"{metric} in training, on fresh seeds", caption, traces, layout, "curves.png")
+    return Chart("curves", f"{metric} during training, on fresh seeds", caption, traces, layout, "curves.png")
 
 
 def collect_bundles(record: SweepRecord) -> dict[str, Bundle]:
@@ -147,16 +148,21 @@ def _chart_search(record: SweepRecord) -> Chart | None:
         )  # fmt: skip
     rows = [(float(x), y, y, y) for c in courses if c.best for x, y in zip(c.xs, c.ys, strict=True)]
     rows = rows or [(float(x), y, y, y) for c in courses for x, y in zip(c.xs, c.ys, strict=True)]
-    caption = "Every trial of the search; strong: the best of each arm, which is optimistic. One seed each."
+    caption = "Every trial of the search, one seed each; strong: the best trial of each arm, whose value is optimistic."
     metric = record.spec.objective.metric
     return Chart(
-        "curves", f"{metric} in training, of the search", caption, traces, _lay_out(record, rows, noun), "curves.png"
+        "curves",
+        f"{metric} during training, in the search",
+        caption,
+        traces,
+        _lay_out(record, rows, noun),
+        "curves.png",
     )
 
 
 def _lay_out(record: SweepRecord, rows: list[tuple[float, float, float, float]], noun: str) -> dict[str, object]:
-    """Return axes that show `rows` (x, mean, lowest, highest); on the bad side only what comes after a tenth of them,
-    as losses fall from far above."""
+    """Return axes that show `rows` (x, mean, lowest, highest); on the bad side, only the rows after the first tenth
+    determine the range, since losses start far above."""
     end, sign = max(x for x, *_ in rows), objective_sign(record)
     late = [row for row in rows if row[0] >= end / 10] or rows
     low, high = choose_range([low for *_, low, _ in late] + [high for *_, high in late])

@@ -1,7 +1,6 @@
-"""Plotly's JavaScript, as the page carries it.
-
-It is that of the plotly package, whose Python is not imported. Compressed it is a third of its 4.8 MB; browsers unpack
-it themselves (DecompressionStream: Chrome 80, Firefox 113, Safari 16.4 and later). Others show the static figures.
+"""Plotly's JavaScript, as included in the page. It is read from the plotly package, whose Python code is not imported.
+Compressed it is a third of its 4.8 MB; browsers decompress it (DecompressionStream: Chrome 80, Firefox 113, Safari 16.4
+and later). Other browsers show the static figures.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _FILE = Path("package_data") / "plotly.min.js"
 
 @lru_cache(maxsize=1)
 def pack_library() -> str:
-    """Return Plotly's JavaScript, gzipped, in base64: the same text each time."""
+    """Return Plotly's JavaScript, gzipped, in base64; the text is always the same."""
     return base64.b64encode(gzip.compress(read_library(), compresslevel=6, mtime=0)).decode()
 
 

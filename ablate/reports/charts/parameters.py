@@ -1,5 +1,5 @@
-"""The objective against one searched parameter, such as the learning rate: the trials of the search, and the results
-on fresh seeds over them."""
+"""The objective against one searched parameter, such as the learning rate: the trials of the search, overlaid with the
+results on fresh seeds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _EDGE = 0.07  # of the height: kept free at the bad edge for trials that have no
 
 @dataclass(frozen=True)
 class Confirmed:
-    """What fresh seeds show of an arm at one value of the parameter."""
+    """The result of an arm on fresh seeds at one value of the parameter."""
 
     arm: str
     x: float
@@ -51,7 +51,7 @@ class Confirmed:
 
 
 def list_confirmed(compared: Mapping[str, Compared], panel: Panel) -> Iterator[Confirmed]:
-    """Yield what fresh seeds show of each arm at its chosen settings, in the place of the panel's parameter."""
+    """Yield the result of each arm on fresh seeds at its chosen settings, at its value of the panel's parameter."""
     for arm, c in compared.items():
         x = c.params.get(panel.path, panel.fixed.get(arm))
         if c.outcomes and isinstance(x, (int, float)) and (x > 0 or not panel.log):
@@ -59,8 +59,8 @@ def list_confirmed(compared: Mapping[str, Compared], panel: Panel) -> Iterator[C
 
 
 def chart_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> Chart | None:
-    """Return what fresh seeds show at each point of a grid, against the one number that it varies; None where there is
-    no such number, or no seed trained."""
+    """Return the results on fresh seeds at each point of a grid, against the one number that it varies; None if there
+    is no such number, or no seed trained."""
     path, cells = find_axis(record), record.spec.cells
     seeds = [o.value for c in compared.values() for o in c.outcomes.values() if o.trained and o.value is not None]
     if path is None or not seeds:
@@ -77,7 +77,8 @@ def chart_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> Chart |
 
 
 def chart_panel(record: SweepRecord, panel: Panel, confirmed: list[Confirmed]) -> Chart:
-    """Return the objective against one parameter. `confirmed` may hold several values of one arm: they are joined."""
+    """Return the objective against one parameter. `confirmed` may contain several values of one arm, which are joined
+    by a line."""
     metric, bounds = record.spec.objective.metric, find_bounds(record.spec.objective.metric)
     looks, sign = {**choose_looks(record), **style.choose_looks(record.spec.own_arms)}, objective_sign(record)
     estimates = [c.estimate for c in confirmed if c.estimate]
@@ -102,7 +103,7 @@ def chart_panel(record: SweepRecord, panel: Panel, confirmed: list[Confirmed]) -
         400, xaxis=axis, yaxis=build_axis(label_metric(metric, record.spec), range=[low, high], nticks=7), shapes=shapes
     )
     caption = (
-        ("Light: each trial of the search, one seed each, so its best is optimistic. " if panel.points else "")
+        ("Light: each trial of the search, one seed each, so the best value is optimistic. " if panel.points else "")
         + (f"{_MEAN[bool(panel.points)]}, with its 95 % interval." if estimates else "")
         + (f" Grey band: {'diverged, or worse than the scale' if off else 'no seed trained'}." if off or lost else "")
     )
@@ -111,7 +112,7 @@ def chart_panel(record: SweepRecord, panel: Panel, confirmed: list[Confirmed]) -
 
 
 def _find_extent(panel: Panel, confirmed: list[Confirmed]) -> Range:
-    """Return the range of what was tried."""
+    """Return the range of the tried values."""
     xs = [*(p.x for p in panel.points), *(c.x for c in confirmed)]
     return min(xs), max(xs)
 
@@ -124,7 +125,7 @@ def _widen(extent: Range) -> dict[str, list[float]]:
 def _draw_arm(
     record: SweepRecord, panel: Panel, arm: str, looks: style.Looks, view: Range, edge: float
 ) -> Iterator[Trace]:
-    """Yield the trials of an arm, the line through them, and its best where it has no such parameter."""
+    """Yield the trials of an arm, the line through them, and its best trial if the arm does not have this parameter."""
     colour, symbol, sign = looks[arm][0], choose_symbol(looks, arm), objective_sign(record)
     points = [p for p in panel.points if p.arm == arm]
     for line, dash in ((panel.lines.get(arm), "solid"), (panel.envelopes.get(arm), "dash")):
@@ -172,8 +173,8 @@ def _describe(p: Point) -> str:
 def _draw_confirmed(
     confirmed: list[Confirmed], looks: style.Looks, bounds: Range, edge: float, named: bool
 ) -> Iterator[Trace]:
-    """Yield the means on fresh seeds with their intervals, joined by a line where an arm has several; at the bad edge
-    where no seed trained. `named`: the legend has no other entry of the arms."""
+    """Yield the means on fresh seeds with their intervals, joined by a line if an arm has several; at the bad edge if
+    no seed trained. `named`: the legend has no other entries for the arms."""
     arms = list(dict.fromkeys(c.arm for c in confirmed))
     for arm in arms:
         own = sorted((c for c in confirmed if c.arm == arm), key=lambda c: c.x)
@@ -194,7 +195,7 @@ def _draw_confirmed(
 
 
 def _is_shared(c: Confirmed, confirmed: list[Confirmed]) -> bool:
-    """Return whether another arm has a mean at the same place, which would hide this one."""
+    """Return whether another arm has a mean at the same position, which would hide this one."""
     return any(other.arm != c.arm and math.isclose(other.x, c.x, rel_tol=0.03) for other in confirmed)
 
 
@@ -218,5 +219,5 @@ def _list_entries(panel: Panel, confirmed: list[Confirmed]) -> Iterator[Trace]:
 
 
 def is_rate(panel: Panel) -> bool:
-    """Return whether a panel is that of the learning rate."""
+    """Return whether a panel shows the learning rate."""
     return panel.path == LEARNING_RATE

@@ -1,8 +1,6 @@
-"""Optuna's pruners, so used that they treat all arms alike, and a continued trial as if it had not been interrupted.
-
-Left to themselves they count the attempts that a later one continues as competitors, and Hyperband draws a trial's
-bracket from the name of its study and the number of the attempt, so that the same trial of two arms is pruned by
-different rules.
+"""Optuna's pruners, adapted so that they treat all arms equally, and a resumed trial like an uninterrupted one.
+Unadapted, they count earlier attempts at a trial as competitors, and Hyperband draws a trial's bracket from the name of
+its study and the number of the attempt, so that the same trial of two arms is pruned by different rules.
 """
 
 from __future__ import annotations

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 class OptunaKind(Kind):
-    """A class of Optuna's with its arguments: those that are fields here, and further ones as `options`."""
+    """A class of Optuna with its arguments: some are fields here, others are given in `options`."""
 
     package: ClassVar[str]
     """The module of optuna that has the class: samplers or pruners."""
     optuna_class: ClassVar[str]
     """Its name."""
     set_by_sweep: ClassVar[tuple[str, ...]] = ()
-    """Arguments that are not options, because the sweep sets them."""
+    """Arguments that are not accepted as options, because the sweep sets them."""
     not_arguments: ClassVar[tuple[str, ...]] = ("kind", "options")
-    """The fields that are no arguments of Optuna's class under their own names; all others are."""
+    """The fields that are not arguments of Optuna's class under their own names; all other fields are."""
 
     kind: str
     options: dict[str, Any] = {}
@@ -39,11 +39,13 @@ class OptunaKind(Kind):
         fields = [name for name in known if name in cls.model_fields]
         for name in options:
             if name in fields:
-                raise ValueError(f"{name} stands beside options, not in them")
+                raise ValueError(f"{name} is a field next to options: set it there, not in options")
             if name not in known:
                 rest = [other for other in known if other not in fields]
                 hint = did_you_mean(name, rest)
-                raise ValueError(f"{cls.optuna_class} takes no {name}. Accepted: {', '.join(rest) or 'nothing'}.{hint}")
+                raise ValueError(
+                    f"{cls.optuna_class} has no argument {name}. Accepted: {', '.join(rest) or 'nothing'}.{hint}"
+                )
         return options
 
     @classmethod
@@ -53,6 +55,6 @@ class OptunaKind(Kind):
         return getattr(import_module(f"optuna.{cls.package}"), cls.optuna_class)
 
     def instantiate(self, **arguments: Any) -> Any:
-        """An instance of Optuna's class, from the fields, the options and `arguments`."""
+        """Return an instance of Optuna's class, from the fields, the options and `arguments`."""
         fields = {name: getattr(self, name) for name in type(self).model_fields if name not in self.not_arguments}
         return self._find_class()(**fields, **self.options, **arguments)

@@ -1,4 +1,4 @@
-"""When a sweep stops a trial early: Optuna's pruners, by the names that Optuna gives them."""
+"""Pruners, which stop a trial early: Optuna's, by Optuna's names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class PrunerConfig(OptunaKind):
-    """When a trial that does worse than its arm's others is stopped. Trials of other arms are never looked at."""
+    """A rule for stopping a trial that is worse than the other trials of its arm. Trials of other arms are never
+    considered."""
 
     package = "pruners"
     set_by_sweep = ("min_resource", "max_resource", "n_warmup_steps", "min_early_stopping_rate", "bootstrap_count")
@@ -25,20 +26,20 @@ class PrunerConfig(OptunaKind):
     """The argument of Optuna's class that takes the first update at which a trial may be pruned."""
 
     first_step: int | None = Field(None, gt=0, le=MOST_STEPS)
-    """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; no
-    earlier one is accepted, as earlier comparisons favour high learning rates."""
+    """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; earlier
+    updates are not accepted, since early comparisons favour high learning rates."""
 
     @staticmethod
     def find_earliest_step(max_steps: int, warmup: int) -> int:
-        """The first update at which a trial may be judged."""
+        """Return the first update at which a trial may be compared."""
         return max(math.ceil(max_steps / 3), warmup + 1)
 
     def find_first_step(self, max_steps: int, warmup: int) -> int:
-        """`first_step`, resolved for a run of `max_steps`."""
+        """Return `first_step`, resolved for a run of `max_steps`."""
         return self.first_step or self.find_earliest_step(max_steps, warmup)
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
-        """Optuna's pruner for runs of `max_steps` updates."""
+        """Return Optuna's pruner for runs of `max_steps` updates."""
         pruner: BasePruner = self.instantiate(**{self.first_argument: self.find_first_step(max_steps, warmup)})
         return pruner
 
@@ -66,7 +67,7 @@ class Hyperband(PrunerConfig):
     kind: Literal["hyperband"] = "hyperband"
     optuna_class = "HyperbandPruner"
     reduction_factor: int = Field(3, ge=2, le=MOST_TRIALS)
-    """One of this many trials goes on from each rung."""
+    """One of this many trials continues from each rung."""
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         first = self.find_first_step(max_steps, warmup)
@@ -88,7 +89,7 @@ class SuccessiveHalving(PrunerConfig):
     optuna_class = "SuccessiveHalvingPruner"
     first_argument = "min_resource"
     reduction_factor: int = Field(3, ge=2, le=MOST_TRIALS)
-    """One of this many trials goes on from each rung."""
+    """One of this many trials continues from each rung."""
 
 
 class AgainstEarlier(PrunerConfig):
@@ -115,4 +116,4 @@ class Percentile(AgainstEarlier):
     kind: Literal["percentile"] = "percentile"
     optuna_class = "PercentilePruner"
     percentile: float = Field(50.0, gt=0, lt=100)
-    """Percent of the trials that go on; 50 is the median."""
+    """Percent of the trials that continue; 50 is the median."""

@@ -1,4 +1,4 @@
-"""The samplers of a sweep, which choose its next points: Optuna's, by the names that Optuna gives them."""
+"""The samplers of a sweep, which choose its next points: Optuna's, by Optuna's names."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 class SamplerConfig(OptunaKind):
-    """Where the next trial of an arm is taken from. The same seed gives every arm the same first points."""
+    """A rule for choosing the next trial of an arm. The same seed gives every arm the same first points."""
 
     package = "samplers"
     set_by_sweep = ("seed", "constraints_func", "independent_sampler", "source_trials")
     not_arguments = ("kind", "options", "seed")
 
     seed: int = Field(0, ge=0, le=MOST_SEED)
-    """What the proposals depend on, with the number of the trial and the finished trials."""
+    """Seed of the proposals, which also depend on the number of the trial and the finished trials."""
 
     def derive_seed(self, number: int) -> int:
-        """A random seed for the trial `number`."""
+        """Return a random seed for the trial `number`."""
         return int(np.random.SeedSequence([self.seed, number]).generate_state(1)[0])
 
     def build(self, number: int) -> BaseSampler:
-        """Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose what an
-        uninterrupted one would have."""
+        """Return Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose
+        the same points as an uninterrupted one."""
         sampler: BaseSampler = self.instantiate(seed=self.derive_seed(number))
         return sampler
 
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
-        """Return why this sampler cannot search `space`."""
+        """Return the reason that this sampler cannot search `space`."""
         return []
 
 
@@ -47,12 +47,12 @@ samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="
 
 @samplers.register
 class Tpe(SamplerConfig):
-    """Tree-structured Parzen estimator, multivariate, aware of the trials that are running."""
+    """Tree-structured Parzen estimator, multivariate, taking running trials into account."""
 
     kind: Literal["tpe"] = "tpe"
     optuna_class = "TPESampler"
     n_startup_trials: int = Field(5, ge=0, le=MOST_TRIALS)
-    """Trials at random before the model is used."""
+    """Number of random trials before the model is used."""
 
 
 @samplers.register
@@ -92,11 +92,11 @@ class CmaEs(SamplerConfig):
     kind: Literal["cmaes"] = "cmaes"
     optuna_class = "CmaEsSampler"
     n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
-    """Trials at random before the first generation."""
+    """Number of random trials before the first generation."""
 
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         numbers = [path for path, entry in space.items() if isinstance(entry, Range)]
         if len(numbers) == len(space) >= 2:
             return []
-        text = f"cmaes searches two or more ranges, given {', '.join(space)}. Take tpe, or search another number"
+        text = f"cmaes searches two or more ranges, given {', '.join(space)}. Use tpe, or search another number"
         return [Problem("search", text)]

@@ -20,7 +20,7 @@ Choice = bool | int | float | str | None
 
 
 class Range(Config):
-    """Numbers from `low` to `high`, both included; whole ones where both ends are whole."""
+    """Numbers from `low` to `high`, both included; whole numbers if both ends are whole."""
 
     low: int | float
     """Smallest value."""
@@ -31,7 +31,7 @@ class Range(Config):
     step: int | float | None = None
     """Distance between neighbouring values. None: any value."""
     num: int | None = Field(None, ge=2, le=MOST_TRIALS)
-    """For the grid: this many values, evenly spaced (in the logarithm if `log`)."""
+    """For the grid: number of values, evenly spaced (in the logarithm if `log`)."""
 
     @model_validator(mode="after")
     def _check_ends(self) -> Range:
@@ -40,7 +40,7 @@ class Range(Config):
         if self.step is not None and self.step <= 0:
             raise ValueError(f"step ({self.step}) must be above 0")
         if self.log and self.low <= 0:
-            raise ValueError(f"low ({self.low}) must be above 0 where log is true")
+            raise ValueError(f"low ({self.low}) must be above 0 if log is true")
         if self.log and self.step is not None:
             raise ValueError("give either log or step, not both")
         return self
@@ -51,7 +51,7 @@ class Range(Config):
         return all(isinstance(number, int) for number in (self.low, self.high, self.step or 1))
 
     def distribution(self) -> BaseDistribution:
-        """The range in Optuna's words."""
+        """Return Optuna's distribution for the range."""
         from optuna.distributions import FloatDistribution, IntDistribution
 
         if self.whole:
@@ -59,11 +59,11 @@ class Range(Config):
         return FloatDistribution(float(self.low), float(self.high), log=self.log, step=self.step)
 
     def ends(self) -> list[Choice]:
-        """The two ends, to validate."""
+        """Return the two ends, for validation."""
         return [self.low, self.high]
 
     def grid(self) -> list[Choice]:
-        """The values of a grid. Raises ValueError if neither `num` nor `step` says which."""
+        """Return the values of a grid. Raises ValueError if neither `num` nor `step` determines them."""
         if self.num is not None:
             low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
             points = [low + (high - low) * i / (self.num - 1) for i in range(self.num)]
@@ -71,7 +71,7 @@ class Range(Config):
             return list(dict.fromkeys(round(v) for v in values)) if self.whole else list(values)
         step = self.step or (1 if self.whole else None)
         if step is None:
-            raise ValueError("a grid needs a list of values, or num or step beside low and high")
+            raise ValueError("a grid needs a list of values, or num or step in addition to low and high")
         count = math.floor((self.high - self.low) / step + 1e-9) + 1
         if count > MOST_TRIALS:
             raise ValueError(f"{count:,} values, and a grid has at most {MOST_TRIALS:,}; set step higher, or num")
@@ -101,7 +101,7 @@ Space = Mapping[str, Range | Sequence[Choice]]
 
 
 def to_distributions(space: Space) -> dict[str, BaseDistribution]:
-    """The space in Optuna's words, by dotted path."""
+    """Return Optuna's distributions by dotted path."""
     from optuna.distributions import CategoricalDistribution
 
     return {
@@ -121,7 +121,7 @@ def contains(entry: Range | Sequence[Choice], value: Choice) -> bool:
 
 
 def format_entry(entry: Any) -> str:
-    """A range, a list or a single value in few letters."""
+    """Return a short text for a range, a list or a single value."""
     if isinstance(entry, Range):
         parts = f" step {entry.step:g}" if entry.step else f" in {entry.num}" if entry.num else ""
         return f"{entry.low:g} ... {entry.high:g}{' (log)' if entry.log else ''}{parts}"
@@ -129,8 +129,8 @@ def format_entry(entry: Any) -> str:
 
 
 def list_cells(space: Space) -> list[dict[str, Choice]]:
-    """Return every combination of the grid of each entry. Raises ValueError where they are too many."""
+    """Return every combination of the grid of each entry. Raises ValueError if there are too many."""
     grids = [entry.grid() if isinstance(entry, Range) else list(entry) for entry in space.values()]
     if (count := math.prod(map(len, grids))) > MOST_TRIALS:
-        raise ValueError(f"{count:,} combinations, and a grid has at most {MOST_TRIALS:,}; leave some values out")
+        raise ValueError(f"{count:,} combinations, and a grid has at most {MOST_TRIALS:,}; remove some values")
     return [dict(zip(space, values, strict=True)) for values in itertools.product(*grids)]

@@ -1,4 +1,4 @@
-"""The confound audit: in what the arms of a sweep differ besides the factor that is compared."""
+"""The confound audit: differences between the arms of a sweep other than the compared factor."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ABSENT = "(none)"
 
 @dataclass(frozen=True)
 class Confound:
-    """A setting, or what is searched for it, that is not the same in every arm and not what is compared."""
+    """A setting, or its search space, that differs between arms and is not the compared factor."""
 
     path: str
     values: dict[str, str]
-    """Arm -> its value; of a searched path what is searched."""
+    """Arm -> its value, or its search space for a searched path."""
     declared: bool
-    """True where the sweep file names it under `confounds`."""
+    """Whether the sweep file names it under `confounds`."""
 
     def __str__(self) -> str:
         by_value: dict[str, list[str]] = {}
@@ -37,14 +37,15 @@ class Confound:
 
 
 def find_factor(sweep: SweepFields) -> tuple[str, ...]:
-    """Return the factor that is compared: the one that the file names, or the placement, the norm layer, the
-    initialisation or the warm start, the first of these in which the arms differ. Empty for a sweep of one arm. Raises
-    ConfigError where an arm makes no experiment."""
+    """Return the compared factor: the one that the file names, otherwise the first of placement, norm layer,
+    initialisation and warm start in which the arms differ. Empty for a sweep of one arm. Raises ConfigError if an arm
+    is not a valid experiment."""
     return _pick_factor(sweep, _find_differences(sweep))
 
 
 def find_confounds(sweep: SweepFields) -> list[Confound]:
-    """Everything else in which arms differ, declared or not. Raises ConfigError where an arm makes no experiment."""
+    """Return all other differences between arms, declared or not. Raises ConfigError if an arm is not a valid
+    experiment."""
     differing = _find_differences(sweep)
     compared = _pick_factor(sweep, differing)
     among = _is_within if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
@@ -56,8 +57,8 @@ def find_confounds(sweep: SweepFields) -> list[Confound]:
 
 
 def describe_coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mapping[str, Any]]]) -> Iterator[str]:
-    """A sentence for each two arms of placements that are the same model at some of their `points` (arm -> values of
-    what is searched): Mix-LN whose alpha leaves no layer to Post-LN is Pre-LN. Raises ConfigError."""
+    """Return a sentence for each two arms whose placements are the same model at some of their `points` (arm ->
+    searched values): Mix-LN with an alpha that leaves no layer to Post-LN is Pre-LN. Raises ConfigError."""
     if find_factor(sweep) != (PLACEMENT,):
         return
     sweep = sweep.without_grid()
@@ -74,7 +75,7 @@ def describe_coinciding(sweep: SweepFields, points: Mapping[str, Iterable[Mappin
 
 
 def _serialise_model(experiment: Experiment) -> str:
-    """The placement of every layer, and what holds for all of them."""
+    """Return the placement of every layer, and the settings that are common to all layers."""
     norm, depth = experiment.norm, experiment.model.layers
     layers = [norm.at(i, depth).model_dump(mode="json", exclude={"layer", "final_norm"}) for i in range(depth)]
     shared = norm.model_dump(mode="json", include={"layer", "final_norm"})
@@ -92,7 +93,7 @@ def _pick_factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...
 
 def validate(sweep: SweepFields) -> list[Problem]:
     """Return a problem for each difference that is not declared, and for each name under `factor` or `confounds` that
-    is no setting of any arm."""
+    is not a setting of any arm."""
     problems = []
     sweep = sweep.without_grid()
     known = {path for arm in sweep.all_arms for path in (*sweep.base(arm).flat(), *sweep.space(arm))}
@@ -109,13 +110,16 @@ def validate(sweep: SweepFields) -> list[Problem]:
         ways = [f"declare it with confounds: [{confound.path}]"] if compared else []
         ways += [f"compare it with factor: {part}"] if part == PLACEMENT or not compared else []
         advice = " or ".join(ways)
-        text = f"besides what is compared ({names_of_factor}) they differ in {confound}. Set it alike, {advice}"
+        text = (
+            f"in addition to the compared factor ({names_of_factor}), the arms differ in {confound}. Set it to the "
+            f"same value, {advice}"
+        )
         problems.append(Problem("arms", text))
     return problems
 
 
 def _is_of(path: str, part: str) -> bool:
-    """Return whether `path` belongs to one of the factors: that of the placement leaves the norm layer out."""
+    """Return whether `path` belongs to one of the factors: the placement does not include the norm layer."""
     return _is_within(path, [part]) and not (part == PLACEMENT and _is_within(path, [LAYER]))
 
 
@@ -124,7 +128,7 @@ def _is_within(path: str, parts: Iterable[str]) -> bool:
 
 
 def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
-    """Path -> arm of the file -> value, where not all arms have the same."""
+    """Return path -> arm of the file -> value, for paths with different values."""
     sweep, arms = sweep.without_grid(), {}
     for arm in sweep.all_arms:
         values: dict[str, Any] = {path: format_entry(value) for path, value in sweep.base(arm).flat().items()}

@@ -1,4 +1,4 @@
-"""The fields of a sweep, and the experiments and numbers that follow from them. `Sweep` adds reading and checking."""
+"""The fields of a sweep, and the experiments and numbers derived from them. `Sweep` adds reading and checking."""
 
 from __future__ import annotations
 
@@ -38,56 +38,57 @@ def _is_arm_name(name: str) -> bool:
 
 
 class SweepFields(Config):
-    """The fields of `Sweep`, unchecked beyond themselves."""
+    """The fields of `Sweep`, without checks between them."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
-    """Names the studies and the MLflow experiment."""
+    """Name of the sweep, its studies and its MLflow experiment."""
     plugins: Names = ()
-    """Python files of one's own, relative to the current directory, whose kinds can be used like any other."""
+    """Your own Python files, relative to the current directory, which register further kinds."""
     experiment: dict[str, Any] = {}
-    """The base experiment: what the arms share."""
+    """The base experiment: the settings that the arms share."""
     arms: dict[str, Arm] = {}
-    """Name -> settings. Without arms the sweep is one study."""
+    """Name -> settings. Without arms the sweep has one arm."""
     search: dict[str, Entry] = {}
-    """Dotted path -> range or list of values, searched for every arm on its own."""
+    """Dotted path -> range or list of values, searched for every arm separately."""
     objective: Objective = Objective()
-    """What is compared."""
+    """The metric that is compared."""
     budget: Budget = Budget()
-    """What each arm may cost."""
+    """The budget of each arm's search."""
     sampler: Annotated[SamplerConfig, samplers] = Field("tpe", validate_default=True)
-    """Where the next trial is taken from."""
+    """The rule for choosing the next trial."""
     pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)
-    """When a trial is stopped early."""
+    """The rule for stopping a trial early."""
 
     fixed: list[Point] = []
-    """Points that the search of every arm starts from, such as published settings; what one leaves out is drawn."""
+    """Points that the search of every arm starts from, such as published settings; parameters that a point omits are
+    drawn."""
     confirm: Confirm = Confirm()
-    """Fresh seeds for the best settings of each arm."""
+    """How the settings of each arm are chosen and tested on fresh seeds."""
     baseline: str | None = None
     """The arm that the others are compared with once they are confirmed. None: the first."""
     factor: Names = ()
-    """What is compared: the paths, or the parts that they begin with, in which arms are meant to differ. None given:
-    the placement, the norm layer, the initialisation or the warm start: the first of these in which arms differ."""
+    """The compared factor: the paths, or their first parts, in which arms are meant to differ. Default: the first of
+    placement, norm layer, initialisation and warm start in which arms differ."""
     confounds: Names = ()
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
     published: list[Published] = []
-    """Figures of papers to be shown beside ours."""
+    """Results of papers, shown next to this sweep's."""
     scale: Scale | None = None
-    """What the full setting is, where `--scale` made this a smaller one."""
+    """The full setting, if `--scale` made this a smaller one."""
     family: int | None = Field(None, ge=0, le=MOST_TRIALS)
-    """Comparisons that the other sizes or stages of the same file make; written when the file is read, as all that a
-    file compares shares one error of 5 %."""
+    """Number of comparisons of the other sizes or stages of the same file; set when the file is read, since all
+    comparisons of a file share one error of 5 %."""
     sizes: dict[str, Size] = Field({}, exclude=True)
-    """Name -> size: each makes a sweep of its own, called NAME-SIZE. Loading a file gives those sweeps."""
+    """Name -> size: each is a separate sweep, called NAME-SIZE. Loading a file returns these sweeps."""
     stages: dict[str, Stage] = Field({}, exclude=True)
-    """Name -> stage: each makes a sweep of its own, called NAME-STAGE, and they run one after another; the arms of one
-    start from those of an earlier one by warm_start.from: sweep:NAME-STAGE/ARM."""
+    """Name -> stage: each is a separate sweep, called NAME-STAGE, and they run one after another; the arms of a stage
+    start from those of an earlier stage by warm_start.from: sweep:NAME-STAGE/ARM."""
     checkpoints: Literal["best", "all", "none"] = "best"
     """Which finished trials keep their checkpoint: the best of each arm (once it is chosen, the one that is tested) and
     the best of its fresh seeds, all, or none."""
 
     _stored_hashes: frozenset[str] | None = PrivateAttr(None)
-    """Of a sweep that was read from a storage: the SHA-256 of the plugins that its trials were made with."""
+    """For a sweep that was read from a storage: the SHA-256 of the plugins of its trials."""
 
     @model_validator(mode="after")
     def _check_baseline(self) -> Self:
@@ -99,34 +100,34 @@ class SweepFields(Config):
     @classmethod
     def _check_names(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
         if bad := [name for name in arms if not _is_arm_name(name)]:
-            text = f"has 1 to {MOST_LETTERS} printable letters, one of them no blank, and no / or @"
+            text = f"must have 1 to {MOST_LETTERS} printable characters, not only blanks, and no / or @"
             raise ValueError(f"the name of an arm {text}, given {', '.join(map(repr, bad))}")
         return arms
 
     def mark_stored(self, hashes: Iterable[str]) -> Self:
-        """Return this sweep as one that was read from a storage: of its plugins only those of the SHA-256 `hashes`
-        are run, and those that the user names."""
+        """Return this sweep marked as read from a storage: of its plugins, only those with the SHA-256 `hashes` and
+        those that the user names are run."""
         marked = self.model_copy()
         marked._stored_hashes = frozenset(hashes)
         return marked
 
     def to_tree(self) -> Tree:
-        """The sweep as plain nested mappings."""
+        """Return the sweep as plain nested mappings."""
         return self.model_dump(mode="json", exclude_none=True)
 
     def to_yaml(self) -> str:
-        """The sweep as YAML."""
+        """Return the sweep as YAML."""
         return yaml.safe_dump(self.to_tree(), sort_keys=False)
 
     @property
     def own_arms(self) -> dict[str, Arm]:
-        """The arms of the file; one named "all" where it names none."""
+        """The arms of the file; one named "all" if it has none."""
         return self.arms or {ONLY_ARM: Arm()}
 
     @property
     def all_arms(self) -> dict[str, Arm]:
-        """The arms as they are run: those of the file or, with `confirm.at: grid`, each of them at each point of its
-        grid, with nothing left to search."""
+        """The arms that are run: those of the file or, with `confirm.at: grid`, each of them at each point of its grid,
+        without a search."""
         if not self.at_grid:
             return self.own_arms
         own = self.own_arms
@@ -134,12 +135,12 @@ class SweepFields(Config):
 
     @property
     def at_grid(self) -> bool:
-        """Whether every point of a grid is tested, and nothing is searched."""
+        """Whether every point of a grid is tested, without a search."""
         return self.confirm.at == "grid"
 
     @cached_property
     def cells(self) -> dict[str, Cell]:
-        """With `confirm.at: grid`, the name of each arm of `all_arms` -> what it is; else nothing."""
+        """With `confirm.at: grid`, the name of each arm of `all_arms` -> its cell; otherwise empty."""
         return list_grid(self.own_arms, self.search, self.compared_with) if self.at_grid else {}
 
     def without_grid(self) -> Self:
@@ -151,32 +152,32 @@ class SweepFields(Config):
         )
 
     def space(self, arm: str) -> Space:
-        """Return the search space of `arm`; nothing of one at a point of a grid."""
+        """Return the search space of `arm`; empty for an arm at a point of a grid."""
         if self.at_grid:
             return {}
         return {**self.search, **self.all_arms[arm].search}
 
     def base(self, arm: str) -> Experiment:
-        """The experiment of `arm` at the first values of its search space."""
+        """Return the experiment of `arm` at the first values of its search space."""
         if arm not in self._bases:
             self._bases[arm] = self.at(arm, {path: values[0] for path, values in self.corners(arm).items()})
         return self._bases[arm]
 
     @cached_property
     def _bases(self) -> dict[str, Experiment]:
-        """Those that have been asked for: building one takes milliseconds, and each trial asks for all."""
+        """Cache of built experiments: building one takes milliseconds, and each trial needs all of them."""
         return {}
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """As of every configuration; the copy has experiments of its own."""
+        """Return a copy, as for every configuration; the copy has its own cached experiments."""
         copied = super().model_copy(update=update, deep=deep)
         for known in ("_bases", "_last_tuned_seed", "_val_samples", "cells"):
             copied.__dict__.pop(known, None)
         return copied
 
     def at(self, arm: str, params: Mapping[str, Any]) -> Experiment:
-        """The experiment of `arm` at the point `params` of its search space. Raises ConfigError where a stored sweep
-        names a plugin that may not be run (see `plugins.check_stored`)."""
+        """Return the experiment of `arm` at the point `params` of its search space. Raises ConfigError if a stored
+        sweep names a plugin that may not be run (see `plugins.check_stored`)."""
         if self._stored_hashes is not None:
             layers = dict(enumerate([*self.layers(arm), params]))
             plugins.check_stored(layers, self._stored_hashes.__contains__, f"the stored sweep {self.name}")
@@ -188,8 +189,8 @@ class SweepFields(Config):
 
     @cached_property
     def _val_samples(self) -> int | None:
-        """Return the samples that all trials are validated on where nothing says it: as many as the smallest of them
-        takes, so that no two are compared on different ones. None where the data says it."""
+        """Return the default number of validation samples of all trials: the smallest trial's number, so that all are
+        compared on the same samples. None if the data sets it."""
         counts = []
         for arm in self.all_arms:
             corners = {path: v for path, v in self.corners(arm).items() if path.startswith(("trainer.", "data."))}
@@ -208,30 +209,30 @@ class SweepFields(Config):
 
     @property
     def baselines(self) -> dict[str, str]:
-        """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid."""
+        """Each of `all_arms` -> its baseline, at the same point of a grid."""
         if self.at_grid:
             return {name: cell.baseline for name, cell in self.cells.items()}
         return dict.fromkeys(self.all_arms, self.compared_with)
 
     def count_comparisons(self) -> int:
-        """Return the comparisons of arms that this sweep makes, besides those of the rest of its file."""
+        """Return the number of comparisons of arms in this sweep, without the rest of its file."""
         if self.at_grid:
             return count_comparisons(self.cells)
         return len(self.all_arms) - 1
 
     def fresh_seeds(self, count: int | None = None) -> list[int]:
-        """Return the seeds on which chosen settings are tested, the first above all that any arm is tuned on: `count`
-        of them, or all that there may be."""
+        """Return the seeds on which chosen settings are tested, starting above all seeds that any arm is tuned on:
+        `count` of them, or all possible ones."""
         first = self._last_tuned_seed + 1
         return list(range(first, first + (self.confirm.most_seeds if count is None else count)))
 
     def selection_seeds(self) -> list[int]:
-        """Return the seeds on which candidates are compared, beyond all that settings may ever be tested on."""
+        """Return the seeds on which candidates are compared, above all possible fresh seeds."""
         first = self._last_tuned_seed + 1 + MOST_SEEDS
         return list(range(first, first + self.confirm.selection_seeds))
 
     def count_selection_runs(self, arm: str) -> int:
-        """Return the number of runs that the choice among the candidates of `arm` takes at most."""
+        """Return the maximum number of runs for the choice among the candidates of `arm`."""
         confirm = self.confirm
         count = confirm.candidates if (most := self.trials(arm)) is None else min(confirm.candidates, most)
         return count * confirm.selection_seeds if confirm.most_seeds and count > 1 and self.space(arm) else 0
@@ -245,7 +246,7 @@ class SweepFields(Config):
 
     @property
     def plugin_files(self) -> tuple[str, ...]:
-        """The plugins of the sweep, of its base experiment and of all arms."""
+        """Return the plugins of the sweep, of its base experiment and of all arms."""
         layers = [layer for arm in self.all_arms for layer in self.layers(arm)]
         return tuple(plugins.merge_plugins(*(layer.get("plugins") for layer in layers)))
 
@@ -259,7 +260,7 @@ class SweepFields(Config):
 
     def trials(self, arm: str) -> int | None:
         """Return the number of finished trials that `arm` may have: the budget, or every cell of a smaller grid. None
-        where tokens or hours alone limit it."""
+        if only tokens or hours limit it."""
         if self.at_grid:
             return 0
         wanted = self.budget.trials
@@ -269,9 +270,9 @@ class SweepFields(Config):
         return wanted or (None if self.budget.tokens or self.budget.hours else DEFAULT_TRIALS)
 
     def starts(self, arm: str) -> list[Point]:
-        """The points that the search of `arm` begins with."""
+        """Return the points that the search of `arm` begins with."""
         return [*self.all_arms[arm].fixed, *self.fixed]
 
     def corners(self, arm: str) -> dict[str, list[Choice]]:
-        """Dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""
+        """Return dotted path -> the ends of its range, or all of its values, for everything that `arm` searches."""
         return {path: e.ends() if isinstance(e, Range) else list(e) for path, e in self.space(arm).items()}

@@ -1,4 +1,4 @@
-"""Sweep files as the command line asks for them: the size, the scale and `key=value` over both."""
+"""Loading sweep files for the command line: the size, the scale and `key=value` settings, applied in this order."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def load_sweeps(
     factor: float = 1.0,
     model: bool = False,
 ) -> list[Sweep]:
-    """The sweeps of a file: one for each of its sizes from the smallest model on, or of its stages in their order; or
-    that of the size or stage `size` alone.
+    """Return the sweeps of a file: one for each of its sizes, smallest model first, or of its stages in their order; or
+    only that of the size or stage `size`.
 
     Each is scaled by `factor`, with `model` its model too (see `scale`); what `overrides` say is then set
     as it stands, so a length given there is the length that is run. Raises ConfigError with all problems of the first
@@ -43,9 +43,9 @@ def load_sweeps(
 def add_earlier_sweeps(
     file: str | Path, specs: Sequence[Sweep], overrides: Mapping[str, Any], *, factor: float = 1.0, model: bool = False
 ) -> list[Sweep]:
-    """`specs`, each after the sweeps that its arms start from, which are looked for by their names in the files beside
-    `file`. Scale and `overrides` hold for those as well, but for the name and, in other files, for what is for a stage
-    and for the adapters (`lora`), which go on what the earlier ones have trained."""
+    """Return `specs`, each preceded by the sweeps that its arms start from, which are looked up by name in the folder
+    of `file`. Scale and `overrides` hold for those as well, but for the name and, in other files, for what is for a
+    stage and for the adapters (`lora`), which go on what the earlier ones have trained."""
     same = {path: value for path, value in overrides.items() if path != "name"}
     shared = {path: value for path, value in overrides.items() if is_shared(path)}
     suffix = format_suffix(factor, model)
@@ -68,7 +68,7 @@ def add_earlier_sweeps(
 
 
 def is_shared(path: str) -> bool:
-    """Return whether a setting of the command line holds for the sweeps of other files that a sweep starts from."""
+    """Return whether a setting of the command line applies to the sweeps of other files that a sweep starts from."""
     part = path.removeprefix("search.").removeprefix("experiment.").partition(".")[0]
     return part not in ("name", "lora", "stages")
 

@@ -15,13 +15,13 @@ class Cell:
     """One arm at one point of its grid."""
 
     arm: str
-    """As the file names it."""
+    """Name of the arm in the file."""
     point: dict[str, Choice]
     """Dotted path -> value, of all that the arm searches."""
     shared: tuple[tuple[str, Choice], ...]
-    """The values of what all arms search, by which cells are compared."""
+    """The values of the parameters that all arms search, at which cells are compared."""
     baseline: str
-    """The cell of the baseline at the same values of what all arms search; "" where there is none."""
+    """The cell of the baseline at the same values of the parameters that all arms search; "" if there is none."""
 
 
 def list_grid(arms: Mapping[str, Arm], search: Mapping[str, Entry], baseline: str) -> dict[str, Cell]:
@@ -30,7 +30,7 @@ def list_grid(arms: Mapping[str, Arm], search: Mapping[str, Entry], baseline: st
 
     Args:
         arms: of the file.
-        search: what all arms search.
+        search: the search space of all arms.
         baseline: the arm that the others are compared with.
     """
     points = [(arm, point) for arm in arms for point in list_cells({**search, **arms[arm].search})]
@@ -58,5 +58,5 @@ def _name_cells(points: list[tuple[str, dict[str, Choice]]]) -> list[str]:
 
 
 def count_comparisons(cells: Mapping[str, Cell]) -> int:
-    """Return the number of cells that are compared with another."""
+    """Return the number of cells that are compared with a baseline."""
     return sum(bool(cell.baseline) and cell.baseline != name for name, cell in cells.items())

@@ -1,4 +1,4 @@
-"""Checks of `confirm: {at: grid}`: that there is a grid, and that nothing is asked for which only a search has."""
+"""Checks of `confirm: {at: grid}`: that there is a grid, and that no setting requires a search."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def validate_grid(sweep: SweepFields) -> list[Problem]:
 
 
 def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield why there is no grid, or none on which the arms can be compared."""
+    """Yield the reasons that there is no grid, or none on which the arms can be compared."""
     if sweep.sampler.kind != "grid":
-        yield Problem("confirm.at", "grid goes with sampler: grid, whose points are tested", sweep.sampler.kind)
+        yield Problem("confirm.at", "grid needs sampler: grid, whose points are tested", sweep.sampler.kind)
         return
     plain = sweep.without_grid()
     if not any(plain.space(arm) for arm in plain.own_arms):
-        yield Problem("confirm.at", "nothing is searched, so there is no grid: give search, or leave it out", "grid")
+        yield Problem("confirm.at", "nothing is searched, so there is no grid: set search, or remove this", "grid")
         return
     if any(sweep.sampler.validate(plain.space(arm)) for arm in plain.own_arms):
         return  # which is told of on its own
     baseline = sweep.compared_with
     if own := list(sweep.own_arms[baseline].search):
         text = (
-            f"arms are compared with {baseline} at the same point, so it has none of its own: search {join_words(own)} "
-            "for all arms, or take another baseline"
+            f"arms are compared with {baseline} at the same point, so the baseline has no search of its own: search "
+            f"{join_words(own)} for all arms, or choose another baseline"
         )
         yield Problem(f"arms.{baseline}.search", text)
         return
@@ -51,21 +51,25 @@ def _check_grid(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield what is given and makes no sense where nothing is searched or chosen."""
+    """Yield the settings that have no meaning without a search or a choice."""
     confirm, usual = sweep.confirm, type(sweep.confirm)()
     if not confirm.most_seeds:
-        yield Problem("confirm.seeds", "is required with at: grid, whose points are trained on fresh seeds alone")
+        yield Problem("confirm.seeds", "is required with at: grid, whose points are only trained on fresh seeds")
     for field in ("candidates", "selection_seeds"):
         if getattr(confirm, field) != getattr(usual, field):
-            text = "goes without at: grid, where every point is tested and none is chosen"
+            text = "cannot be combined with at: grid, where every point is tested and none is chosen"
             yield Problem(f"confirm.{field}", text, getattr(confirm, field))
     if sweep.budget != type(sweep.budget)():
-        text = "goes without confirm.at: grid, where every arm is trained at every point on confirm.seeds seeds"
+        text = (
+            "cannot be combined with confirm.at: grid, where every arm is trained at every point on confirm.seeds seeds"
+        )
         yield Problem("budget", text)
     if sweep.pruner.kind != "none":
-        yield Problem("pruner", "goes without confirm.at: grid, where every run is an outcome", sweep.pruner.kind)
+        yield Problem(
+            "pruner", "cannot be combined with confirm.at: grid, where every run is an outcome", sweep.pruner.kind
+        )
     if sweep.published:
-        text = "goes without confirm.at: grid: published figures are of settings that were chosen"
+        text = "cannot be combined with confirm.at: grid: published figures are for chosen settings"
         yield Problem("published", text)
     plain = sweep.without_grid()
     for arm in plain.own_arms:
@@ -74,5 +78,5 @@ def _check_what_is_left_out(sweep: SweepFields) -> Iterator[Problem]:
         except ConfigError:  # an experiment that is told of on its own
             continue
         if donor is not None:
-            text = f"{donor} is tested at every point of its grid, and none of them is its best"
+            text = f"{donor} is tested at every point of its grid, so it has no best trial"
             yield Problem(f"arms.{arm}.warm_start.from", text)

@@ -18,7 +18,7 @@ def list_sweep_files() -> dict[str, Path]:
 
 
 def find_sweep_file(name: str | Path) -> Path:
-    """Return the file that is meant by `name`: a path, or the name of a file in `sweeps/` of the current folder or of
+    """Return the file that `name` refers to: a path, or the name of a file in `sweeps/` of the current folder or of
     those that come with Ablate. Raises ConfigError for a name that neither has."""
     path = Path(name)
     if path.suffix in SUFFIXES or path.name != str(name) or path.exists():

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 MOST_SEEDS = 1000
 SHARES = (ACCURACY, ACCURACY_TOP5, "win_rate")
-"""Metrics that are shares of the items of a validation set, by the last part of the name."""
+"""Metrics that are shares of the items of a validation set, by the last part of their names."""
 MORE_IS_BETTER = (*SHARES, "reward", "margin")
 
 Point = dict[str, Choice]
-"""Dotted path -> value, for some or all of what is searched."""
+"""Dotted path -> value, for some or all searched parameters."""
 
 
 class _Settings(Config):
-    """Settings over the base experiment, which in YAML stand beside the other keys."""
+    """Settings that override the base experiment; in YAML they are on the same level as the other keys."""
 
     beside: ClassVar[tuple[str, ...]]
-    """The keys in YAML that are no settings."""
+    """The keys in YAML that are not settings."""
 
     settings: dict[str, Any] = {}
     """Dotted path -> value."""
@@ -37,7 +37,7 @@ class _Settings(Config):
     @model_validator(mode="before")
     @classmethod
     def _gather_settings(cls, data: Any) -> Any:
-        """One that sets nothing may be left empty."""
+        """Collect the settings; a part without settings may be empty."""
         if data is None:
             return {}
         if isinstance(data, Mapping) and "settings" not in data:
@@ -62,24 +62,25 @@ class _Settings(Config):
 
 
 class Arm(_Settings):
-    """One level of the factor under study: settings over the base experiment, and what is searched for it alone."""
+    """One level of the compared factor: settings that override the base experiment, and its own search space."""
 
     beside = ("search", "fixed")
 
     search: dict[str, Entry] = {}
-    """Dotted path -> range or list of values, besides those that all arms search."""
+    """Dotted path -> range or list of values, in addition to those that all arms search."""
     fixed: list[Point] = []
     """Points that the search of this arm starts from, before those of all arms."""
 
 
 class Objective(Config):
-    """What is compared: a metric of the last validation."""
+    """The compared metric, of the last validation."""
 
     metric: str = "val/loss"
-    """Its name: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set; of
-    an alignment align/accuracy, align/margin, align/reward, align/win_rate or align/kl."""
+    """Name of the metric: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on for a
+    further validation set; for an alignment align/accuracy, align/margin, align/reward, align/win_rate or align/kl."""
     direction: Literal["minimize", "maximize"] = "minimize"
-    """Whether less or more of it is better; left out, as the metric has it: more of an accuracy, less of a loss."""
+    """Whether a lower or a higher value is better. Default: the metric's own direction, higher for an accuracy, lower
+    for a loss."""
 
     @model_validator(mode="before")
     @classmethod
@@ -90,20 +91,22 @@ class Objective(Config):
 
 
 def is_more_better(metric: object) -> bool:
-    """Return whether more of a metric is better, by its name."""
+    """Return whether a higher value of a metric is better, by its name."""
     return isinstance(metric, str) and metric.rpartition("/")[2] in MORE_IS_BETTER
 
 
 class Budget(Config):
-    """What the search of each arm may cost. Of several limits the first that is reached ends it."""
+    """The budget of each arm's search, which ends at the first limit that is reached."""
 
     trials: int | None = Field(None, gt=0, le=MOST_TRIALS)
     """Finished trials (completed, diverged or pruned): a target, so that running again continues. None: every cell of a
-    grid; else 10 where neither tokens nor hours are given."""
+    grid; otherwise 10 if neither tokens nor hours are given."""
     tokens: int | None = Field(None, gt=0, le=MOST_ITEMS)
-    """Tokens or images that all trials of the arm may train on. A trial that may not fit is not begun."""
+    """Tokens or images that all trials of the arm together may train on. A trial that might exceed the limit is not
+    started."""
     hours: float | None = Field(None, gt=0)
-    """Hours that all trials of the arm may take, those of parallel workers added up. A slower arm gets fewer trials."""
+    """Hours that all trials of the arm together may take, summed over parallel workers. A slower arm gets fewer
+    trials."""
 
 
 class SeedRange(Config):
@@ -112,7 +115,7 @@ class SeedRange(Config):
     min: int = Field(ge=3)
     """Seeds of the first look."""
     max: int = Field(le=MOST_SEEDS)
-    """Seeds at which it ends, decided or not."""
+    """Maximum number of seeds, even if undecided."""
 
     @model_validator(mode="after")
     def _check_order(self) -> Self:
@@ -141,26 +144,28 @@ Seeds = Annotated[
 
 
 class Confirm(Config):
-    """How the best settings of each arm are chosen and tested: the best of a search is flattered by the search."""
+    """How the best settings of each arm are chosen and tested: the best result of a search is optimistic."""
 
     at: Literal["best", "grid"] = "best"
-    """What is tested: the settings that were chosen for each arm, or every arm at every point of its grid, where the
-    question is what happens there. With `grid` (needs `sampler: grid`) nothing is searched or chosen."""
+    """The tested settings. chosen: the chosen settings of each arm. grid: every arm at every point of its grid, without
+    a search or a choice (needs `sampler: grid`)."""
     seeds: Seeds = 0
     """Fresh seeds on which the chosen settings are tested, the same for every arm: a number, or {min: 3, max: 12} for
-    as many as the verdict takes (needs `effect`). 0: none; 2 give figures and no verdict."""
+    as many as the verdict needs (needs `effect`). 0: none; 2 give figures but no verdict."""
     candidates: int = Field(3, ge=1, le=MOST_TRIALS)
-    """The best settings of each arm's search that are compared before one is tested. 1: the best is taken."""
+    """Number of best settings of each arm's search that are compared on selection seeds before one is tested. 1: the
+    best is tested without comparison."""
     selection_seeds: int = Field(2, ge=1, le=MOST_SEEDS)
-    """Seeds on which the candidates are compared, the same for every arm, none of them tuned or tested on."""
+    """Number of seeds on which the candidates are compared, the same for every arm, used neither for tuning nor for
+    testing."""
     effect: float | None = Field(None, gt=0)
-    """The smallest difference of the objective that matters: arms are called equivalent where the interval lies within
-    it, and plans say whether the seeds can show it. None: nothing is called equivalent."""
+    """The smallest difference of the objective that matters: arms are called equivalent if the interval of their
+    difference lies within it, and plans say whether the seeds can detect it. None: no arms are called equivalent."""
     sd: float | None = Field(None, gt=0)
-    """The standard deviation, over seeds, of the difference of two arms, from a pilot or a source: plans say what can
-    be shown by it."""
+    """The standard deviation, over seeds, of the difference of two arms, from a pilot study or a source: plans use it
+    to compute the statistical power."""
     sd_source: str | None = None
-    """Where `sd` is from."""
+    """The source of `sd`."""
 
     @property
     def first_seeds(self) -> int:
@@ -169,7 +174,7 @@ class Confirm(Config):
 
     @property
     def most_seeds(self) -> int:
-        """Seeds of the last look that is planned."""
+        """Seeds of the last planned look."""
         return self.seeds if isinstance(self.seeds, int) else self.seeds.max
 
     @property
@@ -179,77 +184,78 @@ class Confirm(Config):
 
 
 class Published(Config):
-    """Figures of a paper, shown beside ours and never mixed with them."""
+    """Results of a paper, shown next to this sweep's and never mixed with them."""
 
     source: str
-    """Where they are from: paper and table."""
+    """Their source: paper and table."""
     size: str | None = None
-    """The size that they are for, in a file with sizes. None: for all."""
+    """The size that they belong to, in a file with sizes. None: all sizes."""
     metric: str = "val/loss"
-    """The metric of ours that they are compared with."""
+    """The metric of this sweep that they are shown with."""
     tokenizer: str | None = None
-    """The tokenizer that they were measured with, as `data.tokenizer` names it: perplexities and losses by another one
-    are no measure of the same thing, and the report says so."""
+    """The tokenizer of the published results, as a value of `data.tokenizer`: perplexities and losses with different
+    tokenizers cannot be compared, and the report says so."""
     values: dict[str, float] = Field(min_length=1)
     """Arm -> value."""
 
 
 class _Part(_Settings):
-    """A part of a file that is a sweep of its own. Its settings go over the base experiment; what it gives of the keys
-    below takes the place of the file's."""
+    """A part of a file that is a separate sweep. Its settings override the base experiment; the keys below replace the
+    file's if they are given."""
 
     beside: ClassVar[tuple[str, ...]] = ("arms", "search", "fixed", "budget", "confirm")
 
     arms: dict[str, Arm] | None = None
-    """The arms of this part."""
+    """The arms of this size or stage."""
     search: dict[str, Entry] | None = None
-    """What is searched in this part."""
+    """The search space of this size or stage."""
     fixed: list[Point] | None = None
-    """Where each search of this part starts."""
+    """The points that each search of this size or stage starts from."""
     budget: Budget | None = None
-    """What each arm may cost in this part."""
+    """The budget of each arm's search in this size or stage."""
     confirm: Confirm | None = None
-    """The fresh seeds of this part."""
+    """The confirmation of this size or stage."""
 
 
 class Size(_Part):
-    """One of the sizes that a file covers: a sweep of its own, called NAME-SIZE. Its settings go over the base
-    experiment; what it gives of the parts below takes the place of the file's."""
+    """One of the sizes of a file: a separate sweep, called NAME-SIZE. Its settings override the base experiment; the
+    keys below replace the file's if they are given."""
 
 
 class Sizes(Config):
-    """The part of a sweep file that makes it several sweeps."""
+    """The part of a sweep file that divides it into several sweeps."""
 
     sizes: dict[str, Size] = Field(min_length=1)
     """Name -> size."""
 
 
 class Stage(_Part):
-    """One of the stages that a file has in order: a sweep of its own, called NAME-STAGE. Its settings go over the base
-    experiment; what it gives of the parts below takes the place of the file's."""
+    """One of the ordered stages of a file: a separate sweep, called NAME-STAGE. Its settings override the base
+    experiment; the keys below replace the file's if they are given."""
 
     beside = (*_Part.beside, "objective", "published")
 
     objective: Objective | None = None
-    """What is compared in this stage."""
+    """The compared metric of this stage."""
     published: list[Published] | None = None
-    """Figures of papers for this stage."""
+    """Results of papers for this stage."""
 
 
 class Stages(Config):
-    """The part of a sweep file that makes it several sweeps, one after another."""
+    """The part of a sweep file that divides it into several sweeps, one after another."""
 
     stages: dict[str, Stage] = Field(min_length=1)
     """Name -> stage."""
 
 
 class Scale(Config):
-    """That a sweep is not at its full setting; written by `--scale`. The figures are those of the full setting."""
+    """Marks a sweep that is not at its full setting; written by `--scale`. The numbers below are those of the full
+    setting."""
 
     factor: float = Field(gt=0, lt=1)
-    """The share of the updates, of the warm-up and of budgets that is left."""
+    """The remaining share of the updates, the warm-up and the budgets."""
     model: bool = False
-    """Whether the layers have that share of their parameters too."""
+    """Whether the layers also have only this share of their parameters."""
     max_steps: int
     """Updates of one trial."""
     items: int

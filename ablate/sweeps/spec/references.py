@@ -1,7 +1,7 @@
-"""`sweep:NAME/ARM`, the trial that stands for an arm, wherever an experiment names a model.
+"""`sweep:NAME/ARM`, the trial that represents an arm, in the settings of an experiment that name a model.
 
-`warm_start.from: sweep:NAME/ARM` names an arm of the sweep NAME; `sweep:/ARM` one of the same sweep, whatever it is
-called; `align.reward` an arm of an earlier sweep.
+`warm_start.from: sweep:NAME/ARM` names an arm of the sweep NAME; `sweep:/ARM` an arm of the same sweep, whatever its
+name; `align.reward` an arm of an earlier sweep.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ class Reference(NamedTuple):
     """An arm of a sweep."""
 
     sweep: str
-    """Its name, with the generation where one is named; "" of the same sweep."""
+    """Name of the sweep, with the generation if it is given; "" for the same sweep."""
     arm: str
 
 
 def parse_reference(name: str | None) -> Reference | None:
-    """Return the reference `sweep:NAME/ARM`; None of anything else."""
+    """Return the reference `sweep:NAME/ARM`; None for any other value."""
     if name is None or not name.startswith(PREFIX):
         return None
     sweep, _, arm = name.removeprefix(PREFIX).partition("/")
@@ -32,14 +32,14 @@ def parse_reference(name: str | None) -> Reference | None:
 
 
 def list_references(experiment: Experiment) -> dict[str, str]:
-    """Return dotted path -> the model that is named there: what `experiment` starts from, and what judges it."""
+    """Return dotted path -> the model that is named there: the source run and the reward model of `experiment`."""
     start, align = experiment.warm_start, experiment.align
     names = {WEIGHTS: start.donor if start else None, REWARD: align.reward if align else None}
     return {path: name for path, name in names.items() if name is not None}
 
 
 def find_donor(spec: SweepFields, arm: str) -> Reference | None:
-    """Return the arm that the trials of `arm` start from; its sweep is "" where it is `spec` itself."""
+    """Return the arm that the trials of `arm` start from; its sweep is "" if it is `spec` itself."""
     start = spec.base(arm).warm_start
     donor = parse_reference(start.donor) if start else None
     return Reference("", donor.arm) if donor and donor.sweep == spec.name else donor
@@ -52,8 +52,8 @@ def find_own_donor(spec: SweepFields, arm: str) -> str | None:
 
 
 def list_earlier_sweeps(spec: SweepFields) -> list[str]:
-    """Return the names of the sweeps that arms of `spec` start from or are judged by, each once; not of those of a
-    given generation, which stay as they are."""
+    """Return the names of the sweeps that arms of `spec` refer to for source runs or reward models, each once, except
+    references to a given generation, which are fixed."""
     names = [name for arm in spec.all_arms for name in list_references(spec.base(arm)).values()]
     references = [reference for name in names if (reference := parse_reference(name))]
     sweeps = dict.fromkeys(r.sweep for r in references if r.sweep not in ("", spec.name))
@@ -61,7 +61,7 @@ def list_earlier_sweeps(spec: SweepFields) -> list[str]:
 
 
 def rename_reference(name: str | None, spec: SweepFields, suffix: str) -> str | None:
-    """Return the `sweep:NAME/ARM` for sweeps whose names end in `suffix`; None of what stays."""
+    """Return the `sweep:NAME/ARM` for sweeps whose names end in `suffix`; None if it does not change."""
     reference = parse_reference(name)
     if reference is None or not reference.sweep or "@" in reference.sweep:
         return None

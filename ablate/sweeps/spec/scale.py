@@ -1,4 +1,4 @@
-"""`--scale`: the same sweep at a share of its cost, which says so wherever it is told."""
+"""`--scale`: the same sweep at a share of its cost, marked as such in all output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Changes = Callable[[Experiment], Mapping[str, Any]]
 
 
 def scale_sweep(spec: Sweep, factor: float, model: bool = False) -> Sweep:
-    """`spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
+    """Return `spec` with `factor` (above 0, at most 1) of its tokens, and with `model` also of its layers' parameters.
 
     Updates, the text that is tokenised for them, validation interval, a warm-up in updates, the pruner's first step and
     budgets in tokens shrink alike, so that warm-up and validations stay where they are in a run; batch, sequence length
@@ -78,7 +78,7 @@ def format_suffix(factor: float, model: bool = False) -> str:
 
 
 def _rename_donors(tree: Tree, spec: Sweep, arm: str, suffix: str) -> None:
-    """Has an arm that names one of another sweep name that of that sweep at the same scale."""
+    """Change references of an arm to another sweep into references to that sweep at the same scale."""
     references = list_references(spec.base(arm)).items()
     changes = {path: new for path, one in references if (new := rename_reference(one, spec, suffix)) is not None}
     if not changes:
@@ -92,7 +92,8 @@ def _rename_donors(tree: Tree, spec: Sweep, arm: str, suffix: str) -> None:
 
 
 def describe_scale(spec: Sweep) -> str:
-    """That `spec` is not the full setting, with the numbers as far as its experiments can be built; '' where it is."""
+    """Return a note that `spec` is not the full setting, with the numbers if its experiments can be built; '' if it
+    is."""
     full = spec.scale
     if full is None:
         return ""
@@ -112,21 +113,21 @@ def describe_scale(spec: Sweep) -> str:
 
 
 def _mention_settings(base: Experiment, full: Scale) -> str:
-    """That the length is not that of the scale alone."""
+    """Return a note if further settings changed the length."""
     alone = base.trainer.max_steps == max(1, round(full.factor * full.max_steps))
     items = full.items / full.max_steps * base.trainer.max_steps  # in as many updates of the full setting's batch
     return "" if alone and round(items) == base.items else " and further settings"
 
 
 def resize(spec: Sweep, changes: Changes) -> Tree:
-    """`spec` as a tree in which every arm has `changes` over its experiment. Raises ConfigError where what would change
-    is searched."""
+    """Return `spec` as a tree in which `changes` are applied to every arm's experiment. Raises ConfigError if a setting
+    to change is searched."""
     tree = spec.to_tree()
     spec = spec.without_grid()
     wanted = {arm: dict(changes(spec.base(arm))) for arm in spec.all_arms}
     for arm, values in wanted.items():
         if searched := [path for path in spec.space(arm) if path in values]:
-            text = f"is searched for {arm}: what is searched cannot be scaled as well"
+            text = f"is searched for {arm}: a searched setting cannot be scaled as well"
             raise ConfigError([Problem(path, text) for path in searched], f"sweep {spec.name}")
     shared = wanted[next(iter(wanted))]
     tree["experiment"] = merge(Experiment, merge(Experiment, {}, tree.get("experiment", {})), shared)
@@ -141,7 +142,8 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
 
 
 def change_length(full: Experiment, updates: float) -> dict[str, Any]:
-    """Dotted path -> value: what makes `full` about `updates` long, warm-up and validations at the same shares."""
+    """Return dotted path -> value: the settings that make `full` about `updates` long, with warm-up and validations at
+    the same shares."""
     trainer, warmup = full.trainer, full.schedule.warmup_steps
     steps, factor = max(1, round(updates)), updates / trainer.max_steps
     changes: dict[str, Any] = {"trainer.max_steps": steps}
@@ -155,5 +157,5 @@ def change_length(full: Experiment, updates: float) -> dict[str, Any]:
 
 
 def _narrow(full: Experiment, factor: float) -> dict[str, Any]:
-    """The fields of the model of `full` that leave `factor` of its parameters."""
+    """Return the model fields of `full` with `factor` of its parameters."""
     return {f"model.{field}": value for field, value in full.model.narrowed(factor).items()}

@@ -1,4 +1,4 @@
-"""`Sweep`: a YAML file that says what varies, what is searched, and at what cost."""
+"""`Sweep`: a YAML file with the arms, the search space and the budget."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Sweep(SweepFields):
 
     @classmethod
     def load(cls, file: str | Path, overrides: Mapping[str, Any] | None = None, size: str | None = None) -> Sweep:
-        """The sweep in a YAML file, of a file with sizes or stages that of `size`. `overrides` are dotted paths of the
-        base experiment (trainer.max_steps) or of the sweep itself (budget.trials, sampler, pruner, objective.metric,
-        name). Raises ConfigError with all problems."""
+        """Return the sweep in a YAML file; for a file with sizes or stages, the sweep of `size`. `overrides` are dotted
+        paths of the base experiment (trainer.max_steps) or of the sweep itself (budget.trials, sampler, pruner,
+        objective.metric, name). Raises ConfigError with all problems."""
         divided = load_trees(file, overrides, size)
         if len(divided.trees) > 1:
-            text = f"there are several: give one of {', '.join(divided.trees)}"
+            text = f"the file has several: choose one of {', '.join(divided.trees)}"
             raise ConfigError([Problem(f"{divided.word}s", text)], str(file))
         ((at, tree),) = divided.trees.items()
         own = divided.overrides(overrides or {}, at)
@@ -35,10 +35,10 @@ class Sweep(SweepFields):
 
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:
-        """The sweep of nested mappings, checked together with the experiments that it leads to."""
+        """Return the sweep of nested mappings, checked together with its experiments."""
         for key in ("sizes", "stages"):
             if tree.get(key):
-                text = f"makes several sweeps of it, and one is wanted: {', '.join(map(str, tree[key]))}"
+                text = f"divides the file into several sweeps, and one is needed: {', '.join(map(str, tree[key]))}"
                 raise ConfigError([Problem(key, text)], source)
         load_plugins(tree, source=source)
         try:

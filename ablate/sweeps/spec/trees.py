@@ -1,4 +1,4 @@
-"""A sweep file as nested mappings: the sweeps of its sizes or stages, and what the command line sets over it."""
+"""A sweep file as nested mappings: the sweeps of its sizes or stages, and the overrides of the command line."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ OVERRIDABLE = (
     "name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
     "checkpoints",
 )  # fmt: skip
-"""The parts of a sweep that the command line can set; every other path is one of the base experiment."""
+"""The parts of a sweep that the command line can set; every other path belongs to the base experiment."""
 
 
 def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
-    """The sweep `tree`, a mapping of the class `cls`, with `overrides` over it: dotted paths of the base experiment or
-    of the parts of the sweep in OVERRIDABLE, and `search.PATH`, what is searched for a path in all arms; the name has
-    been set before (`load_trees`)."""
+    """Return the sweep `tree`, a mapping of the class `cls`, with `overrides` applied: dotted paths of the base
+    experiment or of the parts of the sweep in OVERRIDABLE, and `search.PATH`, what is searched for a path in all arms;
+    the name has been set before (`load_trees`)."""
     searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
     overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
     own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
@@ -50,40 +50,41 @@ def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mappi
 
 
 class Divided(NamedTuple):
-    """A file as the sweeps that it holds."""
+    """A file divided into its sweeps."""
 
     word: str
-    """The kind of part that they are: size or stage; "" where the file is one sweep."""
+    """The kind of its parts: size or stage; "" if the file is one sweep."""
     trees: dict[str, Tree]
-    """Name -> the sweep, called NAME-SIZE or NAME-STAGE. {"": tree} of a file with one."""
+    """Name -> the sweep, called NAME-SIZE or NAME-STAGE. {"": tree} for a file with one sweep."""
     others: dict[str, Tree] = {}
-    """Those of the file that were not asked for."""
+    """The sweeps of the file that were not requested."""
 
     def source(self, file: str | Path, at: str) -> str:
         """Return the name of the sweep `at` in messages."""
         return f"{file}, {self.word} {at}" if at else str(file)
 
     def overrides(self, overrides: Mapping[str, Any], at: str) -> dict[str, Any]:
-        """Those of `overrides` that hold for the sweep `at`: stages.NAME.PATH for that stage alone, over all others."""
+        """Return the `overrides` that apply to the sweep `at`: stages.NAME.PATH only for that stage, with precedence
+        over all others."""
         own = f"{STAGES}{at}."
         shared = {path: value for path, value in overrides.items() if not path.startswith(STAGES)}
         return shared | {path.removeprefix(own): v for path, v in overrides.items() if at and path.startswith(own)}
 
     def add_family(self, tree: Tree, overrides: Mapping[str, Any], at: str) -> Tree:
-        """Return `tree`, the sweep `at`, with the number of comparisons that the others of the file make under
-        `overrides`: with a baseline, on three fresh seeds or more."""
+        """Return `tree`, the sweep `at`, with the number of comparisons of the file's other sweeps under `overrides`:
+        with a baseline, on three or more fresh seeds."""
         trees = {**self.others, **self.trees}
         counts = [_count_comparisons(trees[name], self.overrides(overrides, name)) for name in trees if name != at]
         return {**tree, "family": sum(counts)} if sum(counts) else tree
 
 
 STAGES = "stages."
-"""The prefix of a setting of the command line that is for one stage."""
+"""The prefix of a command-line setting for a single stage."""
 
 
 def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str | None) -> Divided:
-    """The sweeps in a YAML file, or that of the size or stage `part` alone, before any of the `overrides` but the name.
-    Raises ConfigError."""
+    """Return the sweeps in a YAML file, or only that of the size or stage `part`, before any of the `overrides` except
+    the name. Raises ConfigError."""
     tree, source, settings = read_yaml(Path(file)), str(file), overrides or {}
     if "name" in settings:
         same = (
@@ -99,7 +100,7 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
     ]
     if part is not None and part not in known:
         text = f"no such {divided.word}. Accepted: {', '.join(known)}.{did_you_mean(part, known)}"
-        problems.append(Problem("--size", text if known else "the file has no sizes; leave it out", part))
+        problems.append(Problem("--size", text if known else "the file has no sizes; omit it", part))
     if problems:
         raise ConfigError(problems, source)
     if part is None:
@@ -109,7 +110,7 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
 
 
 def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
-    """Return the comparisons of one sweep; 0 where what it is to confirm is not valid, which it says itself."""
+    """Return the number of comparisons of one sweep; 0 if its confirmation is invalid, which is reported elsewhere."""
     arms, own = tree.get("arms"), tree.get("confirm") or {}
     settings = {path: value for path, value in overrides.items() if path.partition(".")[0] == "confirm"}
     if not isinstance(arms, Mapping) or not isinstance(own, Mapping):
@@ -124,7 +125,8 @@ def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
 
 
 def _count_at_grid(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> int:
-    """Return the comparisons of a sweep that tests every point of its grid. Raises ValueError where it has none."""
+    """Return the number of comparisons of a sweep that tests every point of its grid. Raises ValueError if it has no
+    grid."""
     searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
     parts = {"arms": tree.get("arms"), "search": {**(tree.get("search") or {}), **searched}}
     gridded = Gridded.model_validate(parts)
@@ -133,7 +135,7 @@ def _count_at_grid(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> int
 
 
 def _rename_references(tree: Any, old: str, new: str) -> Any:
-    """`tree` with `sweep:OLD-STAGE/ARM` as it is called where the file is called `new`."""
+    """Return `tree` with `sweep:OLD-STAGE/ARM` renamed for the file name `new`."""
     stages = tree.get("stages")
     if not isinstance(stages, Mapping):
         return tree
@@ -151,14 +153,14 @@ def _rename_references(tree: Any, old: str, new: str) -> Any:
 
 
 class Confirming(Config):
-    """The part of a sweep that says how its arms are tested."""
+    """The part of a sweep that sets how its arms are tested."""
 
     confirm: Confirm = Confirm()
     """As in a sweep."""
 
 
 class Gridded(Config):
-    """The part of a sweep that says at which points its arms are tested."""
+    """The part of a sweep that sets the points at which its arms are tested."""
 
     arms: dict[str, Arm] = {}
     """As in a sweep."""

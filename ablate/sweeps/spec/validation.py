@@ -1,4 +1,4 @@
-"""Checks of a sweep: the experiments that it leads to, the sweeps it refers to, and what its arms differ in."""
+"""Checks of a sweep: its experiments, the sweeps that it refers to, and the differences between its arms."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ UNSCALED = ("align/reward", "align/start_reward")  # metrics in the unit of a re
 
 
 def validate(sweep: SweepFields) -> list[Problem]:
-    """Return the problems of the experiments of the arms and of how they are tested; where there are none, those of
-    their references and their differences."""
+    """Return the problems of the arms' experiments and of their confirmation; if there are none, those of their
+    references and their differences."""
     plain = sweep.without_grid()
     problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
     problems += validate_grid(sweep) if sweep.at_grid else []
@@ -35,8 +35,8 @@ def validate(sweep: SweepFields) -> list[Problem]:
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems of the experiments of `tree` besides `problems` of the file itself, as far as the parts
-    without any tell."""
+    """Return the problems of the experiments of `tree` in addition to the `problems` of the file itself, as far as its
+    valid parts allow."""
     broken = {problem.path.partition(".")[0] for problem in problems}
     if broken.isdisjoint(("experiment", "plugins", "arms", "search", "fixed", "sampler")):
         with contextlib.suppress(ValidationError):
@@ -46,7 +46,7 @@ def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Ite
 
 
 def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
-    """Return the problems of an experiment of `mappings`; empty where there are none."""
+    """Return the problems of an experiment of `mappings`; empty if there are none."""
     try:
         Experiment.from_mapping(*mappings)
     except ConfigError as error:
@@ -55,17 +55,17 @@ def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
 
 
 def _check_direction(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield a problem where the worst of a metric would win."""
+    """Yield a problem if the worst value of a metric would win."""
     objective = sweep.objective
     if is_more_better(objective.metric) and objective.direction == "minimize":
-        yield Problem("objective.direction", f"more of {objective.metric} is better: leave it out", "minimize")
+        yield Problem("objective.direction", f"a higher {objective.metric} is better: remove this", "minimize")
 
 
 def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
     """Yield a problem wherever seeds are searched."""
     text = (
-        "a seed is not a setting: the best of several is luck. Leave it out; experiment.seed is that of the search, "
-        "confirm.seeds are those that arms are tested on"
+        "a seed is not a setting, and the best of several seeds is chance. Remove it; experiment.seed is the seed of "
+        "the search, confirm.seeds sets the seeds for testing the arms"
     )
     places = {"": (sweep.search, sweep.fixed)}
     places |= {f"arms.{name}.": (arm.search, arm.fixed) for name, arm in sweep.arms.items()}
@@ -76,16 +76,18 @@ def _check_seeds(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield what cannot be meant by how the arms are tested."""
+    """Yield the problems of the confirmation."""
     confirm = sweep.confirm
     if confirm.is_sequential and confirm.effect is None:
         text = (
-            "is required where seeds are added until every comparison is decided: the smallest difference of "
+            "is required if seeds are added until every comparison is decided: the smallest difference of "
             f"{sweep.objective.metric} that matters, within which arms are called equivalent"
         )
         yield Problem("confirm.effect", text)
     if confirm.is_sequential and len(sweep.all_arms) == 1:
-        yield Problem("confirm.seeds", "one arm has nothing to be compared with: give a number of seeds, not a range")
+        yield Problem(
+            "confirm.seeds", "there is only one arm, so there is no comparison: set a number of seeds, not a range"
+        )
     yield from _check_last_seed(sweep)
     counts = [sweep.trials(arm) for arm in sweep.all_arms if not _has_bad_grid(sweep, arm)]
     most = None if None in counts else max((count for count in counts if count), default=None)
@@ -95,7 +97,7 @@ def _check_confirmation(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def _check_last_seed(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield a problem where the seeds above those of the search leave the range of seeds."""
+    """Yield a problem if the seeds above those of the search exceed the range of seeds."""
     try:
         last = max(*sweep.fresh_seeds(), *sweep.selection_seeds(), 0) if sweep.confirm.most_seeds else 0
     except ConfigError:  # an experiment that is told of on its own
@@ -103,12 +105,12 @@ def _check_last_seed(sweep: SweepFields) -> Iterator[Problem]:
     if last > MOST_SEED:
         tuned = {arm: sweep.base(arm).seed for arm in sweep.all_arms}
         highest = max(tuned, key=lambda arm: tuned[arm])
-        text = f"leaves no room for the seeds of confirm, up to {last}. Accepted: at most {MOST_SEED}, with these"
+        text = f"is too large: the seeds of confirm would go up to {last}. Accepted: at most {MOST_SEED}, with these"
         yield Problem(_locate(sweep, highest, "seed"), text, tuned[highest])
 
 
 def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:
-    """Return whether the sampler says itself what is wrong with the space of `arm`."""
+    """Return whether the sampler itself reports a problem with the space of `arm`."""
     return bool(sweep.sampler.validate(sweep.space(arm)))
 
 
@@ -123,14 +125,14 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
             continue
         for path in sweep.space(arm):
             if any(path == key for key, _ in iterate_leaves(settings)):
-                yield Problem(f"arms.{arm}.{path}", "is set here and searched too; leave one of them out")
+                yield Problem(f"arms.{arm}.{path}", "is set here and also searched; remove one of them")
         alone = list(_check_each_path(sweep, arm, where))
         yield from alone or _check_combinations(sweep, arm, where)
         yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
         yield from _check_starts(sweep, arm, where)
         if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
             trials = f"all {count} trials" if (count := sweep.trials(arm)) else "all trials"
-            yield Problem(f"{where}search", f"nothing is searched, so {trials} would be the same")
+            yield Problem(f"{where}search", f"nothing is searched, so {trials} would be identical")
         if not alone:
             yield from _check_pruner(sweep, sweep.base(arm))
     for published in sweep.published:
@@ -141,7 +143,7 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
 
 
 def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
-    """Check the first rung, where it is given: early comparisons favour high learning rates."""
+    """Check the first rung, if it is given: early comparisons favour high learning rates."""
     steps, first = base.trainer.max_steps, sweep.pruner.first_step
     if first is None:
         return
@@ -161,7 +163,7 @@ def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]
         own = i < len(sweep.all_arms[arm].fixed)
         place = f"{where}fixed.{i}" if own else f"fixed.{i - len(sweep.all_arms[arm].fixed)}"
         if sweep.sampler.kind == "grid":
-            yield Problem(place, "a grid tries every cell anyway; leave the fixed points out, or take tpe")
+            yield Problem(place, "a grid tries every cell anyway; remove the fixed points, or use sampler tpe")
             return
         for path, value in point.items():
             if path == "seed":
@@ -170,7 +172,7 @@ def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]
                 text = f"is not searched for {arm}. Accepted: {', '.join(space) or 'nothing'}."
                 yield Problem(f"{place}.{path}", text + did_you_mean(path, space), value)
             elif not contains(space[path], value):
-                yield Problem(f"{place}.{path}", f"is not among what is searched ({format_entry(space[path])})", value)
+                yield Problem(f"{place}.{path}", f"is not in the search space ({format_entry(space[path])})", value)
 
 
 def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
@@ -187,7 +189,7 @@ def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Probl
 
 
 def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
-    """The first combination of searched values, each fine on its own, that makes no experiment."""
+    """Return the first combination of searched values, each valid on its own, that is not a valid experiment."""
     corners = sweep.corners(arm)
     if math.prod(len(values) for values in corners.values()) > COMBINATIONS:
         corners = {path: list(dict.fromkeys([values[0], values[-1]])) for path, values in corners.items()}
@@ -195,29 +197,32 @@ def _check_combinations(sweep: SweepFields, arm: str, where: str) -> Iterator[Pr
         point = dict(zip(corners, values, strict=True))
         if problems := validate_experiment(*sweep.layers(arm), point):
             at = ", ".join(f"{path}={value}" for path, value in point.items())
-            hint = "What is searched for one kind only belongs into an arm of its own."
+            hint = "Parameters of only one kind belong into a separate arm."
             yield Problem(f"{where}search", f"at {at}: {problems[0]} {hint}")
             return
 
 
 def _locate(sweep: SweepFields, arm: str, path: str) -> str:
-    """Return the path in the file at which a path of an arm's experiment was written."""
+    """Return the path in the file at which a path of an arm's experiment is set."""
     settings = sweep.all_arms[arm].settings
     own = any(path == key or path.startswith(f"{key}.") or key.startswith(f"{path}.") for key in settings)
     return f"arms.{arm}.{path}" if own else f"experiment.{path}"
 
 
 def _check_references(sweep: SweepFields) -> Iterator[Problem]:
-    """Arms of the same sweep that there are not, that wait for each other, or that judge; and judges of each arm's own,
-    by whose rewards arms cannot be compared."""
+    """Yield problems of references: to missing arms of the same sweep, to arms that wait for each other, to reward
+    models of the same sweep, and to different reward models, whose rewards cannot be compared."""
     judges = {list_references(sweep.base(arm)).get(REWARD) for arm in sweep.all_arms}
     if len(judges) > 1 and sweep.objective.metric in UNSCALED:
-        text = "rewards of two reward models have no common scale: give all arms one align.reward, or compare the "
-        yield Problem("objective.metric", f"{text}align/win_rate against each one's own start", sweep.objective.metric)
+        text = (
+            "the rewards of different reward models have no common scale: set one align.reward for all arms, or "
+            "compare the "
+        )
+        yield Problem("objective.metric", f"{text}align/win_rate against each arm's own start", sweep.objective.metric)
     for arm in sweep.all_arms:
         judge = parse_reference(list_references(sweep.base(arm)).get(REWARD))
         if judge and judge[0] in ("", sweep.name):
-            text = "a reward model comes from an earlier sweep: arms of one sweep are compared by the same metric"
+            text = "a reward model must come from an earlier sweep: arms of one sweep are compared by the same metric"
             yield Problem(f"arms.{arm}.{REWARD}", text)
     own = {arm: donor for arm in sweep.all_arms if (donor := find_own_donor(sweep, arm)) is not None}
     for arm, donor in own.items():

@@ -111,9 +111,10 @@ def test_answers_beyond_the_context_are_counted(config, tmp_path):
     corpus = config(rows, template="plain", seq_len=10, val_fraction=0.4).load(tmp_path)
     found = sorted(trained(targets) for _, targets in everything(corpus))
     assert found == [b"w", b"xxxx\0", b"yyyyyyyy"]
-    assert "2 answers cut, 2 left out, whose answers begin behind that" in corpus.description
+    assert "2 answers cut, 2 left out because their answers begin after it" in corpus.description
     with pytest.raises(
-        DataError, match=r"No example of .*rows.json has an answer within seq_len=2: .* they take up to 54 tokens"
+        DataError,
+        match=r"No example of .*rows.json has an answer within seq_len=2: .* the examples have up to 54 tokens",
     ):
         config(rows, template="plain", seq_len=2).load(tmp_path)
 
@@ -216,16 +217,16 @@ def test_workers_read_the_same(config, tmp_path):
         ([{"instruction": "a", "answer": "b"}], r"entry 1: no column 'output'. Columns: 'instruction', 'answer'"),
         ([{"instruktion": "a", "output": "b"}], r"no column 'instruction'.*Did you mean instruktion\?"),
         ([{"instruction": "a", "output": 3}], r"'output' is not a string but a number"),
-        ([{"instruction": "a", "output": None}], r"'output' is not a string but null"),
+        ([{"instruction": "a", "output": None}], r"'output' must be a string, but is null"),
         ([{"instruction": "a", "output": "\ud800"}], r"entry 1: the text has a lone surrogate"),
         ([{"messages": "hello"}], r"'messages': expected a list of messages, got a string"),
-        ([{"messages": [{"role": "user", "content": "a"}]}], r"no message is of the role assistant"),
+        ([{"messages": [{"role": "user", "content": "a"}]}], r"no message has the role assistant"),
         ([{"messages": [{"role": "bot", "content": "a"}]}], r"message 1: unknown role 'bot'. Accepted: system, user"),
-        ([{"messages": [{"role": "assistant", "content": "a"}]}], r"message 1 is an answer to nothing"),
+        ([{"messages": [{"role": "assistant", "content": "a"}]}], r"message 1 is an answer without a prompt"),
         ([{"messages": [{"text": "a"}]}], r'message 1: expected {"role": ..., "content": ...}'),
         ({"instruction": "a"}, r"rows.json: expected a list of objects, got an object"),
         (["a"], r"entry 1: expected an object, got a string"),
-        ([], r"There is no example in .*rows.json"),
+        ([], r"rows.json contains no examples"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told(config, tmp_path, rows, text):
@@ -247,9 +248,9 @@ def test_what_makes_no_sense_is_refused(config, tmp_path):
         Instructions()
     with pytest.raises(ValidationError, match=r"bpe-300 would be trained on the instructions.*ablate export"):
         config(tokenizer="bpe-300")
-    with pytest.raises(ValidationError, match="val_split: for a dataset only"):
+    with pytest.raises(ValidationError, match="val_split: only valid with `dataset`"):
         config(val_split="test")
-    with pytest.raises(DataError, match="What is validated on is what is trained on"):
+    with pytest.raises(DataError, match="The validation data is the training data"):
         config(val_files=str(tmp_path / "rows.json")).load(tmp_path)
 
 

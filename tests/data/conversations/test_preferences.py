@@ -91,7 +91,10 @@ def test_a_corpus_of_pairs_that_do_not_fit_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"dataset": "/"}, "^/ is the root of the file system, not a dataset. Name the folder of one, or its files"),
+        (
+            {"dataset": "/"},
+            ("^/ is the root of the file system, not a dataset. Give the folder of a dataset, or its files"),
+        ),
         ({"files": "/"}, "^/ is a folder. Name its files"),
         ({"files": "a" * 300 + ".json"}, "^There is no file /.*/aaa"),
         ({"files": "a\0b.json"}, "^There is no file /.*/a\0b.json"),
@@ -109,7 +112,7 @@ def test_what_holds_no_pairs(tmp_path, settings, text):
         ({"chosen": "a", "rejected": "b", "promt": "c"}, r"entry 1: no question. .* Did you mean promt\?"),
         (
             {"prompt": "a", "chosen": 4, "rejected": "b"},
-            r"'chosen' is neither a text nor a message nor a chat but a num",
+            r"'chosen' must be a text, a message or a chat, but is a num",
         ),
         ({"prompt": "a", "chosen": [said("user", "b")], "rejected": "b"}, r"'chosen' does not end with an answer"),
         ({"messages": [said("assistant", "b")], "chosen": "a", "rejected": "b"}, r"does not end with a message of the"),

@@ -162,7 +162,7 @@ def test_cutmix_exchanges_a_rectangle_and_weighs_classes_by_its_area(plain):
 
 def test_mixing_needs_pairs(plain):
     data = plain(mixup=1.0).bind_seed(0)
-    with pytest.raises(ValueError, match="mixed in pairs, and 3 were asked for"):
+    with pytest.raises(ValueError, match="mixed in pairs, and 3 were requested"):
         data.__getitems__([0, 1, 2])
 
 
@@ -193,7 +193,7 @@ def test_what_is_refused():
     assert "a batch of one device has 3" in found["data.augment.cutmix"]
     found = problems(cutmix=0.8, **{"trainer.batch_size": 1})
     assert "has 1" in found["data.augment.cutmix"]
-    assert problems(scale=[1.0, 0.5]) == {"data.augment.scale": "the first must not be above the second"}
+    assert problems(scale=[1.0, 0.5]) == {"data.augment.scale": "the first number must not be above the second"}
     assert "set one of the two" in problems(color_jitter=0.4, randaugment="rand-m9")["data.augment.color_jitter"]
     for wrong in ("m9", "rand-x3", "rand-m9-", "augmix"):
         assert "such as rand-m9-mstd0.5-inc1" in problems(randaugment=wrong)["data.augment.randaugment"]

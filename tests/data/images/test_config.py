@@ -121,7 +121,7 @@ def test_a_test_set_is_left_alone(root, tmp_path, cache):
     corpus = config.load(cache)
     assert (len(corpus.train), len(corpus.val)) == (8, 2)
     assert all("/both/train/" in path for path in names(corpus.train) + names(corpus.val))
-    assert corpus.description.endswith("2 classes; test/ is left alone")
+    assert corpus.description.endswith("2 classes; test/ is not read")
     assert corpus.fingerprint == before.fingerprint
 
 
@@ -227,7 +227,11 @@ def test_a_root_that_can_be_none(name, cache):
 
 
 def test_a_root_at_an_address(cache):
-    fails("s3://bucket/images", cache, "The folder s3://bucket/images is an address, and is not fetched: copy it here")
+    fails(
+        "s3://bucket/images",
+        cache,
+        "The folder s3://bucket/images is an address, and folders are not downloaded: copy it to this machine",
+    )
 
 
 def test_root_without_classes(tmp_path, cache):
@@ -255,7 +259,7 @@ def test_files_that_are_no_images_are_counted_and_named(root, cache, caplog):
     with caplog.at_level("WARNING", "ablate"):
         ImageFolder(root=str(root), image_size=2).load(cache)
     (message,) = caplog.messages
-    expected = "root: 3 files are left out, not images that are read (2 .svg, 1 .txt): "
+    expected = "root: 3 files are left out, since their formats are not read (2 .svg, 1 .txt): "
     assert expected + "blue/more/mask.SVG, red/logo.svg, red/notes.txt. Accepted: .jpg" in message
 
 

@@ -56,7 +56,7 @@ def test_a_ramp_of_32_bits():
     values = (RAMP.astype(np.uint32) << 16) + 77
     signed = encode(Image.fromarray(values.view(np.int32)), "TIFF")
     assert refuse(signed) == (
-        "its values are signed whole numbers, whose range is not known. Convert it to 8 or 16 bits a pixel."
+        "its values are signed whole numbers, whose range is unknown. Convert it to 8 or 16 bits per pixel."
     )
     assert np.array_equal(read(as_unsigned(signed, (339, 2), 1)), RAMP >> 8)
 
@@ -64,7 +64,7 @@ def test_a_ramp_of_32_bits():
 def test_32_bits_that_would_be_one_grey_are_refused():
     signed = encode(Image.fromarray(RAMP.astype(np.int32)), "TIFF")
     message = refuse(as_unsigned(signed, (339, 2), 1))
-    assert message.startswith("its values from 0 to 65,535 are one grey in the range of 32 bits. Convert")
+    assert message.startswith("its values from 0 to 65,535 are a single grey level in the range of 32 bits. Convert")
 
 
 def test_floats_from_0_to_1():
@@ -77,7 +77,7 @@ def test_floats_of_an_unknown_range_are_refused(value, shown):
     image = np.zeros((2, 2), np.float32)
     image[0, 0] = value
     message = refuse(encode(Image.fromarray(image), "TIFF"))
-    assert message == f"its values are floats from {shown}; expected 0 to 1. Convert it to 8 or 16 bits a pixel."
+    assert message == f"its values are floats from {shown}; expected 0 to 1. Convert it to 8 or 16 bits per pixel."
 
 
 def test_whole_numbers_of_an_unknown_format_are_refused(monkeypatch):

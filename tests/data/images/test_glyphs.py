@@ -103,7 +103,7 @@ def test_the_same_settings_give_the_same_images_and_are_drawn_once(small, tmp_pa
     assert (again.train.images == small.train.images).all()
     for file in tmp_path.glob("glyphs/*.npy"):
         file.write_bytes(b"damaged")
-    with pytest.raises(DataError, match=r"remove it and .*json, and it is drawn anew"):
+    with pytest.raises(DataError, match=r"remove it and .*json, and the images are drawn again"):
         Glyphs(**SMALL).load(tmp_path)
 
 

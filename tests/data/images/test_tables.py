@@ -171,7 +171,7 @@ def test_labels_that_cannot_be_used(tmp_path, cache):
     fails(cache, r"different classes. .*validation lacks dog, emu. training lacks dgo. Did you mean dog",
           files=write(), val_files=str(tmp_path / "v.parquet"))  # fmt: skip
     table(["a", "q"], feature=Value("string")).to_parquet(tmp_path / "v.parquet")
-    fails(cache, "labels that the training split lacks: q", files=write(["a", "b"], feature=Value("string")),
+    fails(cache, "labels that are missing in the training split: q", files=write(["a", "b"], feature=Value("string")),
           val_files=str(tmp_path / "v.parquet"))  # fmt: skip
 
 
@@ -216,7 +216,7 @@ def test_files_that_are_missing_or_something_else(files, cache):
     for name in ("a.parquet", "a.arrow"):
         (files / name).write_bytes(b"nothing of the kind")
         fails(cache, f"{name} cannot be read as a table: ", files=str(files / name))
-    fails(cache, "is a file, and `dataset` names a folder", dataset=str(files / "train.parquet"))
+    fails(cache, "is a file, and `dataset` must be a folder", dataset=str(files / "train.parquet"))
     fails(cache, "There is no folder .*/sved. Did you mean saved", dataset=str(files / "sved"))
     fails(cache, "no split 'dev', only train, validation, test", dataset=str(files / "saved"), val_split="dev")
 
@@ -249,7 +249,11 @@ def test_what_the_hub_says_becomes_what_to_do(hub, cache):
     hub(missing("Dataset 'me/x' is a gated dataset on the Hub. You must be authenticated to access it."))
     fails(cache, "'me/x' is gated.*https://huggingface.co/datasets/me/x, then log in .* data.dataset", dataset="me/x")
     hub(missing("Dataset 'me/x' doesn't exist on the Hub or cannot be accessed."))
-    fails(cache, "There is no dataset 'me/x' on the Hugging Face hub, or it is private, and no folder", dataset="me/x")
+    fails(
+        cache,
+        "There is no dataset 'me/x' on the Hugging Face hub, or it is private, and there is no local folder",
+        dataset="me/x",
+    )
     hub(ConnectionError("Couldn't reach 'me/x' on the Hub (LocalEntryNotFoundError)"))
     fails(cache, "hub could not be reached for the dataset 'me/x' .* as data.dataset", dataset="me/x")
     hub(ValueError("BuilderConfig 'q' not found. Available: ['a', 'b']"))
@@ -257,7 +261,11 @@ def test_what_the_hub_says_becomes_what_to_do(hub, cache):
     error = datasets.exceptions.DatasetGenerationError("An error occurred while generating the dataset")
     error.__cause__ = OSError(errno.ENOSPC, "No space left on device")
     hub(error)
-    fails(cache, "no room for the dataset 'me/x': No space left on device. HF_HOME names another disk", dataset="me/x")
+    fails(
+        cache,
+        "no space for the dataset 'me/x': No space left on device. Set HF_HOME to a folder on another disk",
+        dataset="me/x",
+    )
 
 
 def test_files_or_a_dataset_must_be_named():

@@ -82,7 +82,9 @@ def test_names(source, tmp_path):
         *[None] * 4,
     ]
     for name in ("bpe-256", "bpe-x", "bpe-99999999999", "bpe-" + "9" * 9999):
-        with pytest.raises(ValidationError, match=f"tokenizer {name}: a BPE is named by .* at least 257, as bpe-4096"):
+        with pytest.raises(ValidationError, match=f"tokenizer {name}: the name of a BPE .* at least 257, as bpe-4096"):
             Text(files="a.txt", tokenizer=name)
-    with pytest.raises(DataError, match=r"a.jsonl has words for \d+ tokens only. Set data.tokenizer=bpe-\d+ or less"):
+    with pytest.raises(
+        DataError, match=r"a.jsonl has enough words for \d+ tokens only. Set data.tokenizer=bpe-\d+ or less"
+    ):
         train_bpe(5000, source, tmp_path)

@@ -81,7 +81,7 @@ def test_val_tokens_are_as_many_as_are_validated_on(many, tokenizer, novel, tmp_
 def test_more_val_tokens_than_are_held_out(many, novel, tmp_path):
     file = tmp_path / "lines.jsonl"
     file.write_text("".join(json.dumps({"text": line}) + "\n" for line in novel.read_text().split()))
-    match = r"data.val_tokens is 50,000, and \d,\d\d\d tokens are held out \(val_fraction=0.05\): give a larger"
+    match = r"data.val_tokens is 50,000, and \d,\d\d\d tokens are held out \(val_fraction=0.05\): set a larger"
     with pytest.raises(DataError, match=match):
         Text(files=str(file if many else novel), seq_len=9, val_tokens=50_000).load(tmp_path / "cache")
 

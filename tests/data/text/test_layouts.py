@@ -66,7 +66,7 @@ def test_too_few_documents(config, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one document"}\n')
     with pytest.raises(DataError, match=r"Too little data: .*a.jsonl is a single document"):
         config().load(tmp_path)
-    with pytest.raises(DataError, match=r"no document of .*a.jsonl is .*\(val_fraction=0.05\). Name a validation set"):
+    with pytest.raises(DataError, match=r"no document of .*a.jsonl is .*\(val_fraction=0.05\). Set a validation set"):
         config(val_tokens=5).load(tmp_path)
 
 

@@ -120,7 +120,7 @@ def test_a_tokenizer_a_limit_and_a_stream_are_those_of_text(site, tmp_path):
         ("pakc", r"no package called pakc is installed here. Did you mean pack\?"),
         ("sklearn", r"Did you mean scikit-learn\?"),
         ("no-such-thing-9", "Install it first: pip install no-such-thing-9"),
-        ("hollow", "hollow 1.0 has no .py files that it knows of"),
+        ("hollow", "hollow 1.0 has no .py files in its list of files"),
     ],
 )
 def test_a_package_that_is_not_there_is_named_with_a_way_on(site, tmp_path, name, message):
@@ -130,7 +130,10 @@ def test_a_package_that_is_not_there_is_named_with_a_way_on(site, tmp_path, name
 
 
 def test_settings_that_make_no_sense_are_refused():
-    for settings, message in (({"packages": []}, "names no package"), ({"tokenizer": "bpe-3"}, "at least 257")):
+    for settings, message in (
+        ({"packages": []}, ("give the name of a package")),
+        ({"tokenizer": "bpe-3"}, "at least 257"),
+    ):
         with pytest.raises(ConfigError, match=message):
             Experiment.from_mapping({"data": {"kind": "packages", **settings}})
 

@@ -143,7 +143,7 @@ def test_what_is_wrong_with_a_folder(tmp_path):
     fails(r"row 1: 'id' is not a string but a number", tmp_path, dataset=str(tmp_path / "data"), column="id")
     fails(r"Bad split: dev. Available splits: \['train'\]", tmp_path, dataset=str(tmp_path / "data"), val_split="dev")
     fails(r"There is no folder /.*/dat. Did you mean data\?", tmp_path, dataset=str(tmp_path / "dat"))
-    fails(r"0.jsonl is a file, and `dataset` names a folder.*`files`", tmp_path,
+    fails(r"0.jsonl is a file, and `dataset` must be a folder.*`files`", tmp_path,
           dataset=str(tmp_path / "data/train/0.jsonl"))  # fmt: skip
     (tmp_path / "empty").mkdir()
     fails(r"The folder /.*/empty has no files", tmp_path, dataset=str(tmp_path / "empty"))

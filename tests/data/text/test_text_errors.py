@@ -48,7 +48,7 @@ def test_utf16(tmp_path):
         ('{"txt": "a", "id": 3}', r"a.jsonl:3: no column 'text'. Columns: 'txt', 'id'. Did you mean txt\?"),
         ("{}", "a.jsonl:3: no column 'text'. Columns: none."),
         ('{"text": 3.5}', "a.jsonl:3: 'text' is not a string but a number"),
-        ('{"text": null}', "a.jsonl:3: 'text' is not a string but null"),
+        ('{"text": null}', "a.jsonl:3: 'text' must be a string, but is null"),
         ('{"text": ["a"]}', "a.jsonl:3: 'text' is not a string but a list"),
         ('{"text": "\\ud83d"}', "a.jsonl:3: the text has a lone surrogate"),
     ],
@@ -64,9 +64,9 @@ def table(tmp_path, **columns):
 def test_parquet(tmp_path):
     table(tmp_path, content=["a"], id=[1])
     fails(tmp_path, "a.parquet: no column 'text'. Columns: 'content', 'id'", "a.parquet")
-    fails(tmp_path, "a.parquet: the column 'id' does not hold strings but int64", "a.parquet", column="id")
+    fails(tmp_path, "a.parquet: the column 'id' must contain strings, but contains int64", "a.parquet", column="id")
     table(tmp_path, text=["a", None])
-    fails(tmp_path, "a.parquet: row 2: 'text' is not a string but null", "a.parquet")
+    fails(tmp_path, "a.parquet: row 2: 'text' must be a string, but is null", "a.parquet")
     raw = pa.StringArray.from_buffers(2, pa.py_buffer(b"\0\0\0\0\1\0\0\0\3\0\0\0"), pa.py_buffer(b"ab\xff"))
     table(tmp_path, text=raw)
     fails(tmp_path, "a.parquet: row 2: byte 0xff of 'text' is not UTF-8", "a.parquet")
@@ -161,7 +161,10 @@ def test_cache_that_cannot_be_written(tmp_path):
     [
         ({}, "needs either files or dataset, and none is given"),
         ({"files": "a", "dataset": "b"}, "needs either files or dataset, and both are given"),
-        ({"files": "a", "subset": "en", "revision": "main"}, "subset, revision: for a dataset only; give `dataset`"),
+        (
+            {"files": "a", "subset": "en", "revision": "main"},
+            ("subset, revision: only valid with `dataset`, which is not set"),
+        ),
         ({"dataset": "a", "val_split": "x", "val_files": "b"}, "both val_split and val_files are given"),
         ({"dataset": "a", "val_split": "train"}, "train_split and val_split are both 'train'"),
         ({"files": "a", "val_sets": {"a/b": {"files": "c"}}}, "the name of a validation set .* 'a/b' does not"),
@@ -179,7 +182,9 @@ def test_validation_on_what_is_trained_on(tmp_path):
     fails(tmp_path, r"Both in files and in val_sets.same: .*a.txt", val_sets={"same": {"files": name}})
     (tmp_path / "data" / "train").mkdir(parents=True)
     (tmp_path / "data" / "train" / "a.jsonl").write_text('{"text": "some text"}\n' * 9 + '{"text": "other"}')
-    with pytest.raises(DataError, match=r"val_sets.same is what is trained on: the dataset .* \(train\). Name another"):
+    with pytest.raises(
+        DataError, match=r"val_sets.same is the training split: the dataset .* \(train\). Choose another"
+    ):
         Text(
             dataset=str(tmp_path / "data"),
             val_files=name,

@@ -44,7 +44,7 @@ def test_what_is_heard_and_tracked(aligned):
     assert (result.status, result.step, result.items_per_update) == ("completed", 4, 4)
     ((run_id, text, before),) = heard["started"]
     assert (run_id, before) == (result.run_id, 0)
-    assert "27 pairs to learn from, 3 held out" in text
+    assert "27 training pairs, 3 held out" in text
     assert heard["progress"] == [1, 2, 3, 4]
     assert [step for step, _ in heard["validation"]] == [2, 4]
     assert heard["validation"][-1][1] == result.metrics
@@ -89,7 +89,7 @@ def test_the_command_line_runs_one_and_goes_on_with_one(aligned, tmp_path, capsy
     (tmp_path / "align.yaml").write_text(experiment.to_yaml())
     assert main(["train", str(tmp_path / "align.yaml")]) == 0
     told = capsys.readouterr().out
-    assert "27 pairs to learn from, 3 held out" in told
+    assert "27 training pairs, 3 held out" in told
     assert "update 2/2: align/accuracy " in told
     stopped = train(experiment, hooks=Hooks(asked_to_stop=lambda: True)).run_id
     assert main(["train", "--resume", stopped]) == 0
@@ -121,7 +121,7 @@ def test_the_reward_model_is_pinned(aligned, tmp_path, monkeypatch):
     policy = train(aligned("rloo", {"align.reward": judge}))
     assert tracking.client().get_run(policy.run_id).data.params["align.reward_sha256"] == hash_reward(judge)
     assert set(policy.metrics) == {"align/kl", "align/reward", "align/start_reward", "align/win_rate"}
-    with pytest.raises(ConfigError, match=r"align.reward_sha256: the weights of .* are others now"):
+    with pytest.raises(ConfigError, match=r"align.reward_sha256: the weights of .* have changed"):
         train(aligned("rloo", {"align.reward": judge, "align.reward_sha256": "0" * 64}))
     elsewhere = shutil.copytree(run_folder(judge) / "hf", tmp_path / "judge")
     (elsewhere / "modeling_ablate.py").write_text("raise SystemExit('code of somebody else was run')")
@@ -129,7 +129,7 @@ def test_the_reward_model_is_pinned(aligned, tmp_path, monkeypatch):
     names = {"AutoConfig": "Config", "AutoModelForSequenceClassification": "ForSequenceClassification"}
     auto_map = {auto: f"modeling_ablate.Ablate{name}" for auto, name in names.items()}
     (elsewhere / "config.json").write_text(json.dumps({**config, "model_type": "ablate", "auto_map": auto_map}))
-    with pytest.raises(ConfigError, match=r"align\.reward: comes with code of its own, which is not run unasked"):
+    with pytest.raises(ConfigError, match=r"align\.reward: comes with its own code, which is only run on request"):
         train(aligned("rloo", {"align.reward": str(elsewhere)}))
     monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
     with pytest.raises(SystemExit, match="code of somebody else was run"):
@@ -169,11 +169,11 @@ def test_training_is_told_by_its_experiment_that_it_is_an_alignment(aligned):
     [
         ({"trainer.batch_size": 6}, r"trainer.batch_size: must be a multiple of align.answers \(4\)"),
         ({"warm_start.freeze": "embedding"}, "align starts from a whole model, and trains all of it"),
-        ({"data": "topics"}, "align learns from data.kind=preferences"),
-        ({"trainer.strategy": "fsdp"}, "trainer.strategy: align knows no such thing: leave it at auto"),
-        ({"trainer.precision": "bf16-true"}, "of align: auto, 32-true or bf16-mixed"),
-        ({"evaluation.tasks": "piqa"}, "evaluation.tasks: not during align"),
-        ({"align.method": "reward", "align.beta": 0.1}, "a reward model takes neither beta nor another reward model"),
+        ({"data": "topics"}, "align needs data.kind=preferences"),
+        ({"trainer.strategy": "fsdp"}, "trainer.strategy: align does not support this: leave it at auto"),
+        ({"trainer.precision": "bf16-true"}, "must be auto, 32-true or bf16-mixed with align"),
+        ({"evaluation.tasks": "piqa"}, "evaluation.tasks: cannot be combined with align"),
+        ({"align.method": "reward", "align.beta": 0.1}, "the method reward uses neither beta nor another reward model"),
         ({"align.method": "ppo"}, "align.method: must be 'reward', 'dpo' or 'rloo'"),
     ],
 )

@@ -125,7 +125,7 @@ def test_what_a_grid_can_search():
         == []
     )
     assert [p.message for p in grid.validate({"seed": Range(low=1, high=3), **SPACE})] == [
-        f"{path}: a grid needs a list of values, or num or step beside low and high" for path in SPACE
+        f"{path}: a grid needs a list of values, or num or step in addition to low and high" for path in SPACE
     ]
 
 
@@ -210,7 +210,7 @@ def test_options_are_optunas_arguments():
             {"n_ei_candidate": 48},
             r"takes no n_ei_candidate\. Accepted: .*Did you mean n_ei_candidates",
         ),
-        (samplers["tpe"], {"n_startup_trials": 3}, "n_startup_trials stands beside options"),
+        (samplers["tpe"], {"n_startup_trials": 3}, "n_startup_trials is a field next to options"),
         (samplers["tpe"], {"seed": 3}, "takes no seed"),
         (samplers["random"], {"a": 3}, "takes no a. Accepted: nothing"),
         (pruners["median"], {"n_warmup_steps": 1}, "takes no n_warmup_steps"),

@@ -87,7 +87,7 @@ def test_cells_are_every_combination():
     [
         ({"low": 1, "high": 1}, r"low \(1\) must be below high \(1\)"),
         ({"low": 2, "high": 1}, r"low \(2\) must be below high \(1\)"),
-        ({"low": 0, "high": 1, "log": True}, r"low \(0\) must be above 0 where log is true"),
+        ({"low": 0, "high": 1, "log": True}, r"low \(0\) must be above 0 if log is true"),
         ({"low": 1, "high": 9, "log": True, "step": 2}, "give either log or step, not both"),
         ({"low": 1, "high": 9, "step": 0}, r"step \(0\) must be above 0"),
         ({"low": 1, "high": 9, "num": 1}, "greater than or equal to 2"),

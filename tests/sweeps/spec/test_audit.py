@@ -41,8 +41,8 @@ def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared(
     arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "trainer.gradient_clip_val": 1.0}}
     (message,) = refused(arms=arms)
     assert message == (
-        "besides what is compared (norm) they differ in trainer.gradient_clip_val: none (pre), 1.0 (post). "
-        "Set it alike, declare it with confounds: [trainer.gradient_clip_val]"
+        "in addition to the compared factor (norm), the arms differ in trainer.gradient_clip_val: none (pre), 1.0 "
+        "(post). Set it to the same value, declare it with confounds: [trainer.gradient_clip_val]"
     )
     (confound,) = audit.find_confounds(sweep(arms=arms, confounds="trainer.gradient_clip_val"))
     assert (confound.path, confound.values, confound.declared) == (

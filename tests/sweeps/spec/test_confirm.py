@@ -44,16 +44,20 @@ def sweep(**parts):
         (
             {"experiment": {"seed": 2**32 - 9}, "confirm": {"seeds": 9}},
             "experiment.seed",
-            "leaves no room for the seeds of confirm, up to 4294968289. Accepted: at most 4294967295, with these",
+            "is too large: the seeds of confirm would go up to 4294968289. Accepted: at most 4294967295, with these",
         ),
         (
             {"arms": {**ARMS, "ln": {"norm": "lns", "seed": 2**32 - 1}}, "confirm": {"seeds": 3}},
             "arms.ln.seed",
-            "leaves no room for the seeds of confirm",
+            "the seeds of confirm would go up to",
         ),
         ({"confirm": {"candidates": 0}}, "confirm.candidates", "greater than or equal to 1"),
-        ({"arms": {}, "confirm": {"seeds": {"min": 3, "max": 9}, "effect": 1}}, "confirm.seeds", "one arm has nothing"),
-        ({"search": {"seed": [1, 2]}}, "search.seed", "the best of several is luck"),
+        (
+            {"arms": {}, "confirm": {"seeds": {"min": 3, "max": 9}, "effect": 1}},
+            "confirm.seeds",
+            ("there is only one arm"),
+        ),
+        ({"search": {"seed": [1, 2]}}, "search.seed", "the best of several seeds is chance"),
         (
             {"arms": {**ARMS, "ln": {"norm": "lns", "search": {"seed": [1]}}}},
             "arms.ln.search.seed",

@@ -60,16 +60,16 @@ def test_values_that_look_alike_and_signs_of_names_are_told_apart():
 @pytest.mark.parametrize(
     ("parts", "path", "message"),
     [
-        ({"sampler": "tpe"}, "confirm.at", "grid goes with sampler: grid, whose points are tested "),
+        ({"sampler": "tpe"}, "confirm.at", "grid needs sampler: grid, whose points are tested "),
         ({"search": {}}, "confirm.at", "nothing is searched, so there is no grid"),
         ({"confirm": {"at": "grid"}}, "confirm.seeds", "is required with at: grid"),
         ({"confirm": {"at": "gird", "seeds": 3}}, "confirm.at", "grid"),
         ({"confirm": {**AT_GRID, "candidates": 2}}, "confirm.candidates", "none is chosen (given: 2)"),
-        ({"confirm": {**AT_GRID, "selection_seeds": 1}}, "confirm.selection_seeds", "goes without at: grid"),
-        ({"budget": {"trials": 2}}, "budget", "goes without confirm.at: grid"),
+        ({"confirm": {**AT_GRID, "selection_seeds": 1}}, "confirm.selection_seeds", "cannot be combined with at: grid"),
+        ({"budget": {"trials": 2}}, "budget", "cannot be combined with confirm.at: grid"),
         ({"pruner": "median"}, "pruner", "every run is an outcome"),
-        ({"published": [{"source": "x", "values": {"pre": 2.0}}]}, "published", "of settings that were chosen"),
-        ({"arms": {"mix": ALPHAS, "pre": ARMS["pre"]}}, "arms.mix.search", "search norm.alpha for all arms, or take"),
+        ({"published": [{"source": "x", "values": {"pre": 2.0}}]}, "published", "for chosen settings"),
+        ({"arms": {"mix": ALPHAS, "pre": ARMS["pre"]}}, "arms.mix.search", "search norm.alpha for all arms, or choose"),
         (
             {"arms": {**ARMS, "late": {"norm": "lns", "search": {"optimizer.lr": [1e-2]}}}},
             "arms.late.search",
@@ -78,11 +78,11 @@ def test_values_that_look_alike_and_signs_of_names_are_told_apart():
         (
             {"arms": {**ARMS, "warm": {"norm": "lns", "warm_start.from": "sweep:/pre", "warm_start.copy": "head"}}},
             "arms.warm.warm_start.from",
-            "pre is tested at every point of its grid, and none of them is its best",
+            "pre is tested at every point of its grid, so it has no best trial",
         ),
         ({"search": {"optimizer.lr": {"low": 1e-3, "high": 1e-2}}}, "search", "a grid needs a list of values"),
         ({"search": {"optimizer.lrr": [1, 2]}}, "search.optimizer.lrr", "Did you mean optimizer.lr?"),
-        ({"confirm": {"at": "grid", "seeds": {"min": 3, "max": 9}}}, "confirm.effect", "is required where seeds"),
+        ({"confirm": {"at": "grid", "seeds": {"min": 3, "max": 9}}}, "confirm.effect", "is required if seeds"),
     ],
 )
 def test_what_a_grid_cannot_mean_is_refused(parts, path, message):
@@ -108,7 +108,7 @@ def test_the_plan_names_arms_points_and_seeds():
     assert "each arm at each point of its grid on the fresh seeds 1, 2, 3, 4, 5: nothing is searched or chosen" in text
     assert "5 seeds, 4 comparisons in the file" in text
     assert "to do: 30 trials" in text
-    assert "compares norm; besides it the arms differ in nothing" in text
+    assert "the arms differ only in norm" in text
     assert describe_cost(sweep()).startswith("30 trainings")
 
 

@@ -242,7 +242,7 @@ def test_a_stored_grid_keeps_its_cells():
             "the warm-up (300)",
         ),
         ({"search": {"model.heads": [4, 3]}}, "search.model.heads", "must divide hidden (128)"),
-        ({"search": {}}, "search", "nothing is searched, so all 10 trials would be the same"),
+        ({"search": {}}, "search", "nothing is searched, so all 10 trials would be identical"),
         ({"search": [1]}, "search", "must be a mapping"),
         ({"sampler": "cmaes"}, "search", "cmaes searches two or more ranges, given optimizer.lr."),
         ({"sampler": "grid"}, "search", "optimizer.lr: a grid needs a list of values, or num or step"),
@@ -270,8 +270,8 @@ def test_a_stored_grid_keeps_its_cells():
             "arms.mix.search.norm.alpha",
             "must be less than or equal to 1",
         ),
-        ({"arms": {"a/b": {}}}, "arms", "the name of an arm has 1 to 200 printable letters"),
-        ({"arms": {"a@b": {}}}, "arms", "the name of an arm has 1 to 200 printable letters"),
+        ({"arms": {"a/b": {}}}, "arms", "the name of an arm must have 1 to 200 printable characters"),
+        ({"arms": {"a@b": {}}}, "arms", "the name of an arm must have 1 to 200 printable characters"),
         ({"budget": {"trials": 0}}, "budget.trials", "must be greater than 0"),
         ({"budget": {"trails": 1}}, "budget.trails", "unknown key. Did you mean budget.trials?"),
         ({"objective": {"direction": "max"}}, "objective.direction", "must be 'minimize' or 'maximize'"),
@@ -287,7 +287,7 @@ def test_a_stored_grid_keeps_its_cells():
             "must be from 100 (a third of trainer.max_steps, after the warm-up: earlier comparisons favour high",
         ),
         ({"pruner": {"kind": "median", "first_step": 301}}, "pruner.first_step", "must be from 100"),
-        ({"fixed": [{"optimizer.lr": 1.0}]}, "fixed.0.optimizer.lr", "is not among what is searched (0.0001 ... 0.01"),
+        ({"fixed": [{"optimizer.lr": 1.0}]}, "fixed.0.optimizer.lr", "is not in the search space (0.0001 ... 0.01"),
         (
             {"fixed": [{"optimizer.lt": 1e-3}]},
             "fixed.0.optimizer.lt",
@@ -296,7 +296,7 @@ def test_a_stored_grid_keeps_its_cells():
         (
             {"arms": {"mix": {"norm": "mix", "search": {"norm.alpha": [0.5]}, "fixed": [{"norm.alpha": 0.4}]}}},
             "arms.mix.fixed.0.norm.alpha",
-            "is not among what is searched ([0.5])",
+            "is not in the search space ([0.5])",
         ),
         (
             {"sampler": "grid", "search": {"optimizer.lr": [1e-3]}, "fixed": [{"optimizer.lr": 1e-3}]},
@@ -436,5 +436,5 @@ def test_what_a_sweep_says_of_its_validation_holds():
     asked = sweep(experiment={**LONG, "trainer.val_samples": "all"})
     assert asked.base("all").validation.samples is None
     one = {"pre": {"norm": "pre"}, "post": {"norm": "post", "trainer.val_samples": 7}}
-    with pytest.raises(ConfigError, match=r"they differ in trainer.val_samples: 2400 \(pre\), 7 \(post\)"):
+    with pytest.raises(ConfigError, match=r"the arms differ in trainer.val_samples: 2400 \(pre\), 7 \(post\)"):
         sweep(experiment=LONG, arms=one)
