@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ablate.experiment.tree import Experiment
+from ablate.models.llama_config import Llama
 from ablate.norms.layers import RMSNorm
 
 HEAD = "lm_head.weight"
@@ -54,6 +55,7 @@ _ARCHITECTURES = {  # placement and what the QK-norm is over, None without one
 def find_architecture(experiment: Experiment) -> Architecture | None:
     """Return the architecture of `transformers` that the model is, whatever its name here; None if there is none."""
     norm, model = experiment.norm, experiment.model
+    assert isinstance(model, Llama)
     qk_norm = norm.qk if norm.has_qk_norm else norm.layer
     if model.sublayers != "both" or not model.layers or not norm.final_norm:
         return None

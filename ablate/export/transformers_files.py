@@ -1,5 +1,5 @@
-"""A language model in the format of `transformers`: as one of its architectures if it is equal to it, otherwise with the
-model's code."""
+"""A language model in the format of `transformers`: as one of its architectures if it is equal to one, otherwise with
+the model's code."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ class Files:
 
 
 def build_files(source: TrainedModel) -> Files:
-    """Return the files of an architecture of `transformers` if the model is one, otherwise files with its own code. Raises
-    AblateError for a model that is not a language model, or whose code cannot be written.
+    """Return the files of an architecture of `transformers` if the model is one, otherwise files with its own code.
+
+    Raises AblateError for a model that is not a language model, or whose code cannot be written.
     """
     check_family("hf", source.experiment.model)
     architecture = find_architecture(source.experiment)

@@ -70,14 +70,15 @@ class ModelConfig(Kind):
         raise NotImplementedError
 
     def layer_parameters(self) -> int:
-        """Return the number of weights in the matrices of the layers, whatever the vocabulary and the placement. Here: of
-        queries, keys, values and output, and of `mlp_matrices` in the MLP."""
+        """Return the number of weights in the matrices of the layers, which depends neither on the vocabulary nor on the
+        placement. Here: of queries, keys, values and output, and of `mlp_matrices` in the MLP."""
         stack = self.stack()
         attention = 2 * (stack.heads + stack.kv_heads) * stack.head_dim
         return stack.depth * stack.hidden * (attention + self.mlp_matrices * stack.mlp)
 
     def sequence_length(self, shape: tuple[int, ...]) -> int:
-        """Return how many tokens attend to one another in an input of `shape`. Here: of one that is tokens, (length,)."""
+        """Return how many tokens attend to one another in an input of `shape`. Here: of tokens, whose shape is
+        (length,)."""
         (length,) = shape
         return length
 
