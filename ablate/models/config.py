@@ -70,7 +70,7 @@ class ModelConfig(Kind):
         raise NotImplementedError
 
     def layer_parameters(self) -> int:
-        """Return the number of weights in the matrices of the layers, which depends neither on the vocabulary nor on the
+        """Return the number of weights in the matrices of the layers, which depends neither on vocabulary nor on
         placement. Here: of queries, keys, values and output, and of `mlp_matrices` in the MLP."""
         stack = self.stack()
         attention = 2 * (stack.heads + stack.kv_heads) * stack.head_dim
