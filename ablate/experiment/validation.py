@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.data import DataConfig
 from ablate.experiment.trainer import TrainerConfig
+from ablate.tasks import Task
 
 SHARE = 0.1
 """What validation may cost by default, of what training costs."""
@@ -15,8 +16,6 @@ FORWARD = 1 / 3
 same for every model, so that all arms of a sweep are validated on the same samples."""
 MOST_TIMES = 6
 """Validations of a run, where their number is chosen."""
-SMALLEST: Mapping[str, int] = {"tokens": 16_384, "images": 256}
-"""The least that a validation is made on by default."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,8 @@ class Validation:
     """Forward passes for each sample: with the weights, and with their average where there is one."""
     unit: str
     """tokens or images."""
+    sample: str
+    """sequence or image."""
     per_sample: int
     """Tokens of a sequence, or 1 of an image."""
     is_least: bool
@@ -59,15 +60,15 @@ class Validation:
     def describe(self, sizes: Sequence[int | None]) -> str:
         """Return how often, on how much and for what share of the compute, of sets with that many samples (None: not
         known)."""
-        noun = "sequences" if self.unit == "tokens" else self.unit
+        noun = f"{self.sample}s"
         when = "once, at the end," if self.times == 1 else f"{self.times} times, every {self.interval:,} updates,"
         text = f"{when} on {' and '.join(map(self._describe_set, sizes))} {noun}"
         share = self.bound_share(sizes)
         if share is None:
             return text
-        if self.unit == "tokens":
+        if self.unit != noun:
             total = sum(self.samples or 0 if size is None else self.count_samples(size) for size in sizes)
-            text += f" ({total * self.per_sample:,} tokens)"
+            text += f" ({total * self.per_sample:,} {self.unit})"
         text += f": {'at most ' if None in sizes else ''}{share:.1%} of the run's compute"
         if self.is_least and share > SHARE / (1 + SHARE):
             text += f", more than {SHARE:.0%} of training, since on fewer it would say little (trainer.val_samples)"
@@ -80,9 +81,10 @@ class Validation:
         return f"all {size:,}" if count == size else f"{count:,} of {size:,}"
 
 
-def plan_validation(trainer: TrainerConfig, data: DataConfig, limited: bool = True) -> Validation:
+def plan_validation(trainer: TrainerConfig, data: DataConfig, task: Task, limited: bool = True) -> Validation:
     """Return how often a run is validated and on how much. What is not set is chosen so that all validations together
-    cost at most `SHARE` of training, and each is on `SMALLEST` at least; without `limited` six are made, on all.
+    cost at most `SHARE` of training, and each is on the `least_validation` of the task; without `limited` six are made,
+    on all.
 
     It follows from the length of the run, its batch and its data alone, and neither from the seed nor from the model.
     """
@@ -90,7 +92,8 @@ def plan_validation(trainer: TrainerConfig, data: DataConfig, limited: bool = Tr
     passes = 1 if trainer.ema_decay is None else 2
     budget = SHARE * trained / (FORWARD * passes * (1 + len(data.val_names)))  # samples of one set
     wanted = trainer.val_samples if isinstance(trainer.val_samples, int) else data.wanted_val_samples
-    smallest = -(-SMALLEST.get(data.unit, 1) // data.items_per_sample)
+    per_sample = task.count_items(data.input_shape)
+    smallest = -(-task.least_validation // per_sample)
     interval, samples = trainer.val_check_interval, None
     if interval is None:
         whole = trainer.val_samples == "all" or not limited
@@ -104,4 +107,4 @@ def plan_validation(trainer: TrainerConfig, data: DataConfig, limited: bool = Tr
     elif limited and isinstance(trainer.val_samples, int):
         samples = trainer.val_samples
     least = is_chosen and samples == smallest
-    return Validation(interval, times, samples, trained, passes, data.unit, data.items_per_sample, least)
+    return Validation(interval, times, samples, trained, passes, task.unit, task.sample, per_sample, least)

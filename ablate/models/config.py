@@ -56,6 +56,8 @@ class ModelConfig(Kind):
     defaults: ClassVar[dict[str, Any]]
     """What the rest of an experiment defaults to with this family: dotted path -> value."""
 
+    takes_head: ClassVar[bool] = False
+    """Whether its models take a head of the task's own (`Model.attach_head`)."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, each with logits of its own; otherwise it is a whole input, such as an image."""
 
@@ -90,9 +92,13 @@ class ModelConfig(Kind):
         """Return the number of classes of the model's output for a corpus that has `classes`."""
         return classes
 
-    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
-        """Return (classes, shape of one input) by the weights of a trained model. `length`: tokens of an input, where
-        the weights do not say."""
+    def count_classes(self, state: Mapping[str, Tensor]) -> int:
+        """Return the number of classes of the family's own head by the weights of a trained model."""
+        raise NotImplementedError
+
+    def input_shape(self, state: Mapping[str, Tensor], length: int) -> tuple[int, ...]:
+        """Return the shape of one input by the weights of a trained model. `length`: tokens of an input, where the
+        weights do not say."""
         raise NotImplementedError
 
     def tied_weights(self) -> dict[str, str]:

@@ -51,7 +51,7 @@ class TrainedModel:
     def inputs(self) -> tuple[int, tuple[int, ...]]:
         """(classes, shape of one input), as the weights have them; a text has length 0 where the data say none."""
         length, *_ = self.experiment.data.input_shape or (0,)
-        return self.experiment.model.input_spec(self.state, length)
+        return self.experiment.task.read_inputs(self.experiment.model, self.state, length)
 
     def blank(self) -> Model:
         """Return the model without its weights, on the meta device."""

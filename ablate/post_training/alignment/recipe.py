@@ -64,7 +64,7 @@ def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward
     extra `rlhf`.
     """
     source = open_trained(start)
-    if (task := source.experiment.model.task) != "language_modeling":
+    if (task := source.experiment.task.kind) != "language_modeling":
         raise AblateError(f"{name} is for {task.replace('_', ' ')}; align is for language models.")
     experiment = build_experiment(source, start, pairs, settings)
     place = Place("align", f"{settings['align.method']} {name}", tags={"ablate.aligned": name})

@@ -118,6 +118,14 @@ class SweepFields(Config):
         """The sweep as YAML."""
         return yaml.safe_dump(self.to_tree(), sort_keys=False)
 
+    @cached_property
+    def task(self) -> str:
+        """The task that its models are trained for; '' where its experiments cannot be built (a plugin is missing)."""
+        try:
+            return self.base(next(iter(self.all_arms))).task.kind
+        except ConfigError:
+            return ""
+
     @property
     def own_arms(self) -> dict[str, Arm]:
         """The arms of the file; one named "all" where it names none."""
