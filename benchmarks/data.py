@@ -100,10 +100,11 @@ def text(folder: Path, **data: Any) -> Case:
 def case(experiment: Experiment, folder: Path, batch: int, unit: str) -> Case:
     """What the experiment trains on, and one step of its model on the first batch."""
     corpus = experiment.data.load(folder)
-    model = experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape).train()
+    model = experiment.build_model(corpus.classes, corpus.shape).train()
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
     inputs, targets = next(iter(corpus.train.batches(batch, 0)))
-    if corpus.items_per_sample > 1:
+    per_item = experiment.task.count_items(corpus.shape)
+    if per_item > 1:
         targets = targets.flatten()
 
     def step() -> None:
@@ -112,7 +113,7 @@ def case(experiment: Experiment, folder: Path, batch: int, unit: str) -> Case:
         F.cross_entropy(logits.flatten(0, -2), targets).backward()
         optimizer.step()
 
-    return Case(corpus.train, batch, corpus.items_per_sample, step, unit)
+    return Case(corpus.train, batch, per_item, step, unit)
 
 
 KINDS: dict[str, Callable[[Path], Case]] = {

@@ -25,8 +25,7 @@ from ablate.data import BatchDataset, Corpus
 from ablate.estimate.flops import count
 from ablate.estimate.gpus import GIB, detect_gpu
 from ablate.estimate.skeleton import build_skeleton
-from ablate.tasks.base import Task
-from ablate.tasks.registry import tasks
+from ablate.training.module import TrainingModule
 
 SIZES = ("llama-71m", "llama-130m", "llama-250m", "llama-1b", "vit-tiny", "vit-small")
 VOCABULARY = 32000
@@ -156,10 +155,10 @@ def _fit(experiment: Experiment, corpus: Corpus, turns: Turns, device: Device) -
             if trainer.global_step == experiment.trainer.max_steps - 1:
                 raise Stop("completed", "")  # without the validation after the last update
 
-    task = _task(experiment, corpus, bool(experiment.trainer.compile))
+    module = _build_module(experiment, corpus, bool(experiment.trainer.compile))
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(Stop):
         trainer = build_trainer(experiment, str(experiment.trainer.precision), [InTurns(None)], Path(folder))
-        trainer.fit(task, Loaders(experiment, corpus))
+        trainer.fit(module, Loaders(experiment, corpus))
 
 
 def _batch(case: Case, corpus: Corpus) -> tuple[torch.Tensor, torch.Tensor]:
@@ -169,9 +168,9 @@ def _batch(case: Case, corpus: Corpus) -> tuple[torch.Tensor, torch.Tensor]:
     return inputs.bfloat16() if case.images and case.precision == "bf16-true" else inputs, targets
 
 
-def _task(experiment: Experiment, corpus: Corpus, compiled: bool) -> Task:
+def _build_module(experiment: Experiment, corpus: Corpus, compiled: bool) -> TrainingModule:
     torch.manual_seed(0)
-    return tasks[experiment.data.task](experiment, corpus, compiled)
+    return TrainingModule(experiment, corpus, compiled)
 
 
 def placement_against_pre(case: Case, device: Device, rounds: int, segment: int, compiled: bool) -> Pairs:
@@ -180,12 +179,12 @@ def placement_against_pre(case: Case, device: Device, rounds: int, segment: int,
     def step(norm: str) -> Callable[[], None]:
         experiment = replace(case, norm=norm).experiment()
         corpus = experiment.data.load(Path())
-        task = _task(experiment, corpus, False).to(case.device)
+        module = _build_module(experiment, corpus, False).to(case.device)
         if case.precision == "bf16-true":
-            task.bfloat16()
+            module.bfloat16()
         batch = _batch(case, corpus)
-        loss = torch.compile(task.loss) if compiled else task.loss
-        return plain_step(task, loss, batch, case.precision == "bf16-mixed", experiment.optimizer.build(task.model))
+        loss = torch.compile(module.loss) if compiled else module.loss
+        return plain_step(module, loss, batch, case.precision == "bf16-mixed", experiment.optimizer.build(module.model))
 
     return alternating(step(case.norm), step("pre"), rounds, segment, SKIP, device.synchronize)
 

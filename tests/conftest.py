@@ -164,16 +164,16 @@ def trained_by_two(run_by_two, tmp_path):
 @pytest.fixture
 def begun(monkeypatch):
     """The weights before the first update of each training that follows."""
-    from ablate.tasks.base import Task  # which imports Lightning
+    from ablate.training.module import TrainingModule  # which imports Lightning
 
     seen = []
-    plain = Task.on_train_start
+    plain = TrainingModule.on_train_start
 
     def note(self):
         plain(self)
         seen.append({name: value.clone() for name, value in self.model.state_dict().items()})
 
-    monkeypatch.setattr(Task, "on_train_start", note)
+    monkeypatch.setattr(TrainingModule, "on_train_start", note)
     return seen
 
 

@@ -19,12 +19,13 @@ from ablate.config.yaml import read_yaml
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate import data, models, norms
+    from ablate import data, models, norms, tasks
     from ablate.config import merging, plugins
     from ablate.sweeps import storage
     from ablate.sweeps.spec import library
 else:
     data, models, norms = LazyModule("ablate.data"), LazyModule("ablate.models"), LazyModule("ablate.norms")
+    tasks = LazyModule("ablate.tasks")
     merging = LazyModule("ablate.config.merging")
     plugins = LazyModule("ablate.config.plugins")
     storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
@@ -52,8 +53,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_choices(what: str, files: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. The kinds
-    of the plugin `files` and of installed plugins are included. Raises ConfigError for a plugin that cannot be
+    """Return the rows of one list: placements, norms, models, tasks, data or sweeps; all rows have the same columns.
+    What the plugin `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be
     loaded."""
     if files:
         _ = ablate.Experiment  # fills every registry, so that everything that the files add is listed
@@ -115,6 +116,20 @@ def _data() -> list[Row]:
     ]
 
 
+def _tasks() -> list[Row]:
+    """What a model is trained to do: task=KIND. By default what the targets of the data are for."""
+    return [
+        {
+            "task": kind,
+            "inputs": tasks.tasks[kind].inputs,
+            "learns from": tasks.tasks[kind].learns_from,
+            "metrics": ", ".join(f"val/{metric.name}" for metric in tasks.tasks[kind].metrics),
+            "a sweep compares": tasks.tasks[kind].objective,
+        }
+        for kind in tasks.tasks
+    ]
+
+
 def _models() -> list[Row]:
     """Model families and named sizes: model=NAME. Parameters are counted at the papers' vocabulary and resolution."""
     import torch
@@ -167,5 +182,12 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-_ROWS = {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}
-"""List -> the function that returns its rows."""
+_ROWS = {
+    "placements": _placements,
+    "norms": _norms,
+    "models": _models,
+    "tasks": _tasks,
+    "data": _data,
+    "sweeps": _sweeps,
+}
+"""List -> what returns its rows."""

@@ -6,7 +6,7 @@ hub.
 """
 
 # importing a module registers its kinds and presets, in the order in which they are listed
-from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, TrainSet, ValSet, data_kinds
+from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, Samples, TrainSet, ValSet, data_kinds
 from ablate.data.text.presets import PRESETS
 
 # isort: split
@@ -48,6 +48,7 @@ __all__ = [
     "Pairs",
     "PermutedBatches",
     "Preferences",
+    "Samples",
     "SequentialBatches",
     "Text",
     "Tokenizer",

@@ -4,7 +4,7 @@ batches."""
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
@@ -16,16 +16,21 @@ from pydantic import Field
 from ablate.config.base import Former, Kind
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
+from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
 from ablate.data.order import PermutedBatches, build_loader
 from ablate.data.trivial_loss import MOST, choose_blocks, compute_trivial_loss, count_targets
 
 if TYPE_CHECKING:
+    import torch.utils._pytree as pytree
     from torch import Tensor
     from torch.utils.data import DataLoader
     from typing_extensions import Self
+else:
+    pytree = LazyModule("torch.utils._pytree")
 
-Batch: TypeAlias = "tuple[Tensor, Tensor]"
+Batch: TypeAlias = "tuple[Any, Any]"
+"""(inputs, targets), each a tensor or a nested structure of tensors; the first dimension of each is the batch."""
 
 IGNORED = -100
 """The target of padding, which is neither trained on nor counted: the `ignore_index` of `cross_entropy`."""
@@ -89,8 +94,8 @@ class BatchDataset(ABC):
         """Return the items at `indices`, collated: (inputs [batch, ...], targets [batch, ...])."""
 
     def __getitem__(self, index: int) -> Batch:
-        inputs, targets = self.__getitems__([index])
-        return inputs[0], targets[0]
+        first: Batch = pytree.tree_map(lambda tensor: tensor[0], self.__getitems__([index]))
+        return first
 
     def batches(
         self,
@@ -119,9 +124,27 @@ class BatchDataset(ABC):
         """See `TrainSet`: of a large dataset, blocks that are spread evenly over it. A dataset that stores its targets
         returns them without reading its inputs."""
         if len(self):
-            inputs, targets = self.__getitems__([0])
-            for block in choose_blocks(len(self), max(1, most // max(1, inputs.numel(), targets.numel()))):
+            values = max(1, *(sum(t.numel() for t in pytree.tree_leaves(part)) for part in self.__getitems__([0])))
+            for block in choose_blocks(len(self), max(1, most // values)):
                 yield self.__getitems__(block)[1]
+
+
+class Samples(BatchDataset):
+    """Samples at hand, (input, target) each, put into batches by `collate`, such as that of a task."""
+
+    def __init__(
+        self, samples: Sequence[tuple[Any, Any]], collate: Callable[[Sequence[tuple[Any, Any]]], Batch]
+    ) -> None:
+        self.samples, self.collate = samples, collate
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        if not len(indices):  # a rank with no samples left in the last batch of a validation
+            none: Batch = pytree.tree_map(lambda tensor: tensor[:0], self.collate([self.samples[0]]))
+            return none
+        return self.collate([self.samples[index] for index in indices])
 
 
 class Part(BatchDataset):
@@ -195,11 +218,6 @@ class Corpus:
         """Return the sizes of the validation set and of the further ones."""
         return [len(self.val), *(len(part.data) for part in self.val_sets.values())]
 
-    @property
-    def items_per_sample(self) -> int:
-        """The count of one input in budgets and curves: its tokens, or 1 for an image."""
-        return self.shape[0] if len(self.shape) == 1 else 1
-
     def measure_trivial_loss(self) -> float | None:
         """Return the validation loss in nats of a predictor that ignores the inputs (`compute_trivial_loss`), exact
         unless the data is too large to count; None if it is undefined. For text it is the cross-entropy of the unigram
@@ -216,15 +234,11 @@ class Corpus:
         return None if train is None or val is None else compute_trivial_loss(train, val)
 
 
-UNITS = {"language_modeling": "tokens", "image_classification": "images"}
-"""Task -> the unit of its training data."""
-
-
 class DataConfig(Kind):
     """The data for training and validation."""
 
     task: ClassVar[str]
-    """"language_modeling" or "image_classification"."""
+    """The task that its targets are for, of `ablate.tasks`."""
 
     former: ClassVar[Mapping[str, Former]] = {}
     """Field -> its value in stored configurations that are older than the field."""
@@ -235,14 +249,10 @@ class DataConfig(Kind):
     """The share of the items that is held out for validation, if the data has no validation set."""
 
     @property
-    def unit(self) -> str:
-        """The unit of the training data."""
-        return UNITS.get(self.task, "items")
-
-    @property
-    def items_per_sample(self) -> int:
-        """Units in one sample: the tokens of a sequence, or 1 for an image."""
-        return self.input_shape[0] if len(self.input_shape) == 1 else 1
+    def default_task(self) -> str:
+        """The task that its targets are for with these settings, which is trained unless the experiment names
+        another."""
+        return self.task
 
     @property
     def input_shape(self) -> tuple[int, ...]:

@@ -19,9 +19,9 @@ from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
 from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.plots.panels import save_png
-from ablate.tasks.base import Task
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import RunCallback, count_seen_items
+from ablate.training.module import TrainingModule
 from ablate.training.undisturbed import undisturbed
 
 
@@ -33,19 +33,21 @@ class LayerDiagnostics(RunCallback):
     so far are stored in the checkpoints, so that the figures of a resumed run equal those of an uninterrupted run.
     """
 
-    def __init__(self, task: Task, corpus: Corpus) -> None:
-        self.config = task.experiment.trainer.diagnose
-        model, self.unit = task.model, task.unit
+    def __init__(self, module: TrainingModule, corpus: Corpus) -> None:
+        self.config = module.experiment.trainer.diagnose
+        model, task, self.unit = module.model, module.task, module.unit
         self.subject = Subject(
             label="run",
             layers=Layers(model),
             forward=lambda batch: model(batch.inputs),
-            items=min(len(corpus.val), max(1, self.config.tokens // task.per_item)),
-            load=build_loader([corpus.val], task.unit),
-            per_item=task.per_item,
-            unit=task.unit,
+            items=min(len(corpus.val), max(1, self.config.tokens // module.per_item)),
+            load=build_loader([corpus.val], padded=task.inputs == "tokens"),
+            per_item=module.per_item,
+            unit=module.unit,
+            classifies=task.classifies,
+            sum_losses=lambda batch: task.sum_losses(model, model, batch.inputs, batch.targets),
         )
-        trainer = task.experiment.trainer
+        trainer = module.experiment.trainer
         self.updates, self.accumulate = trainer.max_steps, trainer.accumulate
         part, depth = self.subject.items / trainer.batch_size, len(self.subject.layers)
         self.every = {name: self.config.every(name, self.updates, depth, part) for name in self.config.names}
@@ -73,7 +75,7 @@ class LayerDiagnostics(RunCallback):
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
         if Gradients.name in self.every and self._is_due(Gradients.name, trainer.global_step, self.updates - 1):
-            assert isinstance(pl_module, Task)
+            assert isinstance(pl_module, TrainingModule)
             measurement = Gradients(self.subject)
             targets = pl_module.experiment.trainer.batch_size * pl_module.per_item
             measurement.observe(collect_gradients(self.subject.layers), targets)

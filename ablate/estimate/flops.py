@@ -70,10 +70,10 @@ class Counts:
         return 3 * self.forward_flops - self.frozen_flops
 
 
-def count(model: Model, shape: tuple[int, ...]) -> Counts:
-    """Return the counts of `model` on inputs of `shape`: 2 FLOPs for each weight of a matrix and each use of it, and
-    the products of attention. A token of LLaMA takes 2 [L (4 d^2 + 3 d i) + V d] + 2 L d T; an image is all of its
-    tokens."""
+def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
+    """Count `model` on inputs of `shape`, of which its layers compute so many `passes` (`Task.count_passes`): 2 FLOPs
+    for each weight of a matrix and each use of it, and the products of attention. A token of LLaMA takes
+    2 [L (4 d^2 + 3 d i) + V d] + 2 L d T; an image is all of its tokens."""
     sizes = {name: p.numel() for name, p in model.named_parameters()}
     matrices = {f"{n}.weight": m.weight for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
     used = [(uses, matrices[name]) for uses, names in _walk(model) for name in names & matrices.keys()]
@@ -83,9 +83,10 @@ def count(model: Model, shape: tuple[int, ...]) -> Counts:
         embedding=sum(n for name, n in sizes.items() if is_inside(name, model.embeddings())),
         head=sum(n for name, n in sizes.items() if name in head),
         block=max((sum(p.numel() for p in block.parameters()) for block in model.blocks()), default=0),
-        forward_flops=2 * sum(uses * weight.numel() for uses, weight in used) + model.config.attention_flops(shape),
+        forward_flops=passes
+        * (2 * sum(uses * weight.numel() for uses, weight in used) + model.config.attention_flops(shape)),
         frozen=sum(p.numel() for p in model.parameters() if not p.requires_grad),
-        frozen_flops=2 * sum(uses * weight.numel() for uses, weight in used if not weight.requires_grad),
+        frozen_flops=passes * 2 * sum(uses * weight.numel() for uses, weight in used if not weight.requires_grad),
     )
 
 
@@ -124,14 +125,17 @@ def count_spent_flops(experiment: Experiment, inputs: tuple[int, tuple[int, ...]
     `inputs` are (classes, shape of one input)."""
     start = experiment.warm_start
     before = start.flops or 0.0 if start else 0.0
-    return before + count_by_formula(build_skeleton(experiment, *inputs)).flops * experiment.items_per_update * updates
+    cost = count_by_formula(build_skeleton(experiment, *inputs))
+    passes = experiment.task.count_passes(experiment.model, inputs[1])
+    return before + passes * cost.flops * experiment.items_per_update * updates
 
 
-def collect_facts(model: Model, experiment: Experiment) -> dict[str, Any]:
-    """Return the cost of a run as tags of its MLflow run."""
+def collect_facts(model: Model, experiment: Experiment, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return what is written down of the cost of a run on inputs of `shape`: tags of its MLflow run."""
     cost, start = count_by_formula(model), experiment.warm_start
+    passes = experiment.task.count_passes(experiment.model, shape)
     facts: dict[str, Any] = {
-        "ablate.flops_per_update": cost.flops * experiment.items_per_update,
+        "ablate.flops_per_update": passes * cost.flops * experiment.items_per_update,
         "ablate.flops_before": start.flops or 0.0 if start else 0.0,
         "ablate.state_bytes": cost.bytes,
     }
@@ -178,6 +182,7 @@ def estimate_work(experiment: Experiment) -> Work | None:
         frozen = experiment.lora is not None or (start is not None and "head" in start.freeze)
         weights += (4 if frozen else 6) / 6 * _guess_vocabulary(experiment) * model.hidden
     per_item = 6 * weights * model.tokens_per_item(shape) + 3 * model.attention_flops(shape)
+    per_item *= experiment.task.count_passes(model, shape)
     return Work(experiment.items, float(experiment.items * per_item), assume_utilisation(model.layer_parameters()))
 
 

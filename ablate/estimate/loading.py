@@ -37,7 +37,7 @@ def describe_loading(experiment: Experiment, corpus: Corpus, taken: float) -> st
     key = experiment.data.model_dump_json()
     if key not in _rates:
         with contextlib.suppress(DataError):
-            _rates[key] = measure_rate(corpus.train, experiment.seed) * corpus.items_per_sample
+            _rates[key] = measure_rate(corpus.train, experiment.seed) * experiment.task.count_items(corpus.shape)
     if key not in _rates:
         return ""
     rate, chosen, unit = _rates[key], experiment.trainer.num_workers, experiment.unit

@@ -79,8 +79,9 @@ class Meter:
 
     def __init__(self, experiment: Experiment, classes: int, shape: tuple[int, ...], gpu: bool = True) -> None:
         self.model, self.optimizer = build_skeleton(experiment, classes, shape), experiment.optimizer
+        self.task = experiment.task
         self.shape, self.classes, self.gpu = shape, classes, gpu
-        self.counts = count(self.model, shape)
+        self.counts = count(self.model, shape, self.task.count_passes(experiment.model, shape))
         self.positions = shape[0] if self.model.config.per_token else 0
         """Logits of one input that are made in parts where there are many."""
         self._prime = _find_prime(self.model, shape, classes, self.positions)
@@ -179,7 +180,7 @@ class Meter:
     def _course(self, precision: str, checkpointing: bool, in_parts: bool) -> _Course:
         key = (precision, checkpointing, in_parts)
         if key not in self._courses:
-            step = Step(self.shape, self.classes, precision, checkpointing, in_parts, self.gpu)
+            step = Step(self.task, self.shape, self.classes, precision, checkpointing, in_parts, self.gpu)
             self._courses[key] = _fit_batches(trace(self.model, step, self._prime), self._prime)
         return self._courses[key]
 

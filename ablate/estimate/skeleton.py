@@ -27,7 +27,7 @@ _RANDOM = ("normal_", "uniform_", "trunc_normal_")
 def build_blank(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:
     """Return the uninitialised model on the meta device, with all parameters trained."""
     with torch.device("meta"), _Uninitialized():
-        return experiment.model.build(experiment.norm, experiment.init, classes, shape)
+        return experiment.build_model(classes, shape)
 
 
 def build_skeleton(experiment: Experiment, classes: int, shape: tuple[int, ...]) -> Model:

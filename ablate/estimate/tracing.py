@@ -25,11 +25,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from ablate.models import Model, head
-from ablate.tasks.losses import LOSSES, build_batch
+from ablate.tasks import Task
 
 LABELS = ("casts", "gradients", "activations", "logits", "temporary")
 KEPT = 4  # equal neighbouring layers that are traced; the second of them stands for all others
@@ -51,6 +51,7 @@ class Timeline:
 class Step:
     """The step to trace."""
 
+    task: Task
     shape: tuple[int, ...]
     """Shape of one input."""
     classes: int
@@ -160,9 +161,9 @@ def _enter_no_memory(precision: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def _trace_batch(model: Model, step: Step, batch: int, runs: list[tuple[int, int]]) -> Timeline:
-    inputs, targets = build_batch(model.config.task, batch, step.shape)
-    if step.precision == "bf16-true" and inputs.is_floating_point():
-        inputs = inputs.bfloat16()
+    inputs, targets = step.task.build_batch(batch, step.shape, step.classes)
+    if step.precision == "bf16-true":
+        inputs = tree_map(lambda tensor: tensor.bfloat16() if tensor.is_floating_point() else tensor, inputs)
     return _record(model, step, inputs, targets, runs)
 
 
@@ -176,7 +177,7 @@ def _limit_logits(most: int) -> Iterator[None]:
         head.LOGITS = before
 
 
-def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: list[tuple[int, int]]) -> Timeline:
+def _record(model: Model, step: Step, inputs: Any, targets: Any, runs: list[tuple[int, int]]) -> Timeline:
     tracker = _Tracker(model, step.classes)
     forward: list[int] = []  # the event before each layer, and that behind the last
     backward: list[int] = []  # the same of the backward pass: the event before the last layer, ..., behind the first
@@ -204,11 +205,11 @@ def _record(model: Model, step: Step, inputs: Tensor, targets: Tensor, runs: lis
         if step.checkpointing:
             stack.enter_context(checkpoint_layers(layers, step.gpu))
         stack.enter_context(tracker)
-        tracker.see(inputs)
-        tracker.see(targets)
+        for tensor in tree_leaves((inputs, targets)):
+            tracker.see(tensor)
         stack.enter_context(_Kernels(step.gpu))
         with torch.autocast("cpu", torch.bfloat16, enabled=step.precision == "bf16-mixed"):
-            value = LOSSES[model.config.task](model, inputs, targets)
+            value = step.task.compute_loss(model, inputs, targets)
         turn = tracker.turn()
         value.backward()
         backward += [len(tracker.events)] * (len(forward) - len(backward))

@@ -14,9 +14,9 @@ from ablate.distributed import ranks
 from ablate.evaluation.scoring import score
 from ablate.evaluation.tasks import load_tasks, silence_harness
 from ablate.experiment.tree import Experiment
-from ablate.tasks.base import Task
 from ablate.tracking.scores import name_metrics
 from ablate.training.callbacks import Curves, RunCallback
+from ablate.training.module import TrainingModule
 
 
 class Downstream(RunCallback):
@@ -43,7 +43,7 @@ class Downstream(RunCallback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         step, every = trainer.global_step, self.config.every_n_steps
         due = step == pl_module.experiment.trainer.max_steps or (every is not None and step % every == 0)
         if not due or step == self.last:  # after each of several accumulated batches the step is the same
@@ -54,11 +54,11 @@ class Downstream(RunCallback):
         self.curves.on_validation_end(trainer, pl_module)
         self.curves.record(trainer, pl_module, scores)
 
-    def _score(self, trainer: Trainer, task: Task) -> dict[str, float]:
-        """Return the scores of the model, in the precision of its training, compiled if the run is."""
+    def _score(self, trainer: Trainer, module: TrainingModule) -> dict[str, float]:
+        """Return the scores of the model, in the arithmetic of its training, compiled where the run is."""
         if self._model is None:
-            self._model = _AsTrained(task, trainer)
-        data: Any = task.experiment.data
+            self._model = _AsTrained(module, trainer)
+        data: Any = module.experiment.data
         config = self.config
         options: dict[str, Any] = {"length": data.seq_len, "limit": config.limit, "batch_size": config.batch_size}
         scores = score(self._model, self.tokenizer, self.tasks, **options)
@@ -68,11 +68,13 @@ class Downstream(RunCallback):
 class _AsTrained(nn.Module):
     """The model of a task in the precision of its validations, compiled if its loss is."""
 
-    def __init__(self, task: Task, trainer: Trainer) -> None:
+    def __init__(self, module: TrainingModule, trainer: Trainer) -> None:
         super().__init__()
-        self.model, self.context = task.model, trainer.precision_plugin.val_step_context
+        self.model, self.context = module.model, trainer.precision_plugin.val_step_context
         # as a function, which is no part of this module; for any length, since those of questions differ
-        self.compute: Any = torch.compile(task.model.__call__, dynamic=True) if task.compiled else task.model.__call__
+        self.compute: Any = (
+            torch.compile(module.model.__call__, dynamic=True) if module.compiled else module.model.__call__
+        )
 
     def forward(self, tokens: Tensor) -> Tensor:
         with self.context():

@@ -86,7 +86,7 @@ def _find(model: str) -> TrainedModel | str:
     if model.startswith(HF):
         return model.removeprefix(HF)
     source = open_trained(model)
-    if (task := source.experiment.model.task) != "language_modeling":
+    if (task := source.experiment.task.kind) != "language_modeling":
         raise AblateError(f"{model} is for {task.replace('_', ' ')}; the tasks are for language models.")
     return source
 

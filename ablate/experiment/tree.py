@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -19,6 +19,7 @@ from ablate.config.yaml import read_yaml
 from ablate.data import DataConfig, data_kinds
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.evaluation import EvaluationConfig
+from ablate.experiment.fitting import fit_task
 from ablate.experiment.lora import Lora
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.validation import Validation, plan_validation
@@ -27,6 +28,10 @@ from ablate.models import ModelConfig, models, validate_asks
 from ablate.norms import Initialization, Placement, initializations, placements
 from ablate.optim.optimizers import OptimizerConfig, optimizers
 from ablate.optim.schedules import ScheduleConfig, schedules
+from ablate.tasks import Task, tasks
+
+if TYPE_CHECKING:
+    from ablate.models import Model
 
 DEFAULTS = 3
 """The version of the defaults, incremented when a changed default changes the results of a run (`Former`); stored runs
@@ -43,7 +48,11 @@ class Experiment(Config):
     init: Annotated[Initialization, initializations] = Field("normal", validate_default=True)
     """Initialisation of the weights."""
     data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)
-    """The data for training and validation. Default: topics for LLaMA, digits for ViT."""
+    """What is trained on. Default: topics for LLaMA, digits for ViT."""
+    task: Annotated[Task, tasks] = Field(
+        default_factory=lambda fields: _choose_task(fields), json_schema_extra={"default": None}
+    )
+    """What the model is trained to do. None: what the data's targets are for."""
     optimizer: Annotated[OptimizerConfig, optimizers] = Field("adamw", validate_default=True)
     """The optimizer and its peak learning rate."""
     schedule: Annotated[ScheduleConfig, schedules] = Field("cosine", validate_default=True)
@@ -72,7 +81,7 @@ class Experiment(Config):
         if not isinstance(data, Mapping):
             return data
         load_plugins(data)
-        return _fill_in(data)
+        return _fill_in({key: value for key, value in data.items() if key != "task" or value is not None})
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
@@ -82,11 +91,7 @@ class Experiment(Config):
         problems += [problem.within("norm") for problem in placed]
         problems += validate_asks(self.model, self.norm)
         problems += [problem.within("init") for problem in self.init.validate(stack)]
-        if self.data.task != self.model.task:
-            data, model = (f"{part.kind} is for {part.task.replace('_', ' ')}" for part in (self.data, self.model))
-            fitting = [kind for kind in data_kinds if data_kinds[kind].task == self.model.task]
-            text = f"{data}, model {model}. Accepted: {', '.join(fitting)}"
-            problems.append(Problem("data.kind", text, self.data.kind))
+        problems += fit_task(self.task, self.model, self.data)
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
         if warmup >= trainer.max_steps:
             field = "warmup_fraction" if self.schedule.warmup_steps is None else "warmup_steps"
@@ -96,8 +101,8 @@ class Experiment(Config):
         if self.lora is not None:
             copied = self.warm_start.copied if self.warm_start else ()
             problems += self.lora.validate(copied, trainer.tensor_parallel)
-        tasks = self.evaluation.validate(self.model.task, trainer.strategy)
-        problems += [problem.within("evaluation") for problem in tasks]
+        downstream = self.evaluation.validate(self.task.kind, trainer.strategy)
+        problems += [problem.within("evaluation") for problem in downstream]
         if self.align is not None:
             parts = self.data.kind, self.warm_start, self.lora, trainer, self.evaluation.tasks
             problems += self.align.validate(*parts)
@@ -122,13 +127,13 @@ class Experiment(Config):
 
     @property
     def unit(self) -> str:
-        """The unit of the training data: tokens or images; for an alignment, pairs or answers."""
-        return self.data.unit if self.align is None else self.align.unit
+        """What it is trained on, counted: tokens or images; of an alignment pairs or answers."""
+        return self.task.unit if self.align is None else self.align.unit
 
     @property
     def items_per_sample(self) -> int:
-        """Units in one sample of a batch: the tokens of a sequence; 1 for an image, a pair or an answer."""
-        return self.data.items_per_sample if self.align is None else 1
+        """Units in one sample of a batch: the tokens of a sequence; 1 of an image, a pair or an answer."""
+        return self.task.count_items(self.data.input_shape) if self.align is None else 1
 
     @property
     def items_per_update(self) -> int:
@@ -142,8 +147,15 @@ class Experiment(Config):
 
     @property
     def validation(self) -> Validation:
-        """The number and size of its validations."""
-        return plan_validation(self.trainer, self.data, limited=self.procedure == "training")
+        """How often it is validated, and on how much."""
+        return plan_validation(self.trainer, self.data, self.task, limited=self.procedure == "training")
+
+    def build_model(self, classes: int, shape: tuple[int, ...]) -> Model:
+        """Return the initialised model for inputs of `shape`, with what the task adds to it. `classes`: vocabulary size
+        or number of classes."""
+        model: Model = self.model.build(self.norm, self.init, classes, shape)
+        self.task.adapt(model, classes, shape)
+        return model
 
     @classmethod
     def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
@@ -168,6 +180,13 @@ class Experiment(Config):
     def flat(self) -> dict[str, Any]:
         """Return the resolved configuration as {dotted path: value}."""
         return dict(iterate_leaves(self.to_tree()))
+
+
+def _choose_task(fields: Mapping[str, Any]) -> Task:
+    """Return the task of an experiment that names none, by its validated `fields`: that of the data, or where the data
+    is wrong the first."""
+    name = fields["data"].default_task if "data" in fields else next(iter(tasks))
+    return tasks.parse(name if name in tasks else next(iter(tasks)))
 
 
 def restore_former(tree: Mapping[str, Any], defaults: int = 1) -> Tree:

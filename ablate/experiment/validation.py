@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.data import DataConfig
 from ablate.experiment.trainer import TrainerConfig
+from ablate.tasks import Task
 
 SHARE = 0.1
 """Default cost of validation as a share of the cost of training."""
@@ -14,9 +15,7 @@ FORWARD = 1 / 3
 """Cost of validating on one sample relative to training on it: a forward pass without a backward pass. It is the same
 for every model, so that all arms of a sweep are validated on the same samples."""
 MOST_TIMES = 6
-"""Maximum validations of a run if their number is chosen automatically."""
-SMALLEST: Mapping[str, int] = {"tokens": 16_384, "images": 256}
-"""Default minimum size of a validation."""
+"""Validations of a run, where their number is chosen."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,8 @@ class Validation:
     """Forward passes for each sample: with the weights, and with their average if there is one."""
     unit: str
     """tokens or images."""
+    sample: str
+    """sequence or image."""
     per_sample: int
     """Tokens of a sequence, or 1 for an image."""
     is_least: bool
@@ -57,17 +58,17 @@ class Validation:
         return None if None in counts else self.compute_share([count or 0 for count in counts])
 
     def describe(self, sizes: Sequence[int | None]) -> str:
-        """Return a description of number, size and share of the compute, for sets with these numbers of samples (None:
-        unknown)."""
-        noun = "sequences" if self.unit == "tokens" else self.unit
+        """Return how often, on how much and for what share of the compute, of sets with that many samples (None: not
+        known)."""
+        noun = f"{self.sample}s"
         when = "once, at the end," if self.times == 1 else f"{self.times} times, every {self.interval:,} updates,"
         text = f"{when} on {' and '.join(map(self._describe_set, sizes))} {noun}"
         share = self.bound_share(sizes)
         if share is None:
             return text
-        if self.unit == "tokens":
+        if self.unit != noun:
             total = sum(self.samples or 0 if size is None else self.count_samples(size) for size in sizes)
-            text += f" ({total * self.per_sample:,} tokens)"
+            text += f" ({total * self.per_sample:,} {self.unit})"
         text += f": {'at most ' if None in sizes else ''}{share:.1%} of the run's compute"
         if self.is_least and share > SHARE / (1 + SHARE):
             text += f", more than {SHARE:.0%} of training, since fewer samples would be too noisy (trainer.val_samples)"
@@ -80,16 +81,19 @@ class Validation:
         return f"all {size:,}" if count == size else f"{count:,} of {size:,}"
 
 
-def plan_validation(trainer: TrainerConfig, data: DataConfig, limited: bool = True) -> Validation:
-    """Return the number and size of a run's validations. Unset values are chosen so that all validations together cost
-    at most `SHARE` of training, and each has at least `SMALLEST` samples; without `limited` there are six, on all
-    samples. The plan depends only on the length of the run, its batch and its data, and not on the seed or the model.
+def plan_validation(trainer: TrainerConfig, data: DataConfig, task: Task, limited: bool = True) -> Validation:
+    """Return how often a run is validated and on how much. What is not set is chosen so that all validations together
+    cost at most `SHARE` of training, and each is on the `least_validation` of the task; without `limited` six are made,
+    on all.
+
+    It follows from the length of the run, its batch and its data alone, and neither from the seed nor from the model.
     """
     steps, trained = trainer.max_steps, trainer.max_steps * trainer.batch_size
     passes = 1 if trainer.ema_decay is None else 2
     budget = SHARE * trained / (FORWARD * passes * (1 + len(data.val_names)))  # samples of one set
     wanted = trainer.val_samples if isinstance(trainer.val_samples, int) else data.wanted_val_samples
-    smallest = -(-SMALLEST.get(data.unit, 1) // data.items_per_sample)
+    per_sample = task.count_items(data.input_shape)
+    smallest = -(-task.least_validation // per_sample)
     interval, samples = trainer.val_check_interval, None
     if interval is None:
         whole = trainer.val_samples == "all" or not limited
@@ -103,4 +107,4 @@ def plan_validation(trainer: TrainerConfig, data: DataConfig, limited: bool = Tr
     elif limited and isinstance(trainer.val_samples, int):
         samples = trainer.val_samples
     least = is_chosen and samples == smallest
-    return Validation(interval, times, samples, trained, passes, data.unit, data.items_per_sample, least)
+    return Validation(interval, times, samples, trained, passes, task.unit, task.sample, per_sample, least)

@@ -27,6 +27,12 @@ class Model(nn.Module):
         """The weight matrices that `init` and a placement's gains apply to, in a fixed order."""
         raise NotImplementedError
 
+    def attach_head(self, head: nn.Module) -> None:
+        """Let `head` take the place of the family's own: it is called with the hidden state of the patches behind the
+        final norm [batch, patches, d], row by row, and what it returns is what the model returns. A family that has
+        this says so by `ModelConfig.takes_head`."""
+        raise NotImplementedError
+
     def blocks(self) -> nn.ModuleList | nn.Sequential:
         """Return the container of the layers, in order: `layers`, unless the model calls it otherwise."""
         layers: nn.ModuleList | nn.Sequential = self.layers  # type: ignore[assignment]

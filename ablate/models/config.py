@@ -57,6 +57,8 @@ class ModelConfig(Kind):
     """What its models do if a placement or norm layer asks for it, of `ablate.norms.ASKS`. The rest is refused."""
     mlp_matrices: ClassVar[int] = 2
     """Number of matrices [`hidden`, width of the MLP] in an MLP: 3 with a gate."""
+    takes_head: ClassVar[bool] = False
+    """Whether its models take a head of the task's own (`Model.attach_head`)."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, with logits for each; otherwise it is a whole input, such as an image."""
 
@@ -98,10 +100,14 @@ class ModelConfig(Kind):
         """Return the number of output classes of the model for data with `classes` classes."""
         return classes
 
-    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
-        """Return (classes, shape of one input) as the weights of a trained model imply them. `length`: tokens of an
-        input, used if the weights do not determine it."""
+    def count_classes(self, state: Mapping[str, Tensor]) -> int:
+        """Return the number of classes of the family's own head by the weights of a trained model."""
         raise NotImplementedError
+
+    def input_shape(self, state: Mapping[str, Tensor], length: int) -> tuple[int, ...]:
+        """Return the shape of one input as the weights of a trained model imply it. `length`: tokens of an input, used
+        if the weights do not determine it. Here: of tokens."""
+        return (length,)
 
     def tied_weights(self) -> dict[str, str]:
         """Return the tied weights: name -> name of the weight that it shares."""

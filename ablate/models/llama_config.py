@@ -61,8 +61,8 @@ class Llama(ModelConfig):
     def vocabulary(self, classes: int) -> int:
         return self.vocab_size or classes
 
-    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
-        return len(state["embed_tokens.weight"]), (length,)
+    def count_classes(self, state: Mapping[str, Tensor]) -> int:
+        return len(state["embed_tokens.weight"])
 
     def tied_weights(self) -> dict[str, str]:
         return {"lm_head.weight": "embed_tokens.weight"} if self.tie_embeddings else {}

@@ -122,8 +122,19 @@ BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}
 """Sublayers of a layer -> its module."""
 
 
+class PatchHead(nn.Module):
+    """Hands the patches of all tokens [batch, prefix + patches, d] to a task's own head."""
+
+    def __init__(self, head: nn.Module, prefix: int) -> None:
+        super().__init__()
+        self.head, self.prefix = head, prefix
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(tokens[:, self.prefix :])
+
+
 class ViTModel(Model):
-    """Images [batch, channels, height, width] -> logits [batch, classes]."""
+    """Images [batch, channels, height, width] -> logits [batch, classes], or what an attached head makes of them."""
 
     def __init__(
         self, config: ViT, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]
@@ -161,6 +172,10 @@ class ViTModel(Model):
     def forward(self, images: Tensor) -> Tensor:
         return self.vit(images)
 
+    def attach_head(self, head: nn.Module) -> None:
+        self.vit.global_pool = ""  # timm then hands all tokens on
+        self.vit.head = PatchHead(head, self.vit.num_prefix_tokens)
+
     def blocks(self) -> nn.Sequential:
         return self.vit.blocks
 
@@ -179,7 +194,8 @@ class ViTModel(Model):
     def count_uses(self, part: str) -> int:
         patches = self.vit.patch_embed.num_patches
         # the patch embedding does not make the class token, which the head sees alone
-        other = {"embedding.patch": patches, "embedding.position": 0, "head": 1}
+        in_head = patches if isinstance(self.vit.head, PatchHead) else 1
+        other = {"embedding.patch": patches, "embedding.position": 0, "head": in_head}
         return int(other.get(part, patches + self.vit.num_prefix_tokens))
 
     def no_weight_decay(self) -> set[str]:

@@ -39,6 +39,7 @@ class ViT(ModelConfig):
 
     task: ClassVar[str] = "image_classification"
     honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale"}
+    takes_head: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}
 
     def stack(self) -> Stack:
@@ -51,10 +52,13 @@ class ViT(ModelConfig):
         _, height, width = shape
         return 1 + (height // self.patch_size) * (width // self.patch_size)
 
-    def input_spec(self, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
+    def count_classes(self, state: Mapping[str, Tensor]) -> int:
+        return len(state["vit.head.weight"])
+
+    def input_shape(self, state: Mapping[str, Tensor], length: int) -> tuple[int, ...]:
         patches = state["vit.patch_embed.proj.weight"]
         side = int((state["vit.pos_embed"].shape[1] - 1) ** 0.5) * patches.shape[-1]
-        return len(state["vit.head.weight"]), (patches.shape[1], side, side)
+        return patches.shape[1], side, side
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
         return resolve_name("ablate.models.vit:ViTModel")(self, norm, init, classes, shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ablate.config.errors import Problem
 from ablate.distributed import ranks
@@ -11,6 +11,9 @@ from ablate.parallel.tensor import list_shareable_families, validate_plan
 if TYPE_CHECKING:
     from ablate.experiment.trainer import TrainerConfig
     from ablate.experiment.tree import Experiment
+
+Compiled = Literal["reduce-overhead"] | bool
+"""Whether the loss is compiled, and with CUDA graphs."""
 
 
 def sharing_of(config: TrainerConfig) -> str:

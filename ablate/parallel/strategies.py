@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.pytorch import LightningModule
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor, nn
 from torch.distributed import GradBucket
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
-    from ablate.tasks.base import Compiled, Task
+    from ablate.parallel.sharing import Compiled
 
 CONVERTED = "converted.tmp"  # a checkpoint of one kind made of one of the other
 
@@ -44,7 +45,7 @@ def build_model(experiment: Experiment, corpus: Corpus) -> tuple[Model, Recipes 
     """Return the model with its weights; for fsdp on the meta device, with the recipes of its weights."""
 
     def build() -> Model:
-        return experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
+        return experiment.build_model(corpus.classes, corpus.shape)
 
     return defer_weights(build) if sharing_of(experiment.trainer) == "fsdp" else (build(), None)
 
@@ -254,14 +255,14 @@ def build_strategy(
     return Ddp(precision, must_find_unused(experiment, corpus)) if sharing_of(experiment.trainer) == "ddp" else None
 
 
-def make_loadable(checkpoint: Path, experiment: Experiment, task: Task) -> Path:
-    """Return `checkpoint`, or a consolidated copy next to it if it is sharded and the resumed model is not."""
+def make_loadable(checkpoint: Path, experiment: Experiment, module: LightningModule, model: Model) -> Path:
+    """`checkpoint`, or what is made of it beside it where it is sharded and the model that goes on is not."""
     if not checkpoint.is_dir() or sharing_of(experiment.trainer) == "fsdp":
         return checkpoint
 
     def convert() -> Path:
         change = change_fused_rows(experiment.model, sharded.read(checkpoint)["tensor_parallel"], ungroup)
-        groups = sharded.name_parameters(task, experiment.optimizer.groups(task.model))
+        groups = sharded.name_parameters(module, experiment.optimizer.groups(model))
         torch.save(sharded.consolidate(checkpoint, change, groups), file)
         return file
 

@@ -162,7 +162,7 @@ def _validate_tokens(experiment: Experiment, source: TrainedModel) -> Iterable[P
     to other tokens. A tokenizer that no longer exists cannot be compared."""
     start, theirs = experiment.warm_start, source.experiment.data
     rows = {part for copied in (start.copied if start else ()) for part in match_parts(("embedding", "head"), copied)}
-    if not rows or start is None or experiment.model.task != "language_modeling":
+    if not rows or start is None or experiment.task.kind != "language_modeling":
         return
     cache = tracking.cache_folder()
     try:

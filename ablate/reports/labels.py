@@ -6,7 +6,7 @@ from ablate.config.errors import ConfigError
 from ablate.plots import style
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.sweeps.verdict_summary import strip_set_name
+from ablate.tasks import find_metric, tasks
 
 LEARNING_RATE = "optimizer.lr"
 ALPHA = "norm.alpha"
@@ -34,20 +34,16 @@ def label_parameter(path: str) -> str:
 
 def label_metric(metric: str, spec: Sweep) -> str:
     """Return the label of an axis for a metric, with its unit."""
-    token = "image" if find_task(spec) == "image_classification" else "token"
     units = {
-        "val/loss": f"nats per {token}",
-        "val/bits_per_byte": "bits per byte of text",
-        "val/accuracy": "share of images",
-        "val/perplexity": f"per {token}",
         "align/accuracy": "share of pairs",
         "align/margin": "chosen minus rejected",
         "align/kl": "nats per answer",
         "align/reward": "by the reward model",
         "align/win_rate": "share of prompts",
     }
-    kind = strip_set_name(metric)
-    return f"{metric} ({units[kind]})" if kind in units else metric
+    known = find_metric(metric, spec.task)
+    label = known.label if known else units.get(metric, "")
+    return f"{metric} ({label})" if label else metric
 
 
 def name_items(spec: Sweep) -> str:
@@ -62,15 +58,7 @@ def name_validation_item(spec: Sweep) -> str:
     """Return the noun for one item of the validation set."""
     if name_items(spec) in ("pairs", "answers"):
         return "pair"
-    return {"image_classification": "image", "language_modeling": "sequence"}.get(find_task(spec), "item")
-
-
-def find_task(spec: Sweep) -> str:
-    """Return the task of the models, or '' if the sweep's experiments cannot be built (a plugin is missing)."""
-    try:
-        return spec.base(next(iter(spec.all_arms))).data.task
-    except ConfigError:
-        return ""
+    return tasks[spec.task].sample if spec.task in tasks else "item"
 
 
 def choose_looks(record: SweepRecord) -> style.Looks:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.sweeps.records import CrossedRuns, SweepRecord, count_remaining
-from ablate.sweeps.spec.parts import SHARES
+from ablate.sweeps.spec.parts import is_share
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict import comparison
 from ablate.verdict.looks import Looks
@@ -64,9 +64,8 @@ def compare_arms(
 
 
 def find_resolution(spec: Sweep, validation_items: int | None) -> float:
-    """Return 1/N if the objective is a share of N items, otherwise 0."""
-    counts = spec.objective.metric.rpartition("/")[2] in SHARES
-    return 1 / validation_items if counts and validation_items else 0.0
+    """Return 1/N where the objective is a share of N items, else 0."""
+    return 1 / validation_items if validation_items and is_share(spec.objective.metric) else 0.0
 
 
 def collect_outcomes(record: SweepRecord) -> dict[str, FreshOutcomes]:

@@ -9,7 +9,7 @@ for _name in (
     "ablate.training.train",
     "ablate.training.fit",
     "ablate.sweeps.worker",
-    "ablate.tasks.registry",
+    "ablate.training.module",
     "timm.models.vision_transformer",
     "sklearn.datasets",
     "mlflow.tracking",

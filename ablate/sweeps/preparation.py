@@ -4,7 +4,6 @@ arms."""
 from __future__ import annotations
 
 import logging
-import math
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ablate.config.errors import ConfigError, Problem, SweepError
 from ablate.config.merging import iterate_leaves
 from ablate.distributed import ranks
 from ablate.estimate.skeleton import build_skeleton
+from ablate.experiment.metrics import list_metrics
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.donors import pin_donors
 from ablate.sweeps.records import format_title
@@ -31,7 +31,6 @@ from ablate.sweeps.storage import (
 )
 from ablate.sweeps.storage_errors import translate_storage_errors
 from ablate.sweeps.storage_lock import do_locked
-from ablate.tasks.metrics import list_metrics
 from ablate.tracking import provenance, remote_files
 from ablate.tracking.facts import log_facts, pick_shown
 from ablate.training.train import check_vocabulary, choose_procedure
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus, DataConfig
     from ablate.experiment.tree import Experiment
+    from ablate.tasks import Task
 
 logger = logging.getLogger(__name__)
 
@@ -162,18 +162,18 @@ def open_arms(
     first = spec.base(next(iter(spec.all_arms)))
     if first.procedure == "training":
         logger.info(f"validation: {first.validation.describe(corpora[first.data].count_validation_items())}")
-    trivial_losses: dict[tuple[DataConfig, int | None], float | None] = {}
+    trivial_losses: dict[tuple[DataConfig, Task, int | None], float | None] = {}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, generation, arm), spec)
         study.set_user_attr("plugins", plugins.hash_files(spec.plugin_files))
         base = spec.base(arm)
         corpus = corpora[base.data].limit_validation(base.validation.samples)
         study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
-        study.set_user_attr("initial_loss", math.log(corpus.classes))
+        study.set_user_attr("initial_loss", base.task.initial_loss(corpus.classes))
         if "trivial_loss" not in study.user_attrs:
-            known = base.data, base.validation.samples
+            known = base.data, base.task, base.validation.samples
             if known not in trivial_losses:
-                trivial_losses[known] = corpus.measure_trivial_loss()
+                trivial_losses[known] = base.task.measure_trivial_loss(corpus)
             if (loss := trivial_losses[known]) is not None:  # else a later call may know it
                 study.set_user_attr("trivial_loss", loss)
         study.set_user_attr("trial_items", base.items)

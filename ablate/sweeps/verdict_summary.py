@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 from ablate.config.formatting import UNBOUNDED, count_noun, format_settings, join_words, shorten_paths
 from ablate.sweeps.comparison import compare_record, plan_record, read_outcomes
 from ablate.sweeps.records import SweepRecord
-from ablate.sweeps.spec.parts import SHARES
+from ablate.sweeps.spec.parts import is_share
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.tasks import find_metric
 from ablate.verdict.records import Compared
 from ablate.verdict.statements import format_estimate
 from ablate.verdict.summary import summarise
-
-LEAST = {"loss": 0.0, "perplexity": 1.0, "bits_per_byte": 0.0}
-"""Last part of the name of a metric of a validation set -> its smallest possible value."""
 
 _MANY = 5  # arms above which they are named by verdict, without their differences
 
 
 def find_bounds(metric: str) -> tuple[float, float]:
-    """Return the smallest and the largest possible value of a metric."""
-    first, _, last = metric.rpartition("/")
-    if last in SHARES:
-        return 0.0, 1.0
-    return (LEAST[last], math.inf) if last in LEAST and first.startswith("val") else UNBOUNDED
+    """Return the least and the most that a metric can be."""
+    if known := find_metric(metric):
+        return known.bounds
+    return (0.0, 1.0) if is_share(metric) else UNBOUNDED
 
 
 def find_difference_bounds(metric: str) -> tuple[float, float]:
@@ -34,16 +30,10 @@ def find_difference_bounds(metric: str) -> tuple[float, float]:
     return low - high, high - low
 
 
-def strip_set_name(metric: str) -> str:
-    """Return val/loss for val/loss and for val/wiki/loss, the loss on a further validation set."""
-    parts = metric.split("/")
-    return f"{parts[0]}/{parts[-1]}"
-
-
 def name_unit(spec: Sweep) -> str:
     """Return the unit of the objective in a sentence."""
-    metric = spec.objective.metric
-    return {"val/loss": "nats", "val/bits_per_byte": "bits per byte"}.get(strip_set_name(metric), metric)
+    known = find_metric(spec.objective.metric, spec.task)
+    return (known and known.unit) or spec.objective.metric
 
 
 def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]) -> str:

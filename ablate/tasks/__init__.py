@@ -1,1 +1,15 @@
-"""Tasks: the LightningModules in `registry`, and their losses and metrics, which can be imported without Lightning."""
+"""Tasks: what a model is trained to do. A task is one class, which says what its batches, loss and metrics are.
+
+They are read without torch; the LightningModule that trains them is `ablate.training.module`.
+"""
+
+# importing a module registers its task, in the order in which they are listed
+from ablate.tasks.base import Metric, Task, find_metric, tasks
+
+# isort: split
+from ablate.tasks.language_modeling import LanguageModeling
+
+# isort: split
+from ablate.tasks.image_classification import ImageClassification
+
+__all__ = ["ImageClassification", "LanguageModeling", "Metric", "Task", "find_metric", "tasks"]

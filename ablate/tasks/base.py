@@ -1,141 +1,208 @@
-"""The LightningModule that all tasks share: loss (optionally compiled), optimizer, schedule and validation."""
+"""What a task is: the contract that the planner, training, sweeps and reports ask, and the registry of tasks.
+
+A batch is a pair (inputs, targets), each a tensor or any nested structure of tensors that torch's pytree knows (tuples,
+lists, dictionaries), whose tensors have the samples of the batch as their first dimension. What the model is called
+with and what the loss takes apart is the task's own business. Torch is imported when a task computes something.
+"""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import torch
-from lightning.pytorch import LightningModule
-from torch import Tensor
+from ablate.config.base import Kind
+from ablate.config.errors import Problem
+from ablate.config.lazy import LazyModule
+from ablate.config.registry import Registry
+from ablate.data import IGNORED, Corpus, DataConfig
+from ablate.models import ModelConfig
 
-from ablate.data import IGNORED, Corpus, ValSet
-from ablate.distributed import ranks
-from ablate.experiment.tree import Experiment
-from ablate.models import Model
-from ablate.models.base import strip_wrapper
-from ablate.tasks.metrics import LOSS
+if TYPE_CHECKING:
+    import torch
+    import torch.utils._pytree as pytree
+    from matplotlib.figure import Figure
+    from torch import Tensor
+    from torchmetrics import MetricCollection
 
-Compiled = Literal["reduce-overhead"] | bool
-"""Whether the loss is compiled, and with CUDA graphs."""
+    from ablate.models import Model
+else:
+    torch = LazyModule("torch")
+    pytree = LazyModule("torch.utils._pytree")
 
 
-class Task(LightningModule):
-    """Trains `model` on (inputs, targets) batches by cross-entropy in float32.
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a validation, called val/NAME."""
 
-    A subclass defines its `loss` and adds metrics in `compute_validation_loss` and `compute_metrics` (their names:
-    `ablate.tasks.metrics`). It logs nothing itself (each `self.log` costs a third of a millisecond); callbacks read the
-    values that they need. After a validation, `val_metrics` holds its results.
-    """
+    name: str
+    label: str = ""
+    """Its unit on the axis of a figure, such as "share of images"."""
+    unit: str = ""
+    """Its unit in a sentence, such as "nats". Empty: the metric's full name."""
+    maximize: bool = False
+    """Whether more of it is better."""
+    bounds: tuple[float, float] = (-math.inf, math.inf)
+    """The least and the most that it can be."""
+    counts_samples: bool = False
+    """Whether it is a share of the samples of the validation set: it then has steps of one over their number."""
+    further: bool = False
+    """Whether it is measured on further validation sets as well, as val/SET/NAME."""
 
+
+class Task(Kind):
+    """What a model is trained to do. A subclass is one task; its fields are the task's own settings."""
+
+    kind: str
+
+    inputs: ClassVar[Literal["tokens", "images"]]
+    """What a model is given: models and data of the same inputs go together."""
     unit: ClassVar[str]
-    """The unit of the task's rates and counts: "tokens" or "images"."""
+    """What a rate or a count of the task is in: "tokens" or "images"."""
+    sample: ClassVar[str]
+    """The noun for one sample of a batch: "sequence" or "image"."""
+    metrics: ClassVar[tuple[Metric, ...]]
+    """The metrics of a validation, the loss (`Metric("loss")`) first."""
+    objective: ClassVar[str] = "val/loss"
+    """What a sweep compares that names no objective."""
+    least_validation: ClassVar[int] = 256
+    """Units that a validation is made on at least, where their number is chosen."""
+    classifies: ClassVar[bool] = False
+    """Whether each sample has one class, so that `ablate diagnose` counts right first guesses."""
+    needs_head: ClassVar[bool] = False
+    """Whether it gives the model a head of its own (`adapt`), which not every family takes."""
+    learns_from: ClassVar[str] = ""
+    """What its targets are, in the words of `ablate list tasks`."""
 
-    def __init__(
-        self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
-    ) -> None:
-        super().__init__()
-        self.experiment = experiment
-        self.model = model or experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape)
-        self.classes = corpus.classes
-        self.per_item = corpus.items_per_sample  # units in one sequence or image
-        self.copied: frozenset[str] = frozenset()
-        """Names of the parameters that a warm start has set; no placement changes them before the first update."""
-        self.val_metrics: dict[str, float] = {}
-        self.compiled = bool(compiled)
-        self._graphs = compiled == "reduce-overhead"
-        mode = "reduce-overhead" if self._graphs else None
-        self._loss = torch.compile(self.loss, mode=mode) if compiled else self.loss
-        self.val_sets = dict(corpus.val_sets)
-        self.train_loss_scale: float | Tensor = 1.0
-        """Factor that turns the mean loss over the ranks and accumulated batches into the loss of the last update."""
-        self._sums = torch.zeros(1 + len(self.val_sets), 2, dtype=torch.float64)  # losses and targets of each set
+    # ------------------------------------------------------------------ what it is for
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean cross-entropy over all targets, in nats, float32; padding contributes no loss but is
-        counted."""
+    def accepts(self, data: DataConfig) -> bool:
+        """Return whether it can be learnt from the targets of `data`."""
+        return data.default_task == self.kind
+
+    def validate(self, model: ModelConfig, data: DataConfig) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong with its fields, or between them, the `model` and the `data`; paths from the experiment
+        down."""
+        return []
+
+    # ------------------------------------------------------------------ what a batch is
+
+    def count_items(self, shape: Sequence[int]) -> int:
+        """Return the units of one sample whose input has `shape`: its tokens, or 1 for an image."""
+        return 1
+
+    def build_batch(self, size: int, shape: tuple[int, ...], classes: int) -> tuple[Any, Any]:
+        """Return (inputs, targets) of `size` samples, uninitialised: what a plan traces. `shape` is that of one
+        input."""
         raise NotImplementedError
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        if not self._graphs:
-            return self._loss(*batch)
-        self.zero_grad()  # the last gradients lie where the graphs are about to write
-        torch.compiler.cudagraph_mark_step_begin()
-        return self._loss(*batch).clone()  # which the next step would write over
+    def collate(self, samples: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Return the batch of single samples (input, target): tensors of each place stacked, as torch's
+        `default_collate` does. For datasets that hold samples (`ablate.data.Samples`); others collate themselves."""
+        from torch.utils.data import default_collate
 
-    def on_validation_epoch_start(self) -> None:
-        self._sums = torch.zeros_like(self._sums, device=self.device)
+        inputs, targets = default_collate(list(samples))
+        return inputs, targets
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int, dataloader_idx: int = 0) -> None:
-        inputs, targets = batch
-        if not len(inputs):  # a rank with fewer items than batches: it computes with the others, whose weights it has
-            self.model(inputs.new_zeros(1, *inputs.shape[1:]))
-            return
-        loss = self.compute_validation_loss(inputs, targets, further=dataloader_idx > 0).double() * targets.numel()
-        self._sums[dataloader_idx] += torch.stack([loss, (targets != IGNORED).sum()])
+    def count_positions(self, inputs: Any, targets: Any) -> int:
+        """Return how many targets a batch would have without padding, the same for all batches of as many samples: what
+        `compute_loss` divides by."""
+        return count_samples(inputs)
 
-    def compute_validation_loss(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
-        """Return the `loss` of a validation batch, computed without compilation. On the main validation set, not on a
-        `further` one, the task also updates its own metrics."""
-        return self.loss(inputs, targets)
+    def count_targets(self, inputs: Any, targets: Any) -> Tensor:
+        """Return the number of targets that the loss is a sum over, padding left out: what means over several batches
+        or ranks are weighed by."""
+        device = pytree.tree_leaves(inputs)[0].device
+        return torch.full((), self.count_positions(inputs, targets), device=device)  # on a GPU nothing waits for it
 
-    def on_validation_epoch_end(self) -> None:
-        """Compute the mean over all targets except padding, independent of the batching, and the task's own metrics."""
-        total, count = ranks.total(self._sums).unbind(1)
-        loss, *further = (total / count).tolist()
-        self.val_metrics = {f"val/{LOSS}": loss, **self.compute_metrics(loss)}
-        for (name, part), mean in zip(self.val_sets.items(), further, strict=True):
-            metrics = {LOSS: mean, **self.compute_further_metrics(mean, part)}
-            self.val_metrics |= {f"val/{name}/{metric}": value for metric, value in metrics.items()}
+    # ------------------------------------------------------------------ model and loss
 
-    def compute_metrics(self, loss: float) -> dict[str, float]:
-        """Return the task's metrics over the whole validation set, and reset them."""
+    def adapt(self, model: Model, classes: int, shape: tuple[int, ...]) -> None:
+        """Give a new model of the family what the task needs besides, such as a head of its own
+        (`Model.attach_head`, if `needs_head`)."""
+
+    def count_passes(self, model: ModelConfig, shape: tuple[int, ...]) -> float:
+        """Return how often the layers compute all tokens of one sample in a forward pass: 1, unless the task shows the
+        model a sample more than once, or a part of it. FLOPs are multiplied by it."""
+        return 1.0
+
+    def read_inputs(self, model: ModelConfig, state: Mapping[str, Tensor], length: int) -> tuple[int, tuple[int, ...]]:
+        """Return (classes, shape of one input) by the weights of a trained model; 0 classes where its output is none.
+        `length`: tokens of an input, where the weights do not say."""
+        return model.count_classes(state), model.input_shape(state, length)
+
+    def compute_loss(self, model: Any, inputs: Any, targets: Any) -> Tensor:
+        """Return the training loss of a batch, float32: the sum over its targets, over `count_positions`. The same
+        function is trained, compiled and traced by the plan."""
         raise NotImplementedError
 
-    def compute_further_metrics(self, loss: float, part: ValSet) -> dict[str, float]:
-        """Return the task's metrics that follow from the loss on a further validation set."""
-        return {}
+    def initial_loss(self, classes: int) -> float:
+        """Return the loss of guessing evenly: a loss far above it has diverged."""
+        return math.log(classes)
 
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: int | float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip the norm of the whole gradient. Lightning refuses this with a fused optimizer under autocast because of
-        float16's loss scaling, which bfloat16 does not need."""
-        if gradient_clip_val:
-            norm = ranks.norm([p.grad for p in self.parameters() if p.grad is not None])
-            for parameters in ranks.group_by_mesh(self.parameters()):
-                torch.nn.utils.clip_grads_with_norm_(parameters, gradient_clip_val, norm)
+    def measure_trivial_loss(self, corpus: Corpus) -> float | None:
+        """Return the validation loss that needs no look at the inputs: a run that ends no better is stuck. None where
+        that cannot be told."""
+        return None
 
-    def configure_model(self) -> None:
-        """Shard the model over the ranks if the strategy does so."""
-        if shard := getattr(self.trainer.strategy, "shard", None):
-            shard(self.model)
+    # ------------------------------------------------------------------ validation
 
-    def on_train_start(self) -> None:
-        """Set the parameters that the placement computes from the first batch; a resumed run loads them from its
-        checkpoint."""
-        if self.global_step == 0:
-            named = self.model.named_parameters()
-            copies = [(p, p.detach().clone()) for name, p in named if strip_wrapper(name) in self.copied]
-            self.experiment.norm.prepare(self.model, self._first_inputs)
-            with torch.no_grad():
-                for parameter, value in copies:
-                    parameter.copy_(value)
-            ranks.unify(self.model)  # a placement may have looked at one rank's part of the batch alone
+    def build_metrics(self, corpus: Corpus) -> MetricCollection | None:
+        """Return the torchmetrics that a validation updates, each by the name of a metric; None: the loss alone."""
+        return None
 
-    def _first_inputs(self) -> Tensor:
-        loaders: Any = self.trainer.datamodule  # type: ignore[attr-defined]
-        inputs, _ = next(iter(loaders.train_dataloader()))
-        converted: Tensor = self.trainer.precision_plugin.convert_input(inputs.to(self.device))
-        return converted
+    def validate_batch(self, model: Any, inputs: Any, targets: Any, metrics: MetricCollection | None) -> Tensor:
+        """Return the loss of a validation batch, as `compute_loss` does, and update `metrics` where they are given: on
+        a further validation set there are none."""
+        return self.compute_loss(model, inputs, targets)
 
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Add the experiment to the checkpoint."""
-        checkpoint["experiment"] = self.experiment.to_tree()
+    def run_blank(self, model: Any, inputs: Any) -> None:
+        """Run `model` on one sample of zeros like those of the empty `inputs`: ranks that share its weights compute
+        together, and one may have no samples left in the last batch of a validation."""
+        model(pytree.tree_map(lambda tensor: tensor.new_zeros(1, *tensor.shape[1:]), inputs))
 
-    def configure_optimizers(self) -> Any:
-        optimizer = self.experiment.optimizer.build(self.model)
-        schedule = self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+    def compute_metrics(
+        self, loss: float, metrics: MetricCollection | None, bytes_per_token: float | None
+    ) -> dict[str, float]:
+        """Return the metrics of a validation set besides the loss, by name, from its mean `loss` and the `metrics` that
+        its batches have updated. `bytes_per_token`: of text, where it is known."""
+        return {} if metrics is None else {name: value.item() for name, value in metrics.compute().items()}
+
+    def draw_predictions(self, model: Any, inputs: Any, targets: Any, corpus: Corpus) -> Figure | None:
+        """Return a figure of what a trained model makes of a few validation samples, logged at the end of a run; None:
+        there is none."""
+        return None
+
+    # ------------------------------------------------------------------ measurements
+
+    def sum_losses(self, model: Any, forward: Any, inputs: Any, targets: Any) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (summed loss, right first guesses, number of targets) of a batch, for `ablate diagnose`; the guesses
+        are 0 where there is no such thing. `forward` calls `model` on inputs of its type."""
+        loss = self.compute_loss(model, inputs, targets).float() * self.count_positions(inputs, targets)
+        count = self.count_targets(inputs, targets)
+        return loss, torch.zeros_like(count), count
+
+
+tasks: Registry[Task] = Registry("task", Task)
+
+
+def count_samples(inputs: Any) -> int:
+    """Return the samples of a batch, by the first dimension of the first tensor of its inputs."""
+    return len(pytree.tree_leaves(inputs)[0])
+
+
+def find_metric(name: str, task: str = "") -> Metric | None:
+    """Return the metric of a validation called `name`, val/loss or val/SET/loss, of `task` or, where that is not known
+    or has none of that name, of the first task that has; None of what is no metric of a validation."""
+    first, *_, last = name.split("/")
+    if first != "val":
+        return None
+    order = [task] if task in tasks else []
+    named = (metric for kind in [*order, *tasks] for metric in tasks[kind].metrics if metric.name == last)
+    return next(named, None)
+
+
+def count_unpadded(targets: Tensor) -> Tensor:
+    """Return how many of `targets` are no padding."""
+    return (targets != IGNORED).sum()

@@ -2,54 +2,70 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
-from torch import Tensor
-from torchmetrics import MetricCollection
-from torchmetrics.classification import MulticlassAccuracy
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
-from ablate.config.errors import ConfigError
+from ablate.config.lazy import LazyModule
 from ablate.data import Corpus
-from ablate.distributed import ranks
-from ablate.experiment.tree import Experiment
-from ablate.models import Model
-from ablate.tasks.base import Compiled, Task
-from ablate.tasks.losses import classify
-from ablate.tasks.metrics import ACCURACY, ACCURACY_TOP5
+from ablate.tasks.base import Metric, Task, count_unpadded, tasks
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torchmetrics import MetricCollection
+else:
+    torch = LazyModule("torch")
 
 
+@tasks.register
 class ImageClassification(Task):
-    """Reports `val/accuracy`, the share of images whose most probable class is correct, and with more than five classes
-    `val/accuracy_top5`, the share of images whose class is among the five most probable.
+    """Tells the class of an image. Inputs are images, float [batch, channels, height, width].
 
-    Training targets are classes [batch], or class probabilities [batch, classes] if images are mixed or labels
-    smoothed; the training loss is the cross-entropy with these targets. Validation targets are classes.
+    Training targets are classes, int64 [batch], or their probabilities [batch, classes] where images are mixed or
+    labels smoothed; the loss is the cross-entropy with those. Validation targets are classes. `val/accuracy` is the
+    share of images whose first guess is right, `val/accuracy_top5`, reported with more than five classes, the share of
+    those whose class is among the first five guesses.
     """
 
-    unit = "images"
+    kind: Literal["image_classification"] = "image_classification"
 
-    def __init__(
-        self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
-    ) -> None:
-        super().__init__(experiment, corpus, compiled, model)
-        batch = experiment.trainer.batch_size // (experiment.trainer.accumulate * ranks.world_size())
-        if problems := experiment.data.validate(batch):
-            raise ConfigError(problem.within("data") for problem in problems)
-        guesses = {f"val/{ACCURACY}": 1} | ({f"val/{ACCURACY_TOP5}": 5} if corpus.classes > 5 else {})
-        self.accuracies = MetricCollection(
+    inputs = "images"
+    unit = "images"
+    sample = "image"
+    classifies = True
+    learns_from = "the class of an image"
+    metrics = (
+        Metric("loss", "nats per image", "nats", bounds=(0.0, math.inf), further=True),
+        Metric("accuracy", "share of images", maximize=True, bounds=(0.0, 1.0), counts_samples=True),
+        Metric("accuracy_top5", "share of images", maximize=True, bounds=(0.0, 1.0), counts_samples=True),
+    )
+
+    def build_batch(self, size: int, shape: tuple[int, ...], classes: int) -> tuple[Tensor, Tensor]:
+        return torch.empty((size, *shape)), torch.empty(size, dtype=torch.int64)
+
+    def compute_loss(self, model: Any, inputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(model(inputs).float(), targets)
+
+    def measure_trivial_loss(self, corpus: Corpus) -> float | None:
+        return corpus.measure_trivial_loss()
+
+    def build_metrics(self, corpus: Corpus) -> MetricCollection:
+        from torchmetrics import MetricCollection
+        from torchmetrics.classification import MulticlassAccuracy
+
+        guesses = {"accuracy": 1} | ({"accuracy_top5": 5} if corpus.classes > 5 else {})
+        return MetricCollection(
             {name: MulticlassAccuracy(corpus.classes, top_k=k, average="micro") for name, k in guesses.items()},
             compute_groups=False,
         )
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return classify(self.model, inputs, targets)
+    def validate_batch(self, model: Any, inputs: Tensor, targets: Tensor, metrics: MetricCollection | None) -> Tensor:
+        logits = model(inputs).float()
+        if metrics is not None:
+            metrics.update(logits, targets)
+        return torch.nn.functional.cross_entropy(logits, targets)
 
-    def compute_validation_loss(self, inputs: Tensor, targets: Tensor, further: bool) -> Tensor:
-        logits = self.model(inputs).float()
-        if not further:
-            self.accuracies.update(logits, targets)
-        return F.cross_entropy(logits, targets)
-
-    def compute_metrics(self, loss: float) -> dict[str, float]:
-        metrics = {name: value.item() for name, value in self.accuracies.compute().items()}
-        self.accuracies.reset()
-        return metrics
+    def sum_losses(self, model: Any, forward: Any, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        logits = forward(inputs).float()
+        loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        return loss, (logits.argmax(-1) == targets).sum(), count_unpadded(targets)

@@ -3,64 +3,66 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+from ablate.config.lazy import LazyModule
+from ablate.data import Corpus
+from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
-from ablate.data import IGNORED, Corpus, ValSet
-from ablate.distributed import ranks
-from ablate.experiment.tree import Experiment
-from ablate.models import Model
-from ablate.tasks.base import Compiled, Task
-from ablate.tasks.losses import predict_tokens
-from ablate.tasks.metrics import BITS_PER_BYTE, PERPLEXITY
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+    from torchmetrics import MetricCollection
+else:
+    torch = LazyModule("torch")
 
 
+@tasks.register
 class LanguageModeling(Task):
-    """Reports `val/perplexity` and, if the number of bytes per token is known, `val/bits_per_byte`.
+    """Predicts each next token of a text. Inputs and targets are token ids, int64 [batch, seq]; a target of padding is
+    `IGNORED`.
 
-    If sequences are padded, the loss of an update is the mean over all its targets except padding, across ranks and
-    accumulated batches. The number of targets is known only after all of these batches: until then each loss is the sum
-    divided by the number of positions, and the gradient is rescaled before the update.
+    The loss is the cross-entropy in nats, which the model computes itself, in parts where there are many logits.
+    `val/bits_per_byte` is reported where the tokenizer's bytes are known.
     """
 
+    kind: Literal["language_modeling"] = "language_modeling"
+
+    inputs = "tokens"
     unit = "tokens"
+    sample = "sequence"
+    learns_from = "the next token at each place of a text"
+    least_validation = 16_384
+    metrics = (
+        Metric("loss", "nats per token", "nats", bounds=(0.0, math.inf), further=True),
+        Metric("perplexity", "per token", bounds=(1.0, math.inf), further=True),
+        Metric("bits_per_byte", "bits per byte of text", "bits per byte", bounds=(0.0, math.inf), further=True),
+    )
 
-    def __init__(
-        self, experiment: Experiment, corpus: Corpus, compiled: Compiled = False, model: Model | None = None
-    ) -> None:
-        super().__init__(experiment, corpus, compiled, model)
-        self.bytes_per_token = corpus.bytes_per_token
-        self.padded = corpus.padded
-        self._counts: list[Tensor] = []  # the targets but padding of the batches accumulated so far
+    def count_items(self, shape: Sequence[int]) -> int:
+        return shape[0] if shape else 1
 
-    def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return predict_tokens(self.model, inputs, targets)
+    def build_batch(self, size: int, shape: tuple[int, ...], classes: int) -> tuple[Tensor, Tensor]:
+        return torch.empty((size, *shape), dtype=torch.int64), torch.empty((size, *shape), dtype=torch.int64)
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        if self.padded:
-            self._counts.append((batch[1] != IGNORED).sum())
-        return super().training_step(batch, batch_idx)
+    def count_positions(self, inputs: Tensor, targets: Tensor) -> int:
+        return targets.numel()
 
-    def on_after_backward(self) -> None:
-        config = self.experiment.trainer
-        if not self.padded or len(self._counts) < config.accumulate:
-            return
-        targets = ranks.total(torch.stack(self._counts).sum())
-        self._counts.clear()
-        self.train_loss_scale = config.batch_size * self.per_item * config.tensor_parallel / targets
-        for gradients in ranks.group_by_mesh(p.grad for p in self.parameters() if p.grad is not None):
-            torch._foreach_mul_(gradients, self.train_loss_scale)
+    def count_targets(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        return count_unpadded(targets)
 
-    def compute_metrics(self, loss: float) -> dict[str, float]:
-        return {f"val/{name}": value for name, value in self._compute_text_metrics(loss, self.bytes_per_token).items()}
+    def compute_loss(self, model: Any, inputs: Tensor, targets: Tensor) -> Tensor:
+        loss: Tensor = model(inputs, targets)
+        return loss
 
-    def compute_further_metrics(self, loss: float, part: ValSet) -> dict[str, float]:
-        return self._compute_text_metrics(loss, part.bytes_per_token)
+    def measure_trivial_loss(self, corpus: Corpus) -> float | None:
+        return corpus.measure_trivial_loss()
 
-    @staticmethod
-    def _compute_text_metrics(loss: float, bytes_per_token: float | None) -> dict[str, float]:
-        metrics = {PERPLEXITY: math.exp(min(loss, 700.0))}  # beyond which there is no such number
+    def compute_metrics(
+        self, loss: float, metrics: MetricCollection | None, bytes_per_token: float | None
+    ) -> dict[str, float]:
+        values = {"perplexity": math.exp(min(loss, 700.0))}  # beyond which there is no such number
         if bytes_per_token:
-            metrics[BITS_PER_BYTE] = loss / math.log(2) / bytes_per_token
-        return metrics
+            values["bits_per_byte"] = loss / math.log(2) / bytes_per_token
+        return values

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.utils import _pytree as pytree
 
 from ablate.data import Corpus
-from ablate.tasks.base import Task
-from ablate.tasks.metrics import name_average
+from ablate.experiment.metrics import name_average
+from ablate.training.module import TrainingModule
 
 
 class WeightAverage(Callback):
@@ -18,13 +19,13 @@ class WeightAverage(Callback):
     checkpoints, which contain the exact average.
     """
 
-    def __init__(self, task: Task, corpus: Corpus, decay: float) -> None:
+    def __init__(self, module: TrainingModule, corpus: Corpus, decay: float) -> None:
         from timm.utils import ModelEmaV3
 
-        self.task = type(task)(task.experiment, corpus, model=task.model)
-        self.ema = ModelEmaV3(task.model, decay=decay)  # a copy
-        self.task.model = self.ema.module
-        self.task.eval()
+        self.module = TrainingModule(module.experiment, corpus, model=module.model)
+        self.ema = ModelEmaV3(module.model, decay=decay)  # a copy
+        self.module.model = self.ema.module
+        self.module.eval()
         self.updates = -1  # that the average is of; -1: there is none yet
 
     def state_dict(self) -> dict[str, Any]:
@@ -36,7 +37,7 @@ class WeightAverage(Callback):
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         if batch_idx == 0 or self.updates < 0:
-            self.task.to(pl_module.device)
+            self.module.to(pl_module.device)
         if self.updates < 0:  # not earlier: a placement may set weights from the first batch
             self.ema.set(pl_module.model)
             self.updates = trainer.global_step
@@ -49,8 +50,8 @@ class WeightAverage(Callback):
             self.updates = trainer.global_step
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.task.to(pl_module.device)
-        self.task.on_validation_epoch_start()
+        self.module.to(pl_module.device)
+        self.module.on_validation_epoch_start()
 
     def on_validation_batch_end(
         self,
@@ -62,12 +63,13 @@ class WeightAverage(Callback):
         dataloader_idx: int = 0,
     ) -> None:
         inputs, targets = batch
-        if inputs.is_floating_point():  # images: of a bf16-true run the average is still float32
-            inputs = inputs.to(next(self.ema.module.parameters()).dtype)
+        # of a bf16-true run, whose images are in bfloat16, the average is still float32
+        dtype = next(self.ema.module.parameters()).dtype
+        inputs = pytree.tree_map(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, inputs)
         with trainer.precision_plugin.val_step_context():
-            self.task.validation_step((inputs, targets), batch_idx, dataloader_idx)
+            self.module.validation_step((inputs, targets), batch_idx, dataloader_idx)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, Task)
-        self.task.on_validation_epoch_end()
-        pl_module.val_metrics |= {name_average(name): value for name, value in self.task.val_metrics.items()}
+        assert isinstance(pl_module, TrainingModule)
+        self.module.on_validation_epoch_end()
+        pl_module.val_metrics |= {name_average(name): value for name, value in self.module.val_metrics.items()}

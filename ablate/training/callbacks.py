@@ -15,10 +15,10 @@ from torch.optim import Optimizer
 
 from ablate.config.errors import StoreError
 from ablate.distributed import ranks
-from ablate.tasks.base import Task
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 from ablate.training import random_states
 from ablate.training.checkpoints import PART, move_into_place, remove, sync_to_disk
+from ablate.training.module import TrainingModule
 from ablate.training.runs import CHECKPOINT
 
 
@@ -39,16 +39,16 @@ class Stop(Exception):  # noqa: N818 - not an error
 
 def count_seen_items(trainer: Trainer, module: LightningModule) -> int:
     """Return the number of tokens or images trained on so far, over all devices."""
-    assert isinstance(module, Task)
+    assert isinstance(module, TrainingModule)
     return trainer.global_step * module.experiment.trainer.batch_size * module.per_item
 
 
 class Curves(Callback):
     """Every `log_every_n_steps` updates: training loss, gradient norm before clipping, learning rate, throughput.
 
-    Only then is the loss fetched from the device and checked for divergence: a loss that is not finite, or above
-    `diverge_factor` times the larger of the uniform distribution's loss (ln of the number of classes) and the first
-    loss. That loss is the mean over all ranks and accumulated batches, so that they stop together.
+    Only then is the loss fetched from the device, and only then is divergence looked for: a loss that is not finite,
+    or above `diverge_factor` times the larger of the first loss and that of guessing evenly (of classes: ln of their
+    number). It is the mean over all ranks and accumulated batches, so that they stop together.
     """
 
     def __init__(self, tracker: Tracker | None, progress: Callable[[int, float], None] | None = None) -> None:
@@ -94,7 +94,7 @@ class Curves(Callback):
         self._losses = [*self._losses, outputs["loss"].detach()][-trainer.accumulate_grad_batches :]
         if self._norm is None or not self._due(trainer, pl_module, step):
             return
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         loss = (ranks.mean(torch.stack(self._losses).sum()) * pl_module.train_loss_scale).item()
         norm = self._norm.item()
         self._norm = None
@@ -112,7 +112,8 @@ class Curves(Callback):
             self.progress(step, loss)
         if self.first_loss is None:
             self.first_loss = loss
-        limit = pl_module.experiment.trainer.diverge_factor * max(math.log(pl_module.classes), self.first_loss)
+        even = pl_module.task.initial_loss(pl_module.corpus.classes)
+        limit = pl_module.experiment.trainer.diverge_factor * max(even, self.first_loss)
         if not math.isfinite(loss) or loss > limit:
             raise Stop("diverged", f"training loss {loss:.4g} at update {step} (limit {limit:.4g})")
 
@@ -124,7 +125,7 @@ class Curves(Callback):
 
     @staticmethod
     def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:
-        assert isinstance(module, Task)
+        assert isinstance(module, TrainingModule)
         config = module.experiment.trainer
         return step % config.log_every_n_steps == 0 or step == 1 or step == config.max_steps
 
@@ -155,7 +156,7 @@ class Validations(Callback):
         self.history = dict(state_dict["history"])
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         self.history[trainer.global_step] = dict(pl_module.val_metrics)
         self.curves.record(trainer, pl_module, self.metrics)
         if not math.isfinite(self.metrics["val/loss"]):
@@ -184,7 +185,7 @@ class Interrupt(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         config = pl_module.experiment.trainer
         step = trainer.global_step
         if (batch_idx + 1) % config.accumulate or step % pl_module.experiment.validation.interval == 0:
@@ -206,7 +207,7 @@ class Interrupt(Callback):
         return self._was_asked, step + max(1, min(most, int(updates)))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         last = trainer.global_step >= pl_module.experiment.trainer.max_steps
         if not last and ranks.run_on_first(lambda: self._was_asked or self.asked()):
             self._stop(trainer)  # the checkpoint of this validation is written
@@ -242,7 +243,7 @@ class Checkpoint(Callback):
             self.tracker.keep(state_dict.get("unsent", []))
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         seed = pl_module.experiment.seed
         if self._random is None:
             random_states.begin_states(trainer.strategy, seed)

@@ -25,12 +25,11 @@ from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import strategies
 from ablate.parallel.deferred import Recipes
-from ablate.tasks.base import Task
-from ablate.tasks.registry import tasks
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest
 from ablate.training.loaders import Loaders, simplify_error
+from ablate.training.module import TrainingModule
 from ablate.training.precision import Speed
 from ablate.training.procedures import Ended, Hooks
 from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_folder
@@ -57,11 +56,11 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     skeleton = build_skeleton(experiment, corpus.classes, corpus.shape)
     if checkpoint:
         before.check_weights(checkpoint, {PREFIX + name: value for name, value in skeleton.state_dict().items()})
-    costs = collect_facts(skeleton, experiment)
+    costs = collect_facts(skeleton, experiment, corpus.shape)
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with groups.prepare_together():
             prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
-        parameters = sum(p.numel() for p in prepared.task.model.parameters())
+        parameters = sum(p.numel() for p in prepared.module.model.parameters())
         if hooks.started:
             epochs = count_epochs(experiment, corpus)
             count = costs.get("ablate.parameters.frozen", 0)
@@ -95,7 +94,7 @@ class _Prepared:
     """The objects with which one rank trains."""
 
     trainer: Trainer
-    task: Task
+    module: TrainingModule
     loaders: Loaders
     validations: Validations
     checkpoint: Checkpoint
@@ -125,24 +124,24 @@ def _prepare(
         strategies.checkpoint_activations(model)
     validated = corpus.limit_validation(experiment.validation.samples)
     strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes)
-    task = tasks[experiment.data.task](experiment, validated, recipes is None and speed.compile, model)
-    task.copied = copied
+    module = TrainingModule(experiment, validated, recipes is None and speed.compile, model)
+    module.copied = copied
     curves = Curves(tracker, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
     callbacks: list[Callback] = [curves, validations, checkpoint]
     if experiment.trainer.ema_decay is not None:
-        callbacks.insert(0, WeightAverage(task, validated, experiment.trainer.ema_decay))
+        callbacks.insert(0, WeightAverage(module, validated, experiment.trainer.ema_decay))
     extras: list[RunCallback] = []
     for extension in load_extensions(experiment):
-        added = extension.build_callbacks(task, corpus, curves)
+        added = extension.build_callbacks(module, corpus, curves)
         place = callbacks.index(validations) if extension.precedes_validation else len(callbacks)
         callbacks[place:place] = added
         extras += added
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy)
-    return _Prepared(trainer, task, Loaders(experiment, validated), validations, checkpoint, extras)
+    return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras)
 
 
 def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills: bool) -> frozenset[str]:
@@ -158,14 +157,14 @@ def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills:
 
 
 def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
-    """Train, from a `checkpoint` if there is one, and return (status, reason)."""
-    trainer, task, loaders = prepared.trainer, prepared.task, prepared.loaders
-    loaded = checkpoint and strategies.make_loadable(checkpoint, task.experiment, task)
+    """Train, from a `checkpoint` where there is one, and return (status, reason)."""
+    trainer, module, loaders = prepared.trainer, prepared.module, prepared.loaders
+    loaded = checkpoint and strategies.make_loadable(checkpoint, module.experiment, module, module.model)
     with translate_errors():
         try:
-            trainer.fit(task, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
-            if prepared.validations.step < task.experiment.trainer.max_steps:
-                trainer.validate(task, loaders, verbose=False)
+            trainer.fit(module, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
+            if prepared.validations.step < module.experiment.trainer.max_steps:
+                trainer.validate(module, loaders, verbose=False)
             prepared.checkpoint.finish(trainer)
         except Stop as stop:
             prepared.checkpoint.finish(trainer)

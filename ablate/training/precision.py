@@ -20,7 +20,7 @@ from ablate.estimate.skeleton import build_blank
 if TYPE_CHECKING:
     from ablate.data import Corpus
     from ablate.experiment.tree import Experiment
-    from ablate.tasks.base import Compiled
+    from ablate.parallel.sharing import Compiled
 
 # Measured with benchmarks/step.py: bfloat16 is 1.5 times as fast as float32 where the CPU has matrix tiles for it
 # (AMX), slower where it has not, and no faster below this width, where the conversions cost what the products save.

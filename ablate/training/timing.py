@@ -12,10 +12,10 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.tasks.registry import tasks
 from ablate.training.callbacks import Stop
 from ablate.training.fit import translate_errors
 from ablate.training.loaders import Loaders
+from ablate.training.module import TrainingModule
 from ablate.training.precision import choose_speed
 from ablate.training.trainer import BARE, quiet_lightning
 
@@ -71,5 +71,5 @@ def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: f
         **BARE,
     )
     with translate_errors(), contextlib.suppress(Stop):
-        trainer.fit(tasks[experiment.data.task](experiment, corpus), Loaders(experiment, corpus))
+        trainer.fit(TrainingModule(experiment, corpus), Loaders(experiment, corpus))
     return min(stopwatch.durations)

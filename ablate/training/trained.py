@@ -51,7 +51,7 @@ class TrainedModel:
     def inputs(self) -> tuple[int, tuple[int, ...]]:
         """(classes, shape of one input) according to the weights; text has length 0 if the data sets none."""
         length, *_ = self.experiment.data.input_shape or (0,)
-        return self.experiment.model.input_spec(self.state, length)
+        return self.experiment.task.read_inputs(self.experiment.model, self.state, length)
 
     def blank(self) -> Model:
         """Return the model without its weights, on the meta device."""

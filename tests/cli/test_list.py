@@ -7,7 +7,7 @@ import pytest
 
 from ablate.cli import main
 
-LISTS = ("placements", "norms", "models", "data")
+LISTS = ("placements", "norms", "models", "tasks", "data")
 
 
 @pytest.fixture

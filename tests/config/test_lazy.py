@@ -40,6 +40,7 @@ def test_both_lists_of_imports_are_the_same(file):
 CALLS = [
     ["list", "placements"],
     ["list", "data"],
+    ["list", "tasks"],
     ["config", "model=vit-tiny", "data=imagenet"],
     ["train", "norm=mix", "norm.alfa=1"],
     ["schema"],

@@ -56,7 +56,9 @@ def subject_of(model, inputs, targets=None, unit="tokens", there=None):
         return Batch(inputs[first:last], targets[first:last], None if there is None else there[first:last])
 
     per_item = inputs.shape[1] if unit == "tokens" else 1
-    return Subject("model", Layers(model), lambda batch: model(batch.inputs), len(inputs), load, per_item, unit)
+    return Subject(
+        "model", Layers(model), lambda batch: model(batch.inputs), len(inputs), load, per_item, unit, unit == "images"
+    )
 
 
 def loss_by_hand(model, inputs, targets):

@@ -12,9 +12,11 @@ from ablate.estimate.skeleton import build_skeleton
 from ablate.estimate.tracing import LABELS, Step, trace
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
+from ablate.tasks import tasks
 
 SHAPES = {"llama": ((24,), 97), "vit": ((3, 16, 16), 10)}
 FAMILIES = {"llama": {"hidden": 32, "mlp": 84, "heads": 4}, "vit": {"hidden": 32, "heads": 4, "patch_size": 4}}
+TASKS = {"llama": tasks.parse("language_modeling"), "vit": tasks.parse("image_classification")}
 BATCH = 6
 
 
@@ -38,7 +40,7 @@ def real(family, kind, **more):
 def traced(family, kind, precision="32-true", checkpointing=False, gpu=False, batch=BATCH, **more):
     shape, classes = SHAPES[family]
     model = build_skeleton(experiment_of(family, kind, **more), classes, shape)
-    return trace(model, Step(shape, classes, precision, checkpointing, gpu), batch)
+    return trace(model, Step(TASKS[family], shape, classes, precision, checkpointing, gpu), batch)
 
 
 def update(model, inputs, targets, precision, checkpointing):
@@ -123,7 +125,7 @@ def test_the_model_is_left_as_it_was():
     shape, classes = SHAPES["llama"]
     model = build_skeleton(experiment_of("llama", "pre", layers=9), classes, shape)
     before = {name: (id(p), p.shape) for name, p in model.named_parameters()}
-    trace(model, Step(shape, classes, "bf16-true", True), 2)
+    trace(model, Step(TASKS["llama"], shape, classes, "bf16-true", True), 2)
     assert {name: (id(p), p.shape) for name, p in model.named_parameters()} == before
     assert all("forward" not in vars(layer) for layer in model.layers)
     assert all(p.is_meta and p.grad is None for p in model.parameters())
@@ -131,19 +133,18 @@ def test_the_model_is_left_as_it_was():
 
 def test_the_step_is_that_of_a_task():
     from ablate.data import Corpus
-    from ablate.tasks.losses import LOSSES
-    from ablate.tasks.registry import tasks
+    from ablate.training.module import TrainingModule
 
     model, inputs, targets = real("llama", "pre")
     shape, classes = SHAPES["llama"]
     corpus = Corpus([], [], "", classes, shape, None, "")
-    task = tasks["language_modeling"](experiment_of("llama", "pre"), corpus)
-    task.model = model
+    module = TrainingModule(experiment_of("llama", "pre"), corpus)
+    module.model = model
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as ours:
-        LOSSES["language_modeling"](model, inputs, targets).backward()
+        module.task.compute_loss(model, inputs, targets).backward()
     model.zero_grad()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as theirs:
-        task.loss(inputs, targets).backward()
+        module.loss(inputs, targets).backward()
     sizes = [
         [e.nbytes() for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"] for seen in (ours, theirs)
     ]

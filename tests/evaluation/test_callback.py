@@ -9,7 +9,7 @@ from lightning.pytorch.plugins import MixedPrecision
 from ablate import tracking
 from ablate.evaluation import callback
 from ablate.experiment.tree import Experiment
-from ablate.tasks.language_modeling import LanguageModeling
+from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 
@@ -35,7 +35,7 @@ def test_tasks_are_scored_in_the_arithmetic_of_training(tmp_path, tiny_settings,
     monkeypatch.setattr(torch, "compile", lambda what, **more: options.append(more) or what)
     monkeypatch.setattr(callback, "load_tasks", lambda *given: {})
     monkeypatch.setattr(callback, "score", lambda model, *given, **more: (model(torch.zeros(1, 8, dtype=int)), {})[1])
-    task = LanguageModeling(run, run.data.load(tmp_path), compiled)
+    task = TrainingModule(run, run.data.load(tmp_path), compiled)
     task.model.register_forward_hook(lambda *given: seen.append(torch.is_autocast_enabled("cpu")))
     options.clear()
     downstream = callback.Downstream(run, None)

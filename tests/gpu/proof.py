@@ -33,8 +33,8 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.norms.residuals import lift_factors
 from ablate.parallel import deferred, strategies
-from ablate.tasks.registry import tasks
 from ablate.training import fit
+from ablate.training.module import TrainingModule
 from ablate.training.precision import Speed
 from ablate.training.procedures import Hooks
 
@@ -141,9 +141,7 @@ class FakeCorpus(SimpleNamespace):
 
 
 def build_corpus(task, padded=False):
-    return FakeCorpus(
-        classes=CLASSES, shape=SHAPES[task], items_per_sample=12, val_sets={}, bytes_per_token=2.0, padded=padded
-    )
+    return FakeCorpus(classes=CLASSES, shape=SHAPES[task], val_sets={}, bytes_per_token=2.0, padded=padded)
 
 
 def train(tree, precision, settings=None, padded=False):
@@ -157,7 +155,7 @@ def train(tree, precision, settings=None, padded=False):
         with one_device() as recorder:
             watch = Watch(recorder)
             prepared.trainer.callbacks.append(watch)
-            prepared.trainer.fit(prepared.task, Batches(experiment.model.task))
+            prepared.trainer.fit(prepared.module, Batches(experiment.model.task))
     return {"waits": recorder.waits, "products": recorder.products, "elsewhere": watch.elsewhere}
 
 
@@ -200,9 +198,9 @@ def explain(family):
     torch.manual_seed(0)
     size = {"kind": family, "hidden": 16, "layers": 2, "heads": 2}
     experiment = Experiment.from_mapping({"model": size, "norm": "lns"})
-    task = tasks[experiment.model.task](experiment, build_corpus(experiment.model.task))
+    module = TrainingModule(experiment, build_corpus(experiment.model.task))
     with torch.autocast("cpu", torch.bfloat16):
-        explained = torch._dynamo.explain(task.loss)(*build_batch(experiment.model.task, 4))
+        explained = torch._dynamo.explain(module.loss)(*build_batch(experiment.model.task, 4))
     return {"graphs": explained.graph_count, "breaks": [str(reason) for reason in explained.break_reasons]}
 
 

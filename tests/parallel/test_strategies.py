@@ -14,8 +14,8 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.parallel.deferred import Recipes
 from ablate.parallel.strategies import Fsdp, average_in_float32
-from ablate.tasks.image_classification import ImageClassification
 from ablate.training.checkpoints import load
+from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
 from ablate.training.train import train
@@ -179,9 +179,9 @@ def test_with_offloaded_weights_all_else_is_on_the_device(monkeypatch, vit_setti
     )
     monkeypatch.setattr(Fsdp, "root_device", torch.device("meta"))
     strategy = Fsdp(run, "32-true", False, Recipes())
-    strategy._lightning_module = task = ImageClassification(run, run.data.load(tmp_path))
+    strategy._lightning_module = task = TrainingModule(run, run.data.load(tmp_path))
     strategy.model_to_device()
-    states = [state for metric in task.accuracies.values() for state in metric.metric_state.values()]
+    states = [state for metric in task.metrics.values() for state in metric.metric_state.values()]
     assert {state.device.type for state in states} == {"meta"}
     assert {buffer.device.type for buffer in task.buffers()} == {"meta"}
     assert {parameter.device.type for parameter in task.parameters()} == {"cpu"}

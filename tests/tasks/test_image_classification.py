@@ -10,7 +10,7 @@ from ablate.data.images.augment import Timm
 from ablate.data.images.config import MemoryImages
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.tasks.image_classification import ImageClassification
+from ablate.training.module import TrainingModule
 
 SETTINGS = {"model": {"kind": "vit", "hidden": 8, "layers": 1, "heads": 2}}
 
@@ -18,7 +18,14 @@ SETTINGS = {"model": {"kind": "vit", "hidden": 8, "layers": 1, "heads": 2}}
 def task(classes, *settings):
     images = MemoryImages(torch.zeros(1, 1, 8, 8), torch.zeros(1, dtype=torch.int64), ("a",))
     corpus = Corpus(images, images, "", classes, (1, 8, 8), None, "")
-    return ImageClassification(Experiment.from_mapping(SETTINGS, *settings), corpus)
+    return TrainingModule(Experiment.from_mapping(SETTINGS, *settings), corpus)
+
+
+def values(module):
+    """The metrics so far, which are then reset."""
+    metrics = module.task.compute_metrics(0.0, module.metrics, None)
+    module.metrics.reset()
+    return metrics
 
 
 def test_label_smoothing_is_that_of_torch():
@@ -36,20 +43,20 @@ def test_top1_and_top5_by_hand():
     logits = torch.randn(40, 7, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(40) % 7
     for part in (slice(0, 11), slice(11, 40)):
-        made.accuracies.update(logits[part], labels[part])
+        made.metrics.update(logits[part], labels[part])
     order = [sorted(range(7), key=lambda c: -row[c].item()) for row in logits]
     top1 = sum(guesses[0] == label for guesses, label in zip(order, labels.tolist(), strict=True)) / 40
     top5 = sum(label in guesses[:5] for guesses, label in zip(order, labels.tolist(), strict=True)) / 40
     assert 0 < top1 < top5 < 1
-    assert made.compute_metrics(0.0) == pytest.approx({"val/accuracy": top1, "val/accuracy_top5": top5})
-    made.accuracies.update(torch.eye(7), torch.arange(7))
-    assert made.compute_metrics(0.0) == {"val/accuracy": 1.0, "val/accuracy_top5": 1.0}
+    assert values(made) == pytest.approx({"accuracy": top1, "accuracy_top5": top5})
+    made.metrics.update(torch.eye(7), torch.arange(7))
+    assert values(made) == {"accuracy": 1.0, "accuracy_top5": 1.0}
 
 
 def test_five_classes_have_no_top5():
     made = task(5)
-    made.accuracies.update(torch.eye(5), torch.zeros(5, dtype=torch.int64))
-    assert made.compute_metrics(0.0) == pytest.approx({"val/accuracy": 0.2})
+    made.metrics.update(torch.eye(5), torch.zeros(5, dtype=torch.int64))
+    assert values(made) == pytest.approx({"accuracy": 0.2})
 
 
 def test_the_part_of_a_rank_must_be_even_for_mixing(monkeypatch):

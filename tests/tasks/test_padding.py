@@ -10,11 +10,11 @@ import torch.nn.functional as F
 from ablate import tracking
 from ablate.config.errors import ConfigError
 from ablate.data import IGNORED
+from ablate.experiment.metrics import list_metrics
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.tasks.metrics import list_metrics
-from ablate.tasks.registry import tasks
+from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 
@@ -40,7 +40,7 @@ def history(run_id, key):
 def plain_training(experiment, corpus):
     """(losses, gradient norms) of the same updates by a loop without padding: each document at its own length."""
     torch.manual_seed(experiment.seed)
-    task = tasks["language_modeling"](experiment, corpus)
+    task = TrainingModule(experiment, corpus)
     optimizer = experiment.optimizer.build(task.model)
     schedule = experiment.schedule.build(optimizer, experiment.trainer.max_steps)
     batches = iter(corpus.train.batches(experiment.trainer.batch_size, experiment.seed))
@@ -93,7 +93,7 @@ def test_validation_is_the_mean_over_tokens(store, experiment):
     trained = experiment(**{"trainer.max_steps": 1, "trainer.batch_size": 4})
     corpus = trained.data.load(tracking.cache_folder())
     result = train(trained)
-    model = tasks["language_modeling"](trained, corpus)
+    model = TrainingModule(trained, corpus)
     folder = store / "runs" / result.run_id / "last.ckpt"
     model.load_state_dict(torch.load(folder, weights_only=True)["state_dict"])
     inputs, targets = corpus.val.__getitems__(range(len(corpus.val)))

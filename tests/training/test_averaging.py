@@ -9,8 +9,8 @@ from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.preparation import check_sweep
 from ablate.sweeps.spec.sweep import Sweep
-from ablate.tasks.registry import tasks
 from ablate.training.averaging import WeightAverage
+from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 
@@ -45,7 +45,7 @@ def test_three_updates_by_hand(store, family_settings, monkeypatch):
     result = train(experiment)
     corpus = experiment.data.load(tracking.cache_folder())
     torch.manual_seed(3)
-    task = tasks[experiment.data.task](experiment, corpus)
+    task = TrainingModule(experiment, corpus)
     assert len(weights) == 4
     assert all(torch.equal(value, weights[0][name]) for name, value in task.model.state_dict().items())
     expected = weights[0]
@@ -106,7 +106,7 @@ def test_a_sweep_can_compare_the_average(store, family_settings):
 def test_the_average_is_built_without_drawing_from_the_generator(tiny_settings, tmp_path):
     experiment = Experiment.from_mapping(tiny_settings)
     corpus = experiment.data.load(tmp_path)
-    task = tasks["language_modeling"](experiment, corpus)
+    task = TrainingModule(experiment, corpus)
     torch.manual_seed(5)
     WeightAverage(task, corpus, 0.9)
     after = torch.rand(1)

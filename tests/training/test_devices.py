@@ -20,10 +20,10 @@ from ablate.estimate.memory import RESERVE, Meter, subtract_reserve
 from ablate.estimate.setup import resolve_setup
 from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
-from ablate.tasks.base import Task
 from ablate.training.callbacks import Interrupt, Stop
 from ablate.training.checkpoints import Earlier
 from ablate.training.fit import fit, translate_errors
+from ablate.training.module import TrainingModule
 from ablate.training.precision import Speed
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
@@ -109,7 +109,7 @@ def full(monkeypatch):
     def step(*given):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
-    monkeypatch.setattr(Task, "training_step", step)
+    monkeypatch.setattr(TrainingModule, "training_step", step)
 
 
 def test_out_of_memory_is_told_with_the_plan_and_what_fits(store, tiny_settings, full, monkeypatch):
@@ -198,7 +198,7 @@ def test_ranks_tell_each_other_whether_to_stop_no_more_often_than_is_felt(monkey
     monkeypatch.setattr(ranks, "world_size", lambda: ranks_)
     monkeypatch.setattr(ranks, "run_on_first", lambda function: told.append(function()) or told[-1])
     fields = {"max_steps": 200, "val_check_interval": 10, "log_every_n_steps": 10}
-    task = Task.__new__(Task)
+    task = TrainingModule.__new__(TrainingModule)
     object.__setattr__(task, "experiment", Experiment.from_mapping({"trainer": fields}))
     asked = [False]
     interrupt = Interrupt(lambda: asked[0], saved.append)

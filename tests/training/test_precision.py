@@ -11,8 +11,8 @@ from ablate.data import build_loader
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.norms import placements
-from ablate.tasks.language_modeling import LanguageModeling
 from ablate.training import precision
+from ablate.training.module import TrainingModule
 from ablate.training.procedures import Hooks
 from ablate.training.train import train
 from ablate.training.trainer import check_ranks
@@ -169,8 +169,8 @@ def test_a_step_with_cuda_graphs_is_the_same_step(tmp_path, tiny_settings, monke
     asked = []
     monkeypatch.setattr(torch, "compile", lambda function, mode: asked.append(mode) or function)
     torch.manual_seed(0)
-    plain = LanguageModeling(run, corpus)
-    graphs = LanguageModeling(run, corpus, "reduce-overhead", plain.model)
+    plain = TrainingModule(run, corpus)
+    graphs = TrainingModule(run, corpus, "reduce-overhead", plain.model)
     batch = corpus.train.__getitems__([0, 1])
     plain.training_step(batch, 0).backward()
     wanted = [p.grad.clone() for p in plain.parameters()]

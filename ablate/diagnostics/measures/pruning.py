@@ -52,7 +52,7 @@ class Pruning(Measurement):
     def result(self) -> Result:
         count = self.sums["count"]
         changes = {"loss_increase": self.sums["loss"] / count}
-        if self.subject.unit == "images":
+        if self.subject.classifies:
             changes["accuracy_change"] = self.sums["right"] / count
         for name, metric in self.options.metrics.items():
             changes[f"{name}_change"] = self._score_each(metric)

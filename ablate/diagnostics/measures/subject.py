@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.lazy import LazyModule
 from ablate.data import IGNORED, BatchDataset
@@ -12,21 +12,21 @@ from ablate.diagnostics.measures.layers import Layers
 
 if TYPE_CHECKING:
     import torch
+    import torch.utils._pytree as pytree
     from torch import Tensor
-
-    from ablate.models import base as models
 else:
     torch = LazyModule("torch")
-    models = LazyModule("ablate.models.base")
+    pytree = LazyModule("torch.utils._pytree")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs [batch, ...] of a model and its targets."""
+    """Inputs [batch, ...] of a model and its targets, each a tensor or a nested structure of tensors."""
 
-    inputs: Tensor
-    targets: Tensor
-    """int64, classes [batch] or token ids [batch, seq]; `IGNORED` at positions without a target."""
+    inputs: Any
+    targets: Any
+    """Of a classifier or a language model int64, classes [batch] or token ids [batch, seq]; `IGNORED` where there is no
+    target."""
     there: Tensor | None = None
     """bool [batch, seq]: false at padding. None: no padding."""
 
@@ -42,7 +42,9 @@ class Subject:
         items: number of sequences or images.
         load: (first, last + 1) -> these items.
         per_item: tokens of a sequence; 1 for images.
-        unit: "tokens" or "images".
+        unit: what is counted: "tokens" or "images".
+        classifies: whether each item has one class, so that first guesses can be right.
+        sum_losses: a batch -> what `compute_losses` returns; by default that of logits.
         device: of the model.
         identity: equal for two subjects only if their measurements would be equal.
     """
@@ -54,6 +56,8 @@ class Subject:
     load: Callable[[int, int], Batch]
     per_item: int
     unit: str
+    classifies: bool = False
+    sum_losses: Callable[[Batch], tuple[Tensor, Tensor, Tensor]] | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     identity: str = ""
 
@@ -61,27 +65,29 @@ class Subject:
         """Return items `first` to `last` - 1, on the device of the model."""
         batch = self.load(first, last)
         there = None if batch.there is None else batch.there.to(self.device)
-        return Batch(batch.inputs.to(self.device), batch.targets.to(self.device), there)
+        inputs, targets = pytree.tree_map(lambda tensor: tensor.to(self.device), (batch.inputs, batch.targets))
+        return Batch(inputs, targets, there)
 
     def compute_losses(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (summed cross-entropy in nats, number of correct predictions, number of targets) over all targets that
-        are not ignored. A model's own loss, if it has one, avoids storing all logits; predictions are counted for
-        classifiers only."""
+        """Return (summed loss in nats, right first guesses, number of targets) over all targets that are not ignored;
+        guesses are those of classifiers alone."""
+        if self.sum_losses is not None:
+            return self.sum_losses(batch)
         count = (batch.targets != IGNORED).sum()
-        if isinstance(model := self.layers.model, models.Model) and self.unit == "tokens":
-            loss = model(batch.inputs, batch.targets).float() * batch.targets.numel()
-            return loss, torch.zeros_like(count), count
         logits = self.forward(batch).float()
         loss = torch.nn.functional.cross_entropy(
             logits.flatten(0, -2), batch.targets.flatten(), reduction="sum", ignore_index=IGNORED
         )
-        right = (logits.argmax(-1) == batch.targets).sum() if self.unit == "images" else torch.zeros_like(count)
+        right = (logits.argmax(-1) == batch.targets).sum() if self.classifies else torch.zeros_like(count)
         return loss, right, count
 
 
-def build_loader(datasets: Sequence[BatchDataset], unit: str) -> Callable[[int, int], Batch]:
-    """Return a function (first, last + 1) -> these items of the concatenated `datasets`. Positions of a sequence after
-    the input of its last target are padding. A prompt, which has no targets, is not padding.
+def build_loader(datasets: Sequence[BatchDataset], padded: bool = False) -> Callable[[int, int], Batch]:
+    """Return a function (first, last + 1) -> these items of the `datasets`, one after another; `padded`: the items are
+    sequences that may be padded.
+
+    Padded positions of sequences are those after the input of the last target. A prompt, which has no targets, is no
+    padding.
     """
 
     def load(first: int, last: int) -> Batch:
@@ -91,8 +97,8 @@ def build_loader(datasets: Sequence[BatchDataset], unit: str) -> Callable[[int, 
             if low < high:
                 parts.append(data.__getitems__(range(low, high)))
             before += len(data)
-        inputs, targets = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-        there = (targets != IGNORED).flip(1).cummax(1).values.flip(1) if unit == "tokens" else None
+        inputs, targets = pytree.tree_map(lambda *tensors: torch.cat(tensors), *parts)
+        there = (targets != IGNORED).flip(1).cummax(1).values.flip(1) if padded else None
         return Batch(inputs, targets, None if there is None or bool(there.all()) else there)
 
     return load

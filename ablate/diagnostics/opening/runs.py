@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import DataError
@@ -16,7 +18,6 @@ from ablate.diagnostics.opening.data import load_data
 from ablate.models import Model
 from ablate.sweeps.donors import resolve_run
 from ablate.sweeps.spec.references import PREFIX
-from ablate.tasks.registry import tasks
 from ablate.training.trained import TrainedModel, open_trained
 
 
@@ -25,31 +26,34 @@ def open_run(name: str, opening: Opening, initial: bool = False) -> Opened:
     source = open_trained(resolve_run(name))
     experiment, corpus = load_data(source.experiment.to_tree(), opening.data, "--data")
     classes, shape = source.inputs
-    if corpus.classes > classes:
-        raise DataError(
-            f"{name} has {classes} classes, and the data has {corpus.classes}. Use data like its training data."
-        )
+    if classes and corpus.classes > classes:
+        raise DataError(f"{name} knows {classes} classes, and the data has {corpus.classes}. Take data like its own.")
     if len(corpus.shape) > 1 and corpus.shape != shape:
         raise DataError(f"{name} takes images of {shape}, and the data has {corpus.shape}.")
     model = _build_initial(source) if initial else source.model()
     model = model.to(opening.device, opening.dtype)
     files = identify_files(str(source.file))
-    task = tasks[experiment.data.task]
+    task, is_text = experiment.task, experiment.task.inputs == "tokens"
+
+    def forward(inputs: Any) -> Tensor:
+        output: Tensor = model(inputs if is_text else inputs.to(opening.dtype))
+        return output
+
     subject = Subject(
         label=f"{_label(name, source)}{' at initialisation' if initial else ''}",
         layers=Layers(model),
-        forward=lambda batch: model(batch.inputs if task.unit == "tokens" else batch.inputs.to(opening.dtype)),
+        forward=lambda batch: forward(batch.inputs),
         items=len(corpus.val),
-        load=build_loader([corpus.val], task.unit),
-        per_item=corpus.items_per_sample,
+        load=build_loader([corpus.val], padded=is_text),
+        per_item=task.count_items(corpus.shape),
         unit=task.unit,
+        classifies=task.classifies,
+        sum_losses=lambda batch: task.sum_losses(model, forward, batch.inputs, batch.targets),
         device=opening.device,
         identity=f"{initial} {files} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )
-    own = (
-        partial(load_data_tokenizer, source.experiment.data, tracking.cache_folder()) if task.unit == "tokens" else None
-    )
-    has_targets = corpus.classes == classes or task.unit == "tokens"
+    own = partial(load_data_tokenizer, source.experiment.data, tracking.cache_folder()) if is_text else None
+    has_targets = classes in (0, corpus.classes) or is_text
     return Opened(subject, corpus.description, None if initial else source.run_id, has_targets, own)
 
 
@@ -68,7 +72,7 @@ def _build_initial(source: TrainedModel) -> Model:
     config = source.experiment
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return config.model.build(config.norm, config.init, *source.inputs).eval()
+        return config.build_model(*source.inputs).eval()
 
 
 def _label(name: str, source: TrainedModel) -> str:

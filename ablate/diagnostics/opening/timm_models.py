@@ -48,9 +48,10 @@ def open_timm(name: str, opening: Opening) -> Opened:
         layers=Layers(model),
         forward=lambda batch: model(batch.inputs.to(opening.dtype)),
         items=sum(map(len, datasets)),
-        load=build_loader(datasets, "images"),
+        load=build_loader(datasets),
         per_item=1,
         unit="images",
+        classifies=True,
         device=opening.device,
         identity=f"{identify_files(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",
     )

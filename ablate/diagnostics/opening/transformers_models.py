@@ -49,7 +49,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
     experiment, corpus = load_data(base, opening.data, "--data")
     _check_data(name, config, corpus, getattr(experiment.data, "tokenizer", None), tokenizer, opening.data)
     datasets = list_datasets(corpus)
-    load = build_loader(datasets, "tokens")
+    load = build_loader(datasets, padded=True)
     if masked:
         load = mask_tokens(load, *_special_tokens(name, experiment.data.tokenizer))  # type: ignore[attr-defined]
 
@@ -64,7 +64,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
         forward=forward,
         items=sum(map(len, datasets)),
         load=load,
-        per_item=corpus.items_per_sample,
+        per_item=corpus.shape[0],
         unit="tokens",
         device=opening.device,
         identity=f"{identify_files(name)} {corpus.fingerprint} {experiment.data!r} {opening.dtype}",

@@ -64,8 +64,8 @@ def align(name: str, start: str, pairs: str, settings: Mapping[str, Any], reward
     `rlhf`.
     """
     source = open_trained(start)
-    if (task := source.experiment.model.task) != "language_modeling":
-        raise AblateError(f"{name} is for {task.replace('_', ' ')}; align needs a language model.")
+    if (task := source.experiment.task.kind) != "language_modeling":
+        raise AblateError(f"{name} is for {task.replace('_', ' ')}; align is for language models.")
     experiment = build_experiment(source, start, pairs, settings)
     place = Place("align", f"{settings['align.method']} {name}", tags={"ablate.aligned": name})
     result = train(experiment, place, procedure=build_procedure(reward))

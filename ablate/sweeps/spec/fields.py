@@ -119,6 +119,14 @@ class SweepFields(Config):
         """Return the sweep as YAML."""
         return yaml.safe_dump(self.to_tree(), sort_keys=False)
 
+    @cached_property
+    def task(self) -> str:
+        """The task that its models are trained for; '' where its experiments cannot be built (a plugin is missing)."""
+        try:
+            return self.base(next(iter(self.all_arms))).task.kind
+        except ConfigError:
+            return ""
+
     @property
     def own_arms(self) -> dict[str, Arm]:
         """The arms of the file; one named "all" if it has none."""

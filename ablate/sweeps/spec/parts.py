@@ -11,15 +11,16 @@ from pydantic_core import PydanticCustomError
 from ablate.config.base import Config
 from ablate.config.bounds import MOST_ITEMS, MOST_TRIALS
 from ablate.sweeps.search.space import Choice, Entry
-from ablate.tasks.metrics import ACCURACY, ACCURACY_TOP5
+from ablate.tasks import find_metric
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 MOST_SEEDS = 1000
-SHARES = (ACCURACY, ACCURACY_TOP5, "win_rate")
-"""Metrics that are shares of the items of a validation set, by the last part of their names."""
-MORE_IS_BETTER = (*SHARES, "reward", "margin")
+ALIGNED_SHARES = ("align/accuracy", "align/win_rate")
+"""Metrics of an alignment that are shares of the items of a validation set."""
+ALIGNED_MORE = (*ALIGNED_SHARES, "align/reward", "align/margin")
+"""Those of which more is better."""
 
 Point = dict[str, Choice]
 """Dotted path -> value, for some or all searched parameters."""
@@ -76,8 +77,9 @@ class Objective(Config):
     """The compared metric, of the last validation."""
 
     metric: str = "val/loss"
-    """Name of the metric: val/loss, val/perplexity, val/bits_per_byte, val/accuracy; val/NAME/loss and so on for a
-    further validation set; for an alignment align/accuracy, align/margin, align/reward, align/win_rate or align/kl."""
+    """Its name; left out, as the task has it (`ablate list tasks`), for most val/loss. Others: val/perplexity,
+    val/bits_per_byte, val/accuracy; val/NAME/loss and so on of a further set; of an alignment align/accuracy,
+    align/margin, align/reward, align/win_rate or align/kl."""
     direction: Literal["minimize", "maximize"] = "minimize"
     """Whether a lower or a higher value is better. Default: the metric's own direction, higher for an accuracy, lower
     for a loss."""
@@ -91,8 +93,17 @@ class Objective(Config):
 
 
 def is_more_better(metric: object) -> bool:
-    """Return whether a higher value of a metric is better, by its name."""
-    return isinstance(metric, str) and metric.rpartition("/")[2] in MORE_IS_BETTER
+    """Return whether more of a metric is better, by its name."""
+    if not isinstance(metric, str):
+        return False
+    known = find_metric(metric)
+    return known.maximize if known else metric in ALIGNED_MORE
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a metric is a share of the items of a validation set, by its name."""
+    known = find_metric(metric)
+    return known.counts_samples if known else metric in ALIGNED_SHARES
 
 
 class Budget(Config):

@@ -12,8 +12,10 @@ from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.messages import describe_errors
 from ablate.sweeps.spec.fields import SweepFields
+from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.trees import apply_overrides, load_trees
 from ablate.sweeps.spec.validation import validate, validate_rest
+from ablate.tasks import tasks
 
 
 class Sweep(SweepFields):
@@ -33,6 +35,18 @@ class Sweep(SweepFields):
         tree = divided.add_family(apply_overrides(cls, tree, own, str(file)), overrides or {}, at)
         return cls.from_tree(tree, divided.source(file, at))
 
+    def follow_task(self, tree: Mapping[str, Any]) -> Sweep:
+        """Return the sweep with the objective of its task, where the `tree` that it was read from names none."""
+        given = tree.get("objective")
+        if given is not None and (not isinstance(given, Mapping) or given.get("metric") is not None):
+            return self
+        task = self.task
+        metric = tasks[task].objective if task in tasks else self.objective.metric
+        if metric == self.objective.metric:
+            return self
+        objective = Objective.model_validate({**(given or {}), "metric": metric})
+        return type(self).model_validate({**dict(tree), "objective": objective})
+
     @classmethod
     def from_tree(cls, tree: Mapping[str, Any], source: str = "the sweep") -> Sweep:
         """Return the sweep of nested mappings, checked together with its experiments."""
@@ -46,6 +60,7 @@ class Sweep(SweepFields):
         except ValidationError as error:
             problems = describe_errors(cls, dict(tree), error)
             raise ConfigError([*problems, *validate_rest(cls, tree, problems)], source) from None
+        sweep = sweep.follow_task(tree)
         if problems := validate(sweep):
             raise ConfigError(problems, source)
         return sweep

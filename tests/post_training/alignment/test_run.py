@@ -10,10 +10,10 @@ import torch
 from ablate import tracking
 from ablate.cli import main
 from ablate.config.errors import AblateError, ConfigError
+from ablate.experiment.metrics import list_metrics
 from ablate.experiment.tree import Experiment
 from ablate.post_training.alignment.reward import hash_reward, load_reward
 from ablate.post_training.alignment.run import build_procedure
-from ablate.tasks.metrics import list_metrics
 from ablate.tracking.facts import read_facts
 from ablate.tracking.tracker import STEP_METRIC
 from ablate.training.procedures import Hooks, Place
