@@ -17,6 +17,7 @@ import ablate
 from ablate import tracking
 from ablate.cli import (
     align,
+    check,
     completion,
     config,
     diagnose,
@@ -40,7 +41,7 @@ from ablate.distributed import groups
 
 VERBS = (
     train, sweep, ladder, status, report, plan, export, diagnose, wordsim, evaluate, align, ui, list_choices, config,
-    schema, completion,
+    schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\

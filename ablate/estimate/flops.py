@@ -75,7 +75,9 @@ def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
     for each weight of a matrix and each use of it, and the products of attention. A token of LLaMA takes
     2 [L (4 d^2 + 3 d i) + V d] + 2 L d T; an image is all of its tokens."""
     sizes = {name: p.numel() for name, p in model.named_parameters()}
-    matrices = {f"{n}.weight": m.weight for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d))}
+    matrices = {
+        f"{n}.weight": m.weight for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d, nn.Embedding))
+    }
     used = [(uses, matrices[name]) for uses, names in _walk(model) for name in names & matrices.keys()]
     head = list_tensors(model, "head")
     return Counts(

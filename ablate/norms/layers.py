@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -14,7 +15,7 @@ from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from ablate.norms import layer_modules
 else:
@@ -38,6 +39,11 @@ class NormLayer(Kind):
 
     def build(self, dim: int) -> nn.Module:
         """Return the module: [..., dim] -> [..., dim], with the dtype of its input."""
+        raise NotImplementedError
+
+    def reference(self, x: Tensor, weights: Mapping[str, Tensor]) -> Tensor:
+        """Return the formula of x [..., dim] written out, with the parameters of the module by name. Optional:
+        `ablate check` compares the module with it."""
         raise NotImplementedError
 
     def validate(self, dim: int, causal: bool) -> list[Problem]:  # type: ignore[override]

@@ -13,7 +13,7 @@ your own): a `kind`, its fields, its rule, and `residual`, which wires one subla
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -116,6 +116,21 @@ class Placement(Kind):
 
     def residual(self, site: Site) -> nn.Module:
         """Return the wiring of one sublayer: a module called with (x, f, *arguments of f)."""
+        raise NotImplementedError
+
+    def reference(
+        self,
+        x: Tensor,
+        attn: Callable[[Tensor], Tensor],
+        mlp: Callable[[Tensor], Tensor],
+        norms: Sequence[Callable[[Tensor], Tensor]],
+        factors: Sequence[Tensor],
+        layer: int,
+        depth: int,
+    ) -> Tensor:
+        """Return the formula of one layer written out, of x [batch, tokens, d]. Optional: `ablate check` compares the
+        wiring with it. `norms` and the learned `factors` are in the order in which the wiring builds them, those of the
+        attention first; `layer` is counted from 1, to `depth`."""
         raise NotImplementedError
 
     def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:

@@ -1,0 +1,245 @@
+"""Checks of model families: that placements change what they say, that all is trained once, and that plans are true."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.config.errors import ConfigError
+from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
+from ablate.diagnostics.checks.subject import Subject, build_subject, check_gradients, compare
+from ablate.estimate import flops
+from ablate.models.base import list_tensors_by_part
+from ablate.norms import NormLayer, Placement, Site, placements
+
+PART = "model"
+
+
+class MarkedNorm(nn.Module):
+    """A norm that can be found in a model, whatever its own norm layer is: `x / rms(x) * weight`."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight, self.dim = nn.Parameter(torch.ones(dim)), dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.rms_norm(x, (self.dim,), self.weight)
+
+
+class _Marked(NormLayer):
+    """The configuration of `MarkedNorm`; it is not registered."""
+
+    kind: Literal["marked"] = "marked"
+
+    def build(self, dim: int) -> nn.Module:
+        return MarkedNorm(dim)
+
+
+def _subjects(kind: str, settings: Settings) -> dict[str, Subject]:
+    """Return placement -> subject, of all placements that the family takes."""
+    subjects, refused = {}, []
+    for name in placements:
+        try:
+            subjects[name] = build_subject({"model.kind": kind, "norm.kind": name}, settings)
+        except ConfigError as error:
+            refused.append(str(error.problems[0]))
+    if not subjects:
+        raise CheckFailedError(f"takes no placement: {refused[0]}")
+    return subjects
+
+
+def check_counts(subject: Subject) -> None:
+    """Raise CheckFailedError unless the layers and the ends of the model compute as many norms as the placement
+    declares.
+
+    A layer has those of its wiring, one before each output projection (`inner_norm`), and one for queries, keys and
+    values each (`qkv_norm`), or for queries and keys (`norm.qk`).
+    """
+    given = subject.experiment.norm
+    norm: Placement = given.model_copy(update={"layer": _Marked(), **({"qk": _Marked()} if given.has_qk_norm else {})})
+    experiment = subject.experiment.model_copy(update={"norm": norm})
+    stack, corpus = experiment.model.stack(), subject.corpus
+    torch.manual_seed(1)
+    model: Any = experiment.build_model(corpus.classes, corpus.shape)
+    calls: dict[int, int] = {}
+    for module in model.modules():
+        if isinstance(module, MarkedNorm):
+            module.register_forward_hook(lambda m, *_: calls.update({id(m): calls.get(id(m), 0) + 1}))
+    inputs, targets = subject.read_batch()
+    subject.experiment.task.compute_loss(model, inputs, targets)
+    both = getattr(experiment.model, "sublayers", "both") == "both"
+    for index, block in enumerate(model.blocks()):
+        placed = norm.at(index, stack.depth)
+        site = Site(index, stack.depth, stack.hidden, lambda: MarkedNorm(stack.hidden))
+        wiring = norm.wire(site) if both else (norm.wire_attn(site),)
+        declared = sum(isinstance(m, MarkedNorm) for side in wiring for m in side.modules())
+        declared += (2 if both else 1) * placed.inner_norm + (3 if placed.qkv_norm else 2 * norm.has_qk_norm)
+        computed = sum(calls.pop(id(module), 0) for module in block.modules())
+        if computed != declared:
+            text = (
+                f"layer {index + 1} computes {computed} norms with placement {placed.kind}, which declares {declared}"
+            )
+            raise CheckFailedError(text)
+    declared = norm.at(0, stack.depth).embedding_norm + norm.final_norm
+    if (computed := sum(calls.values())) != declared:
+        raise CheckFailedError(
+            f"computes {computed} norms outside of its layers with placement {norm.kind}, which declares {declared} "
+            "(embedding and final norm)"
+        )
+
+
+def check_leak(subject: Subject) -> None:
+    """Raise CheckFailedError if an output of a causal model changes with later tokens."""
+    model = subject.build_model(torch.float64).eval()
+    inputs, _ = subject.read_batch()
+    changed = inputs.clone()
+    half = inputs.shape[1] // 2
+    changed[:, half:] = (inputs[:, half:] + 1) % subject.corpus.classes
+    before, after = model(inputs), model(changed)
+    compare(after[:, :half], before[:, :half], 1e-10, "outputs depend on later tokens")
+    if torch.equal(before[:, half:], after[:, half:]):
+        raise CheckFailedError("outputs do not depend on the tokens at all")
+
+
+@add_check(PART, "norms in each layer")
+def check_norms(kind: str, settings: Settings) -> str:
+    """Check with each placement that the family takes."""
+    subjects = _subjects(kind, settings)
+    for subject in subjects.values():
+        check_counts(subject)
+    left = [name for name in placements if name not in subjects]
+    return f"{len(subjects)} placements" + (f"; refused: {', '.join(left)}" if left else "")
+
+
+@add_check(PART, "placements differ")
+def check_differences(kind: str, settings: Settings) -> None:
+    """Check that no placement computes the same as Pre-LN but in name."""
+    subjects = _subjects(kind, settings)
+    if "pre" not in subjects:
+        raise CheckSkippedError("it does not take pre")
+    with torch.no_grad():
+        outputs = {}
+        for name, subject in subjects.items():
+            inputs, _ = subject.read_batch(dtype=torch.float64)
+            outputs[name] = subject.build_model(torch.float64).eval()(inputs)
+    same = [name for name in outputs if name != "pre" and torch.allclose(outputs[name], outputs["pre"])]
+    if same:
+        raise CheckFailedError(f"computes the same with {', '.join(same)} as with pre")
+
+
+@add_check(PART, "no future leak")
+def check_causality(kind: str, settings: Settings) -> None:
+    """Check with each placement."""
+    for name, subject in _subjects(kind, settings).items():
+        if not subject.experiment.model.stack().causal:
+            raise CheckSkippedError("stack() says that it is not causal")
+        try:
+            check_leak(subject)
+        except CheckFailedError as error:
+            raise CheckFailedError(f"with placement {name} {error}") from None
+
+
+@add_check(PART, "gradients")
+def check_gradient(kind: str, settings: Settings) -> None:
+    """Check with each placement that every trainable parameter gets a gradient."""
+    for name, subject in _subjects(kind, settings).items():
+        model = subject.build_model()
+        try:
+            check_gradients(model, subject.compute_loss(model, subject.read_batch()))
+        except CheckFailedError as error:
+            raise CheckFailedError(f"with placement {name} {error}") from None
+
+
+@add_check(PART, "trained once")
+def check_training(kind: str, settings: Settings) -> None:
+    """Check that every trainable parameter is in one group of the optimizer, and moves in an update."""
+    subject = build_subject({"model.kind": kind, "optimizer.weight_decay": 0.0}, settings)
+    progress = subject.begin()
+    check_groups(progress.model, progress.optimizer)
+    before = {name: p.detach().clone() for name, p in progress.model.named_parameters()}
+    subject.update(progress, 2)
+    for name, p in progress.model.named_parameters():
+        if p.requires_grad and torch.equal(p, before[name]):
+            raise CheckFailedError(f"the parameter {name} does not change in training")
+
+
+def check_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Raise CheckFailedError unless every trainable parameter is in exactly one group of `optimizer`."""
+    places: dict[int, int] = {}
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            places[id(p)] = places.get(id(p), 0) + 1
+    for name, p in model.named_parameters():
+        if p.requires_grad and places.get(id(p), 0) != 1:
+            raise CheckFailedError(f"the parameter {name} is in {places.get(id(p), 0)} groups of the optimizer")
+
+
+@add_check(PART, "parts")
+def check_parts(kind: str, settings: Settings) -> None:
+    """Check that every tensor belongs to a part, and every projection is a weight of the model."""
+    subject = build_subject({"model.kind": kind}, settings)
+    model = subject.build_model()
+    named = set().union(*list_tensors_by_part(model).values())
+    if missing := sorted(set(model.state_dict()) - named):
+        raise CheckFailedError(f"no part of parts() has {missing[0]}")
+    storages = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    for projection in model.projections():
+        if projection.weight.untyped_storage().data_ptr() not in storages:
+            raise CheckFailedError(
+                f"the projection {projection.role} of layer {projection.layer} is not a weight of the model"
+            )
+
+
+@add_check(PART, "resume")
+def check_resume(kind: str, settings: Settings) -> None:
+    """Check that 4 updates are 2 updates, a checkpoint and 2 more, bit for bit."""
+    check_resumption(build_subject({"model.kind": kind}, settings))
+
+
+def check_resumption(subject: Subject) -> None:
+    """Raise CheckFailedError unless 4 updates give the same weights as 2 updates, a checkpoint and 2 more."""
+    whole = subject.begin()
+    subject.update(whole, 4)
+    part = subject.begin()
+    subject.update(part, 2)
+    rest = subject.begin()
+    rest.restore(part.save())
+    subject.update(rest, 2)
+    for (name, a), b in zip(whole.model.state_dict().items(), rest.model.state_dict().values(), strict=True):
+        if not torch.equal(a, b):
+            raise CheckFailedError(f"a resumed run has another {name} than an uninterrupted one")
+
+
+@add_check(PART, "plan")
+def check_plan(kind: str, settings: Settings) -> str:
+    """Compare the parameters and FLOPs that a plan counts with those that torch counts in a forward pass."""
+    subject = build_subject({"model.kind": kind}, settings)
+    experiment, shape = subject.experiment, subject.corpus.shape
+    model = subject.build_model().eval()
+    counts = flops.count(model, shape)
+    total = sum(p.numel() for p in model.parameters())
+    if counts.total != total:
+        raise CheckFailedError(f"the plan counts {counts.total:,} parameters, and the model has {total:,}")
+    layers = sum(projection.weight.numel() for projection in model.projections() if projection.layer is not None)
+    if (counted := experiment.model.layer_parameters()) != layers:
+        raise CheckFailedError(f"layer_parameters() counts {counted:,} weights in the layers, and there are {layers:,}")
+    inputs, _ = subject.read_batch(1)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        model(inputs)
+    by_operation = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
+    attention = sum(n for op, n in by_operation.items() if "bmm" in op)
+    matrices = sum(by_operation.values()) - attention
+    items = experiment.task.count_items(shape)
+    planned = experiment.model.attention_flops(shape) * items
+    pairs = planned * (2 if experiment.model.stack().causal else 1)  # the plain kernel computes all pairs
+    for what, measured, counted in (
+        ("matrices", matrices, counts.forward_flops * items - planned),
+        ("attention", attention, pairs),
+    ):
+        if abs(measured - counted) > 0.01 * max(counted, 1):
+            raise CheckFailedError(f"the plan counts {counted:,.0f} FLOPs of {what}, and torch measures {measured:,}")
+    return f"{total:,} parameters, {matrices:,} + {attention:,} FLOPs"

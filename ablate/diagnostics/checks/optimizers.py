@@ -1,0 +1,57 @@
+"""Checks of optimizers, in a small language model and a small ViT."""
+
+from __future__ import annotations
+
+import torch
+
+from ablate.diagnostics.checks.base import CheckFailedError, Settings, add_check
+from ablate.diagnostics.checks.models import check_groups, check_resumption
+from ablate.diagnostics.checks.subject import Subject, build_subject
+
+PART = "optimizer"
+
+
+def _build(kind: str, settings: Settings) -> list[Subject]:
+    families = ("llama", "vit")
+    return [build_subject({"model.kind": family, "optimizer.kind": kind}, settings) for family in families]
+
+
+@add_check(PART, "trained once")
+def check_training(kind: str, settings: Settings) -> None:
+    """Check that every trainable parameter is in one group, and moves."""
+    for subject in _build(kind, settings):
+        progress = subject.begin()
+        check_groups(progress.model, progress.optimizer)
+        before = {name: p.detach().clone() for name, p in progress.model.named_parameters()}
+        subject.update(progress, 2)
+        for name, p in progress.model.named_parameters():
+            if torch.equal(p, before[name]):
+                raise CheckFailedError(f"does not change the parameter {name} of {subject.experiment.model.kind}")
+            if not p.isfinite().all():
+                raise CheckFailedError(f"makes the parameter {name} of {subject.experiment.model.kind} not finite")
+
+
+@add_check(PART, "resume")
+def check_resume(kind: str, settings: Settings) -> None:
+    """Check that its state goes through a checkpoint: resumed updates equal uninterrupted ones."""
+    for subject in _build(kind, settings):
+        check_resumption(subject)
+
+
+@add_check(PART, "learns")
+def check_learning(kind: str, settings: Settings) -> str:
+    """Check that it lowers the loss of one batch."""
+    ends = []
+    for subject in _build(kind, settings):
+        progress, batch = subject.begin(), next(subject.iterate_batches(0))
+        losses = []
+        for _ in range(8):
+            progress.optimizer.zero_grad()
+            loss = subject.compute_loss(progress.model, batch)
+            loss.backward()
+            progress.optimizer.step()
+            losses.append(float(loss.detach()))
+        if not losses[-1] < losses[0]:
+            raise CheckFailedError(f"eight updates on one batch take the loss from {losses[0]:.4g} to {losses[-1]:.4g}")
+        ends.append(f"{losses[0]:.3g} to {losses[-1]:.3g}")
+    return "loss " + ", ".join(ends)

@@ -1,0 +1,150 @@
+"""What checks look at: small experiments, their batches, and a few updates without Lightning."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+from ablate.config.errors import ConfigError
+from ablate.data import Corpus, DataConfig
+from ablate.diagnostics.checks.base import CheckFailedError, Settings
+from ablate.experiment.tree import Experiment
+from ablate.models import Model
+
+SMALL: dict[str, Any] = {
+    "model.layers": 4,
+    "model.hidden": 16,
+    "model.heads": 2,
+    "init.std": 0.2,
+    "trainer.max_steps": 8,
+    "data.seq_len": 16,
+}
+"""A model that takes milliseconds, with weights so large that every part of it shows in its outputs."""
+BATCH = 4
+
+
+@lru_cache(maxsize=8)
+def _load(data: DataConfig) -> Corpus:
+    with TemporaryDirectory(prefix="ablate-check-") as folder:
+        return data.load(Path(folder))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A small experiment and its data."""
+
+    experiment: Experiment
+
+    @cached_property
+    def corpus(self) -> Corpus:
+        """Its data, which is read into a folder of its own."""
+        return _load(self.experiment.data)
+
+    def build_model(self, dtype: torch.dtype = torch.float32) -> Model:
+        """Return the model with its initial weights moved a little, so that no gain is 1 and no bias 0."""
+        torch.manual_seed(1)
+        model = self.experiment.build_model(self.corpus.classes, self.corpus.shape).to(dtype)
+        with torch.no_grad():
+            for p in model.parameters():
+                p.add_(0.05 * torch.randn(p.shape, dtype=torch.float64).to(dtype))
+        return model
+
+    def read_batch(self, size: int = BATCH, first: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+        """Return (inputs, targets) of validation samples, floats in `dtype`."""
+        batch = self.corpus.val.__getitems__(list(range(first, first + size)))
+        inputs, targets = pytree.tree_map(lambda t: t.to(dtype) if t.is_floating_point() else t, batch)
+        return inputs, targets
+
+    def compute_loss(self, model: Model, batch: tuple[Any, Any]) -> Tensor:
+        """Return the loss of the experiment's task."""
+        return self.experiment.task.compute_loss(model, *batch)
+
+    def iterate_batches(self, start: int) -> Iterator[tuple[Any, Any]]:
+        """Yield training batches without end, from batch `start` on."""
+        yield from self.corpus.train.batches(BATCH, self.experiment.seed, start_batch=start)
+
+    def begin(self) -> Progress:
+        """Return a run before its first update, with the weights that training starts from."""
+        torch.manual_seed(self.experiment.seed)
+        model = self.experiment.build_model(self.corpus.classes, self.corpus.shape)
+        first, _ = next(self.iterate_batches(0))
+        self.experiment.norm.prepare(model, lambda: first)
+        optimizer = self.experiment.optimizer.build(model)
+        return Progress(model, optimizer, self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps))
+
+    def update(self, progress: Progress, updates: int) -> None:
+        """Make so many further updates."""
+        batches = self.iterate_batches(progress.step)
+        progress.model.train()
+        for _ in range(updates):
+            progress.optimizer.zero_grad()
+            self.compute_loss(progress.model, next(batches)).backward()
+            progress.optimizer.step()
+            progress.schedule.step()
+            progress.step += 1
+
+
+@dataclass
+class Progress:
+    """A run between two updates."""
+
+    model: Model
+    optimizer: torch.optim.Optimizer
+    schedule: Any
+    step: int = 0
+
+    def save(self) -> dict[str, Any]:
+        """Return what a checkpoint has of it."""
+        parts = self.model.state_dict(), self.optimizer.state_dict(), self.schedule.state_dict()
+        return copy.deepcopy({"parts": parts, "step": self.step, "random": torch.get_rng_state()})
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from what `save` returned."""
+        for part, saved in zip((self.model, self.optimizer, self.schedule), state["parts"], strict=True):
+            part.load_state_dict(saved)
+        self.step = state["step"]
+        torch.set_rng_state(state["random"])
+
+
+def build_subject(*settings: Settings) -> Subject:
+    """Return the subject of small settings under `settings`; what a kind of model or data does not have is left out."""
+    merged: dict[str, Any] = {}
+    for mapping in (SMALL, *settings):
+        merged |= mapping
+    try:
+        return Subject(Experiment.from_mapping(merged))
+    except ConfigError as error:
+        unknown = {problem.path for problem in error.problems} & set(SMALL)
+        if not unknown:
+            raise
+        return Subject(Experiment.from_mapping({k: v for k, v in merged.items() if k not in unknown}))
+
+
+def compare(a: Tensor, b: Tensor, bound: float, what: str) -> float:
+    """Return the largest difference, relative to the largest value where that is above 1. Raises CheckFailedError above
+    `bound`."""
+    difference = float((a - b).abs().max() / b.abs().max().clamp(min=1)) if a.numel() else 0.0
+    if not difference <= bound:
+        raise CheckFailedError(f"{what}: they differ by {difference:.2g}")
+    return difference
+
+
+def check_gradients(module: nn.Module, loss: Tensor) -> None:
+    """Raise CheckFailedError if a trainable parameter of `module` gets no gradient from `loss`, or an infinite one."""
+    loss.backward()
+    for name, p in module.named_parameters():
+        if not p.requires_grad:
+            continue
+        if p.grad is None or not p.grad.any():
+            raise CheckFailedError(f"the parameter {name} gets no gradient")
+        if not p.grad.isfinite().all():
+            raise CheckFailedError(f"the gradient of {name} is not finite")

@@ -1,0 +1,182 @@
+"""`ablate check`: what Ablate itself has passes, and what is broken on purpose is found."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ablate.cli import main
+from ablate.diagnostics.checks import check, check_kinds
+from ablate.diagnostics.checks.base import list_checks
+from ablate.models import list_families
+from ablate.norms import norm_layers, placements
+from ablate.optim.optimizers import optimizers
+from ablate.tasks import tasks
+
+DOCS = Path(__file__).parents[3] / "docs" / "how-to"
+GPT2 = re.search(r'title="gpt2.py"\n(.*?)```', (DOCS / "model-family.md").read_text(encoding="utf-8"), re.S)[1]
+NORM = """
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import nn
+
+from ablate.norms import NormLayer, Placement, norm_layers, placements
+from ablate.norms.residuals import PreResidual
+
+
+class Module(nn.Module):
+    def __init__(self, dim):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return (x / (1 + x.abs().mean(-1, keepdim=True)) * self.weight).to(x.dtype)
+
+
+@norm_layers.register
+class Own(NormLayer):
+    kind: Literal["own"] = "own"
+
+    def build(self, dim):
+        return Module(dim)
+
+    def reference(self, x, weights):
+        return weights["weight"] * x / (1 + x.abs().sum(-1, keepdim=True) / x.shape[-1])
+
+
+@placements.register
+class Halved(Placement):
+    kind: Literal["halved"] = "halved"
+
+    def residual(self, site):
+        return PreResidual(site, scale=0.5)
+
+    def reference(self, x, attn, mlp, norms, factors, layer, depth):
+        y = x + attn(norms[0](x) / 2)
+        return y + mlp(norms[1](y) / 2)
+"""
+OPTIMIZER = """
+from typing import Literal
+
+import torch
+
+from ablate.optim.optimizers import OptimizerConfig, optimizers
+
+
+class Sign(torch.optim.Optimizer):
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                state["mean"] = 0.9 * state.get("mean", torch.zeros_like(p)) + 0.1 * p.grad
+                p.data.sub_(group["lr"] * state["mean"].sign())
+
+
+@optimizers.register
+class SignConfig(OptimizerConfig):
+    kind: Literal["sign"] = "sign"
+
+    def build(self, model):
+        return Sign([p for p in model.parameters() if p.requires_grad], {"lr": self.lr})
+"""
+FILES = {"gpt2": GPT2, "norm": NORM, "optimizer": OPTIMIZER}
+
+
+@pytest.fixture
+def write(registries, tmp_path):
+    """write(name, old, new): the path of a plugin in which `old` is `new`; it is gone afterwards."""
+
+    def write(name, old="", new=""):
+        assert old in FILES[name]
+        file = tmp_path / f"{name}.py"
+        file.write_text(FILES[name].replace(old, new), encoding="utf-8")
+        return str(file)
+
+    return write
+
+
+def failures(findings):
+    return {f.check: f.reason for f in findings if f.passed is False}
+
+
+OWN = [
+    *(("norm layer", kind) for kind in norm_layers),
+    *(("placement", kind) for kind in placements),
+    *(("model", kind) for kind in list_families()),
+    *(("optimizer", kind) for kind in optimizers),
+    *(("task", kind) for kind in tasks),
+]
+
+
+@pytest.mark.parametrize(("part", "kind"), OWN)
+def test_what_ablate_has_passes(part, kind):
+    findings = list(check_kinds({part: [kind]}, {}))
+    assert failures(findings) == {}
+    assert {f.check for f in findings} == set(list_checks(part))
+    assert sum(f.passed is True for f in findings) >= 3
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_examples_pass(write, name):
+    findings = list(check(write(name), {}))
+    assert failures(findings) == {}
+    assert all(f.passed for f in findings if f.check == "formula")
+
+
+SPLIT = "self.qkv(x).unflatten(-1, (3 * self.heads, -1))"
+LENGTH = "    def sequence_length(self, shape):\n        return 7\n\n    def build("
+BROKEN = [  # plugin, text, its replacement, the check that fails, its reason
+    ("gpt2", "is_causal=True", "is_causal=False", "no future leak", "outputs depend on later tokens"),
+    ("gpt2", "self.norm(F.gelu", "(F.gelu", "norms in each layer", "layer 1 computes 3 norms with placement subln"),
+    ("gpt2", f"self.qkv_norm({SPLIT})", SPLIT, "norms in each layer", "placement hybrid, which declares 4"),
+    ("gpt2", "x = self.embed_norm(", "x = (", "norms in each layer", "computes 1 norms outside of its layers"),
+    ("gpt2", "positions.weight[", "positions.weight.detach()[", "gradients", "positions.weight gets no gradient"),
+    ("gpt2", "    def build(", LENGTH, "plan", "attention"),
+    ("gpt2", "per_token:", "mlp_matrices: ClassVar[int] = 3\n    per_token:", "plan", "weights in the layers"),
+    ("gpt2", '"positions", "embed_norm"', '"embed_norm"', "parts", "positions.weight"),
+    ("norm", "mean(-1, keepdim=True)", "mean((-2, -1), keepdim=True)", "no future leak", "sees later ones"),
+    ("norm", "(1 + x.abs().mean", "(1.01 + x.abs().mean", "formula", "they differ"),
+    ("norm", "* self.weight", "* self.weight.detach()", "gradients", "weight gets no gradient"),
+    ("norm", ".to(x.dtype)", "", "types", "torch.float32"),
+    ("norm", "scale=0.5", "scale=0.51", "formula", "layer 1 of 4 and reference"),
+    ("optimizer", "if p.requires_grad]", "if p.ndim > 1]", "trained once", "is in 0 groups of the optimizer"),
+    ("optimizer", "self.state[p]", "p.__dict__.setdefault('own', {})", "resume", "a resumed run has another"),
+    ("optimizer", "p.data.sub_", "p.data.add_", "learns", "take the loss from"),
+]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "where", "reason"), BROKEN, ids=range(len(BROKEN)))
+def test_what_is_broken_on_purpose_is_found(write, name, old, new, where, reason):
+    found = failures(check(write(name, old, new), {}))
+    assert where in found
+    assert reason in found[where]
+
+
+def test_the_table_and_the_exit_status(write, capsys):
+    assert main(["check", write("norm", "(1 + x.abs().mean", "(1.01 + x.abs().mean")]) == 1
+    told = capsys.readouterr().out
+    assert re.search(r"norm layer own +formula +FAILED", told)
+    assert re.search(r"\d+ checks: \d+ passed and 1 failed\.", told)
+    assert main(["check", "norm_layer:rmsnorm", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["passed"] for row in rows} == {True, None}
+
+
+@pytest.mark.parametrize(
+    ("what", "text", "message"),
+    [
+        ("empty.py", "x = 1\n", "registers nothing"),
+        ("missing.py", None, "missing.py"),
+        ("placment:pre", None, "Did you mean placement?"),
+        ("placement:per", None, "Did you mean"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(registries, tmp_path, monkeypatch, capsys, what, text, message):
+    monkeypatch.chdir(tmp_path)
+    if text:
+        (tmp_path / what).write_text(text)
+    assert main(["check", what]) == 2
+    assert message in capsys.readouterr().err
