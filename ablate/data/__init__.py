@@ -9,7 +9,7 @@ from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, S
 from ablate.data.text.presets import PRESETS
 
 # isort: split
-from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder
+from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder, MaskFolder
 
 # isort: split
 from ablate.data.images.glyphs import Glyphs
@@ -42,6 +42,7 @@ __all__ = [
     "ImageFiles",
     "ImageFolder",
     "Instructions",
+    "MaskFolder",
     "Packages",
     "PairCorpus",
     "Pairs",
