@@ -10,7 +10,7 @@ from ablate.data.base import IGNORED, Batch, BatchDataset, Corpus, DataConfig, S
 from ablate.data.text.presets import PRESETS
 
 # isort: split
-from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder
+from ablate.data.images.config import Digits, ImageDataset, ImageFiles, ImageFolder, MaskFolder
 
 # isort: split
 from ablate.data.images.glyphs import Glyphs
@@ -43,6 +43,7 @@ __all__ = [
     "ImageFiles",
     "ImageFolder",
     "Instructions",
+    "MaskFolder",
     "Packages",
     "PairCorpus",
     "Pairs",

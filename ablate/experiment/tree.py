@@ -49,9 +49,7 @@ class Experiment(Config):
     """Initialisation of the weights."""
     data: Annotated[DataConfig, data_kinds] = Field("topics", validate_default=True)
     """What is trained on. Default: topics for LLaMA, digits for ViT."""
-    task: Annotated[Task, tasks] = Field(
-        default_factory=lambda fields: _choose_task(fields), json_schema_extra={"default": None}
-    )
+    task: Annotated[Task, tasks] = Field(None, validate_default=False)  # type: ignore[assignment]
     """What the model is trained to do. None: what the data's targets are for."""
     optimizer: Annotated[OptimizerConfig, optimizers] = Field("adamw", validate_default=True)
     """The optimizer and its peak learning rate."""
@@ -85,6 +83,8 @@ class Experiment(Config):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
+        if self.task is None:  # a default that follows the data, which only now is known to be right
+            object.__setattr__(self, "task", _choose_task(self.data))
         problems = [problem.within("model") for problem in self.model.validate()]
         stack = self.model.stack()
         placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
@@ -182,11 +182,10 @@ class Experiment(Config):
         return dict(iterate_leaves(self.to_tree()))
 
 
-def _choose_task(fields: Mapping[str, Any]) -> Task:
-    """Return the task of an experiment that names none, by its validated `fields`: that of the data, or where the data
-    is wrong the first."""
-    name = fields["data"].default_task if "data" in fields else next(iter(tasks))
-    return tasks.parse(name if name in tasks else next(iter(tasks)))
+def _choose_task(data: DataConfig) -> Task:
+    """Return the task that the targets of `data` are for; the first where there is none of that name, which
+    `fit_task` tells."""
+    return tasks.parse(data.default_task if data.default_task in tasks else next(iter(tasks)))
 
 
 def restore_former(tree: Mapping[str, Any], defaults: int = 1) -> Tree:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import ConfigError, Problem
@@ -169,8 +170,18 @@ class ViTModel(Model):
             self.vit.norm_pre = new_norm(config.hidden)
         initialize(self.projections(), init, norm, config.stack())
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.vit(images)
+    def forward(self, images: Tensor, kept: Tensor | None = None) -> Tensor:
+        return self.vit(images) if kept is None else self._see_kept(images, kept)
+
+    def _see_kept(self, images: Tensor, kept: Tensor) -> Tensor:
+        """Return what the attached head makes of the patches at the places `kept` [batch, n], which alone are seen."""
+        vit: Any = self.vit
+        tokens, prefix = vit._pos_embed(vit.patch_embed(images)), vit.num_prefix_tokens
+        places = kept.unsqueeze(-1).expand(-1, -1, tokens.shape[-1])
+        tokens = torch.cat([tokens[:, :prefix], tokens[:, prefix:].gather(1, places)], 1)
+        tokens = vit.norm(vit.blocks(vit.norm_pre(tokens)))
+        output: Tensor = vit.head.head(tokens[:, prefix:], kept)
+        return output
 
     def attach_head(self, head: nn.Module) -> None:
         self.vit.global_pool = ""  # timm then hands all tokens on

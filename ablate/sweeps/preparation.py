@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from ablate.data import Corpus, DataConfig
     from ablate.experiment.tree import Experiment
+    from ablate.models import ModelConfig
     from ablate.tasks import Task
 
 logger = logging.getLogger(__name__)
@@ -162,7 +163,7 @@ def open_arms(
     first = spec.base(next(iter(spec.all_arms)))
     if first.procedure == "training":
         logger.info(f"validation: {first.validation.describe(corpora[first.data].count_validation_items())}")
-    trivial_losses: dict[tuple[DataConfig, Task, int | None], float | None] = {}
+    trivial_losses: dict[tuple[DataConfig, Task, ModelConfig, int | None], float | None] = {}
     for arm in spec.all_arms:
         study = create_study(storage, name_study(spec.name, generation, arm), spec)
         study.set_user_attr("plugins", plugins.hash_files(spec.plugin_files))
@@ -171,9 +172,9 @@ def open_arms(
         study.set_user_attr("validation_items", choose_procedure(base).count_validation_items(base, corpus))
         study.set_user_attr("initial_loss", base.task.initial_loss(corpus.classes))
         if "trivial_loss" not in study.user_attrs:
-            known = base.data, base.task, base.validation.samples
+            known = base.data, base.task, base.model, base.validation.samples
             if known not in trivial_losses:
-                trivial_losses[known] = base.task.measure_trivial_loss(corpus)
+                trivial_losses[known] = base.task.measure_trivial_loss(corpus, base.model)
             if (loss := trivial_losses[known]) is not None:  # else a later call may know it
                 study.set_user_attr("trivial_loss", loss)
         study.set_user_attr("trial_items", base.items)

@@ -12,4 +12,23 @@ from ablate.tasks.language_modeling import LanguageModeling
 # isort: split
 from ablate.tasks.image_classification import ImageClassification
 
-__all__ = ["ImageClassification", "LanguageModeling", "Metric", "Task", "find_metric", "tasks"]
+# isort: split
+from ablate.tasks.multilabel_classification import MultilabelClassification
+
+# isort: split
+from ablate.tasks.image_segmentation import ImageSegmentation
+
+# isort: split
+from ablate.tasks.masked_image_modeling import MaskedImageModeling
+
+__all__ = [
+    "ImageClassification",
+    "ImageSegmentation",
+    "LanguageModeling",
+    "MaskedImageModeling",
+    "Metric",
+    "MultilabelClassification",
+    "Task",
+    "find_metric",
+    "tasks",
+]

@@ -141,9 +141,9 @@ class Task(Kind):
         """Return the loss of guessing evenly: a loss far above it has diverged."""
         return math.log(classes)
 
-    def measure_trivial_loss(self, corpus: Corpus) -> float | None:
-        """Return the validation loss that needs no look at the inputs: a run that ends no better is stuck. None where
-        that cannot be told."""
+    def measure_trivial_loss(self, corpus: Corpus, model: ModelConfig) -> float | None:
+        """Return the validation loss that needs no look at the inputs: a run of `model` that ends no better is stuck.
+        None where that cannot be told."""
         return None
 
     # ------------------------------------------------------------------ validation

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.config.lazy import LazyModule
 from ablate.data import Corpus
+from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class ImageClassification(Task):
     def compute_loss(self, model: Any, inputs: Tensor, targets: Tensor) -> Tensor:
         return torch.nn.functional.cross_entropy(model(inputs).float(), targets)
 
-    def measure_trivial_loss(self, corpus: Corpus) -> float | None:
+    def measure_trivial_loss(self, corpus: Corpus, model: ModelConfig) -> float | None:
         return corpus.measure_trivial_loss()
 
     def build_metrics(self, corpus: Corpus) -> MetricCollection:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.config.lazy import LazyModule
 from ablate.data import Corpus
+from ablate.models import ModelConfig
 from ablate.tasks.base import Metric, Task, count_unpadded, tasks
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class LanguageModeling(Task):
         loss: Tensor = model(inputs, targets)
         return loss
 
-    def measure_trivial_loss(self, corpus: Corpus) -> float | None:
+    def measure_trivial_loss(self, corpus: Corpus, model: ModelConfig) -> float | None:
         return corpus.measure_trivial_loss()
 
     def compute_metrics(

@@ -31,6 +31,7 @@ from ablate.training.checkpoints import Earlier, find_newest
 from ablate.training.loaders import Loaders, simplify_error
 from ablate.training.module import TrainingModule
 from ablate.training.precision import Speed
+from ablate.training.predictions import Predictions, has_figure
 from ablate.training.procedures import Ended, Hooks
 from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_folder
 from ablate.training.trained import PREFIX
@@ -138,6 +139,9 @@ def _prepare(
         place = callbacks.index(validations) if extension.precedes_validation else len(callbacks)
         callbacks[place:place] = added
         extras += added
+    if has_figure(experiment.task):
+        extras.append(Predictions())
+        callbacks.append(extras[-1])
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
     trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -12,17 +12,28 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ablate.config.base import Names
+from ablate.config.base import Config, Names
 from ablate.config.errors import DataError, Problem
 from ablate.config.lazy import LazyModule
-from ablate.data.base import Corpus, DataConfig, data_kinds
+from ablate.data.base import BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.data.files import expand_path, find_files
 from ablate.data.images.augment import Augmentation, augmentations
-from ablate.data.images.batches import EncodedImages, MemoryImages
-from ablate.data.images.folders import TEST_FOLDER, find_images, find_layout
+from ablate.data.images.batches import EncodedImages, LabelSetImages, MemoryImages
+from ablate.data.images.folders import TEST_FOLDER, VALIDATION_FOLDERS, find_images, find_layout
+from ablate.data.images.masks import MaskedImages, MaskedSource, find_masked, validate_masks
 from ablate.data.images.pixels import Pixels
 from ablate.data.images.sources import ImageSource, check_same_classes, fingerprint_images
-from ablate.data.images.tables import SUFFIXES, TableImages, get_split, load_files, load_splits
+from ablate.data.images.tables import (
+    SUFFIXES,
+    TableImages,
+    TableLabelSets,
+    TableMasks,
+    check_column,
+    get_split,
+    load_files,
+    load_splits,
+)
+from ablate.data.images.targets import TASKS, Targets
 from ablate.data.splits import split
 from ablate.tracking.remote_files import fetch_all, is_url
 
@@ -86,23 +97,50 @@ class EncodedImagesConfig(Pixels, DataConfig):
         return (3, self.image_size, self.image_size)
 
     def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
-        return [problem.within("augment") for problem in self.augment.validate(batch)]
+        problems = [problem.within("augment") for problem in self.augment.validate(batch)]
+        return problems + (validate_masks(self, self.augment) if self.default_task == TASKS["mask"] else [])
+
+    def build_masked_corpus(
+        self, source: MaskedSource, val_source: MaskedSource | None, key: str, cache: Path, note: str
+    ) -> Corpus:
+        """Build the corpus of images with masks, as `build_corpus` does."""
+        train, val = self._divide(source, val_source)
+        sources = [source] if val_source is None else [source, val_source]
+        parts = [part for one in sources for part in (one.images, one.masks)]
+        if self.check:
+            for one in sources:
+                one.check(key, cache)
+        size = self.image_size
+        return Corpus(
+            train=MaskedImages(source, train, self),
+            val=MaskedImages(val_source or source, val, self),
+            fingerprint=fingerprint_images(parts, key, cache, check=False),
+            classes=source.classes,
+            shape=(3, size, size),
+            bytes_per_token=None,
+            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size} "
+            f"with masks, {source.classes:,} classes{note}",
+            padded=source.ignored is not None,
+        )
+
+    def _divide(self, source: Sized, val_source: Sized | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows of `source` to train on, and those to validate on, which are its own where there is no
+        other."""
+        if val_source is not None:
+            return np.arange(len(source)), np.arange(len(val_source))
+        return split(len(source), self.val_fraction, self.split_seed, "images")
 
     def build_corpus(
         self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str
     ) -> Corpus:
-        """Return the corpus of a source, with a part of it held out if there is no separate validation source. `key`
-        identifies the images in `cache`, `note` is appended to the description."""
-        train: NDArray[np.int64]
-        if val_source is None:
-            train, val = split(len(source), self.val_fraction, self.split_seed, "images")
-        else:
-            train, val = np.arange(len(source)), np.arange(len(val_source))
+        """Build the corpus of a source, with a part of it held out if there is no separate validation source. `key` names
+        the images in `cache`, `note` ends the description."""
+        train, val = self._divide(source, val_source)
         sources = [source] if val_source is None else [source, val_source]
         size = self.image_size
         return Corpus(
-            train=EncodedImages(source, train, self, self.augment),
-            val=EncodedImages(val_source or source, val, self),
+            train=self._build_dataset(source, train, self.augment),
+            val=self._build_dataset(val_source or source, val),
             fingerprint=fingerprint_images(sources, key, cache, self.check),
             classes=len(source.classes),
             shape=(3, size, size),
@@ -110,6 +148,49 @@ class EncodedImagesConfig(Pixels, DataConfig):
             description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}, "
             f"{len(source.classes):,} classes{note}",
         )
+
+    def _build_dataset(
+        self, source: ImageSource, rows: NDArray[np.int64], augment: Augmentation | None = None
+    ) -> BatchDataset:
+        if isinstance(source, TableLabelSets):
+            return LabelSetImages(source, rows, self)
+        return EncodedImages(source, rows, self, augment)
+
+
+class MaskSettings(Config):
+    """What the pixels of masks mean."""
+
+    mask_classes: int | None = Field(None, ge=2, le=255)
+    """The number of classes in the masks: pixels are 0 to mask_classes - 1. Needed where there are masks."""
+    ignored: int | None = 255
+    """The pixel of a mask that is no class, and not trained on. None: there is none."""
+
+
+@data_kinds.register
+class MaskFolder(MaskSettings, EncodedImagesConfig):
+    """Images of one's own with masks: root/images/** and root/masks/**, or the two in root/train and root/val.
+
+    A mask is called as its image, has its size, and one number for each pixel, its class: grey, or a palette. The
+    validation folder may also be called validation; without one a part of the images is held out.
+    """
+
+    kind: Literal["mask_folder"] = "mask_folder"
+    task: ClassVar[str] = TASKS["mask"]
+    root: str = Field(min_length=1)
+    """The folder, relative to the current directory."""
+
+    def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
+        needed = [] if self.mask_classes else [Problem("mask_classes", "is required: the number of classes")]
+        return [*super().validate(batch), *needed]
+
+    def load(self, cache: Path) -> Corpus:
+        root, classes = expand_path(self.root), self.mask_classes or 2
+        folder = root / "train" if os.path.isdir(root / "train") else root
+        names = (root / name for name in VALIDATION_FOLDERS)
+        val_folder = next((path for path in names if os.path.isdir(path)), None) if folder != root else None
+        source = find_masked(folder, root, classes, self.ignored)
+        val_source = None if val_folder is None else find_masked(val_folder, root, classes, self.ignored)
+        return self.build_masked_corpus(source, val_source, f"images and masks below {root}", cache, "")
 
 
 @data_kinds.register
@@ -141,29 +222,65 @@ class ImageFolder(EncodedImagesConfig):
         return self.build_corpus(images, val_images, f"images below {root}", cache, alone)
 
 
-class ImageTableConfig(EncodedImagesConfig):
-    """Fields of the kinds of data with images in the rows of tables."""
+class ImageTableConfig(MaskSettings, EncodedImagesConfig):
+    """What the kinds of data share whose images lie in the rows of tables."""
+
+    targets: Targets = "class"
+    """What is told of an image: its class; labels, any number of them, a list in `label_column`; or a mask, an image in
+    `mask_column`."""
+    mask_column: str | None = None
+    """The column of the masks. None: mask."""
 
     image_column: str | None = None
     """The column of the images. None: the only column of that type, or the column image."""
     label_column: str | None = None
-    """The column of the labels: class labels, integers or text. None: the only column of class labels, or the column
-    label."""
+    """The column of the labels: class labels, integers or text. None: the only one of class labels, or label; of lists
+    of labels, labels."""
+
+    @property
+    def default_task(self) -> str:
+        return TASKS[self.targets]
+
+    def validate(self, batch: int) -> list[Problem]:  # type: ignore[override]
+        problems = super().validate(batch)
+        if self.targets == "mask" and not self.mask_classes:
+            problems.append(Problem("mask_classes", "is required with targets: mask, the number of classes"))
+        if self.targets == "labels" and self.augment.kind != "none":
+            text = "mixes and softens classes, of which each image has one: leave it out with targets: labels"
+            problems.append(Problem("augment.kind", text, self.augment.kind))
+        return problems
 
     def build_from_splits(
         self, splits: Mapping[str, Dataset], train_split: str, val_split: str | None, what: str, cache: Path
     ) -> Corpus:
-        """Return the corpus of two splits, or of one if `val_split` is None; messages call the dataset `what`."""
+        """Build the corpus of two splits, or of one where `val_split` is None; `what` is what messages call the
+        dataset."""
+        others = ", ".join(name for name in splits if name not in (train_split, val_split))
+        note = f"; not read: {others}" if others else ""
+        if self.targets == "mask":
+            names = {"train": train_split} | ({} if val_split is None else {"validation": val_split})
+            sources = [
+                self._open_masked(get_split(splits, name, what), role, f"{what}, split {name}")
+                for role, name in names.items()
+            ]
+            key = f"images in {self.image_column} with masks in {self.mask_column or 'mask'}"
+            return self.build_masked_corpus(sources[0], sources[1] if val_split else None, key, cache, note)
         columns = (self.image_column, self.label_column)
         train_what = f"{what}, split {train_split}"
-        images = TableImages(get_split(splits, train_split, what), "train", train_what, *columns)
+        table = TableLabelSets if self.targets == "labels" else TableImages
+        images = table(get_split(splits, train_split, what), "train", train_what, *columns)
         val_images = None
         if val_split is not None:
             val_data, val_what = get_split(splits, val_split, what), f"{what}, split {val_split}"
-            val_images = TableImages(val_data, "validation", val_what, *columns, images.classes)
-        others = ", ".join(name for name in splits if name not in (train_split, val_split))
+            val_images = table(val_data, "validation", val_what, *columns, images.classes)
         key = f"images in {images.image_column} with {images.label_column}"
-        return self.build_corpus(images, val_images, key, cache, f"; not read: {others}" if others else "")
+        return self.build_corpus(images, val_images, key, cache, note)
+
+    def _open_masked(self, data: Dataset, role: str, what: str) -> MaskedSource:
+        column = self.mask_column or check_column(data, "mask", what, "data.mask_column")
+        image = self.image_column or ("image" if "image" in data.column_names else None)
+        masks = TableMasks(data, role, what, column)
+        return MaskedSource(TableMasks(data, role, what, image), masks, self.mask_classes or 2, self.ignored)
 
 
 @data_kinds.register

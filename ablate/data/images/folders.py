@@ -96,6 +96,17 @@ def find_images(folder: Path, root: Path) -> FolderImages:
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))
 
 
+def list_images(folder: Path) -> list[Path]:
+    """Return the images below a folder, sorted by name; hidden files are left out. Raises DataError where there are
+    none."""
+    if not os.path.isdir(folder):
+        raise DataError(f"There is no folder {folder}")
+    files = sorted(file for file in _walk_files(folder) if _is_image(file))
+    if not files:
+        raise DataError(f"No images in {folder}. Accepted: {', '.join(SUFFIXES)}.")
+    return files
+
+
 def _list_folders(folder: Path) -> list[str]:
     try:
         return sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))

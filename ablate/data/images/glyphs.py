@@ -13,7 +13,7 @@ import json
 import logging
 import string
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -26,9 +26,10 @@ from ablate.config.base import Names
 from ablate.config.bounds import MOST_SEED
 from ablate.config.errors import DataError, Problem
 from ablate.config.lazy import LazyModule
-from ablate.data.base import Batch, Corpus, DataConfig, data_kinds
+from ablate.data.base import Batch, BatchDataset, Corpus, DataConfig, data_kinds
 from ablate.data.cache import hold_lock, write_whole
 from ablate.data.images.batches import LabelledImages
+from ablate.data.images.targets import TASKS
 from ablate.data.progress import show_progress
 from ablate.data.splits import split
 
@@ -38,6 +39,8 @@ else:
     torch = LazyModule("torch")
 
 CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+KINDS = ("paper", "digit", "capital letter", "small letter")
+"""The classes of pixels in masks."""
 SYMBOLS = ("cmex10.ttf", "cmmi10.ttf", "cmsy10.ttf")
 """Fonts that draw mathematical symbols, old-style figures or script instead of letters and digits."""
 MOST_BYTES = 2**32  # of all images
@@ -48,6 +51,8 @@ _EM = 0.85  # of the height of an image: the size of the font
 _BASELINE = 0.74  # of the height of an image, from the top
 
 Floats = NDArray[np.float64]
+DrawOutline = Callable[[Floats, int, int, np.random.PCG64], NDArray[np.uint8]]
+"""Edges of an outline, number of draws, size of an image, random bits -> an image of each draw."""
 
 
 @data_kinds.register
@@ -68,6 +73,9 @@ class Glyphs(DataConfig):
     MEAN: ClassVar[float] = 0.2025
     STD: ClassVar[float] = 0.2125
 
+    targets: Literal["class", "mask"] = "class"
+    """What is told of an image: its class; or a mask with the class of each pixel, 0 the paper, 1 the ink of a digit, 2
+    of a capital letter, 3 of a small one."""
     image_size: int = Field(32, ge=8, le=256)
     """Side of the square images, in pixels."""
     draws: int = Field(32, ge=1, le=10_000)
@@ -80,6 +88,10 @@ class Glyphs(DataConfig):
     """fonts: the fonts `val_fonts`. draws: `val_fraction` of the images of all fonts, at random."""
     val_fonts: Names = ("STIX*",)
     """File names of the held-out fonts, or patterns of them: DejaVuSans*, DejaVuSerif*, STIX*, cm*."""
+
+    @property
+    def default_task(self) -> str:
+        return TASKS[self.targets]
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -99,26 +111,42 @@ class Glyphs(DataConfig):
         rows = np.arange(len(labels))
         if val_fonts:
             val_images, val_labels, val_fingerprint = self._draw_or_read(val_fonts, self.val_draws, cache)
-            train = GreyImages(images, labels, rows, self.MEAN, self.STD)
-            val = GreyImages(val_images, val_labels, np.arange(len(val_labels)), self.MEAN, self.STD)
+            train = self._build_dataset(images, labels, rows, train_fonts, self.draws, cache)
+            val_rows = np.arange(len(val_labels))
+            val = self._build_dataset(val_images, val_labels, val_rows, val_fonts, self.val_draws, cache)
             fingerprint = hashlib.sha256((fingerprint + val_fingerprint).encode()).hexdigest()
             held = f"{len(val_fonts)} fonts held out"
         else:
             train_rows, val_rows = split(len(labels), self.val_fraction, self.split_seed, "images")
-            train = GreyImages(images, labels, train_rows, self.MEAN, self.STD)
-            val = GreyImages(images, labels, val_rows, self.MEAN, self.STD)
+            train = self._build_dataset(images, labels, train_rows, train_fonts, self.draws, cache)
+            val = self._build_dataset(images, labels, val_rows, train_fonts, self.draws, cache)
             held = "of the same fonts"
-        size = self.image_size
+        size, classes = self.image_size, len(KINDS) if self.targets == "mask" else len(CHARACTERS)
         return Corpus(
             train=train,
             val=val,
             fingerprint=fingerprint,
-            classes=len(CHARACTERS),
+            classes=classes,
             shape=(1, size, size),
             bytes_per_token=None,
             description=f"glyphs: {len(train):,} training and {len(val):,} validation images of {size} x {size}, "
-            f"{len(CHARACTERS)} classes, {len(fonts)} fonts, {held}",
+            f"{classes} classes{' in masks' if self.targets == 'mask' else ''}, {len(fonts)} fonts, {held}",
         )
+
+    def _build_dataset(
+        self,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        fonts: Sequence[Path],
+        draws: int,
+        cache: Path,
+    ) -> BatchDataset:
+        plain = GreyImages(images, labels, rows, self.MEAN, self.STD)
+        if self.targets == "class":
+            return plain
+        inked, _ = self._keep("Drawing masks", fonts, draws, "ink", draw_ink, cache)
+        return MaskedGreyImages(plain, inked)
 
     def _divide(self, fonts: Sequence[Path]) -> tuple[list[Path], list[Path]]:
         """Return the fonts for (training, validation), none for validation if draws are held out. Raises DataError if a
@@ -139,18 +167,27 @@ class Glyphs(DataConfig):
     def _draw_or_read(
         self, fonts: Sequence[Path], draws: int, cache: Path
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64], str]:
-        """Return the images of `fonts` [n, size, size], their classes and the SHA-256 of both, drawn unless they are in
-        `cache`. Raises DataError."""
+        """Return the images of `fonts` [n, size, size], their classes and the SHA-256 of both, drawn where they are not
+        in `cache`. Raises DataError."""
+        labels = label_draws(fonts, draws)
+        images, digest = self._keep("Drawing glyphs", fonts, draws, "", draw, cache)
+        return images, labels, digest
+
+    def _keep(
+        self, title: str, fonts: Sequence[Path], draws: int, what: str, draw_outline: DrawOutline, cache: Path
+    ) -> tuple[NDArray[np.uint8], str]:
+        """Return what `draw_outline` makes of each outline of `fonts` [n, size, size], from `cache` where it is there,
+        and the SHA-256 of it with the classes. `what` names it in the cache."""
         contents = [hashlib.sha256(font.read_bytes()).hexdigest() for font in fonts]
-        key = json.dumps([_VERSION, contents, self.image_size, draws, self.draw_seed])
+        key = json.dumps([_VERSION, contents, self.image_size, draws, self.draw_seed, *([what] if what else [])])
         file = cache / "glyphs" / f"{hashlib.sha256(key.encode()).hexdigest()}.npy"
-        labels = np.tile(np.repeat(np.arange(len(CHARACTERS)), draws), len(fonts))
+        labels = label_draws(fonts, draws)
         note = file.with_suffix(".json")
         with hold_lock(file):
             if not note.exists():
                 images = np.empty((len(labels), self.image_size, self.image_size), np.uint8)
-                with show_progress("Drawing glyphs", len(labels), "images") as advance:
-                    for i, drawn in enumerate(self._draw_fonts(fonts, draws)):
+                with show_progress(title, len(labels), "images") as advance:
+                    for i, drawn in enumerate(self._draw_fonts(fonts, draws, draw_outline)):
                         images[i * draws : (i + 1) * draws] = drawn
                         advance((i + 1) * draws)
                 content = io.BytesIO()
@@ -159,18 +196,18 @@ class Glyphs(DataConfig):
                 digest = hashlib.sha256(images.tobytes() + labels.tobytes()).hexdigest()
                 write_whole(note, json.dumps(digest).encode())  # the last: what it is beside is whole
         try:
-            return np.load(file, mmap_mode="r"), labels, str(json.loads(note.read_bytes()))
+            return np.load(file, mmap_mode="r"), str(json.loads(note.read_bytes()))
         except (OSError, ValueError) as error:
             raise DataError(
                 f"{file} cannot be read; remove it and {note.name}, and the images are drawn again."
             ) from error
 
-    def _draw_fonts(self, fonts: Sequence[Path], draws: int) -> Iterator[NDArray[np.uint8]]:
-        """Yield the images of each character of each font. The images of one font do not depend on other fonts."""
+    def _draw_fonts(self, fonts: Sequence[Path], draws: int, draw_outline: DrawOutline) -> Iterator[NDArray[np.uint8]]:
+        """Yield the images of each character of each font. What is drawn of one font depends on no other."""
         for font in fonts:
             for character, edges in read_outlines(font).items():
                 seeds = np.random.SeedSequence([self.draw_seed, zlib.crc32(font.name.encode()), ord(character)])
-                yield draw(edges, draws, self.image_size, np.random.PCG64(seeds))
+                yield draw_outline(edges, draws, self.image_size, np.random.PCG64(seeds))
 
 
 class GreyImages(LabelledImages):
@@ -187,6 +224,32 @@ class GreyImages(LabelledImages):
         chosen = np.asarray(indices, dtype=np.int64)
         pixels = torch.from_numpy(self.images[self.rows[chosen]].astype(np.float32))
         return pixels.div_(255).sub_(self.mean).div_(self.std)[:, None], self.labels[torch.from_numpy(chosen)]
+
+
+class MaskedGreyImages(BatchDataset):
+    """Grey images with the class of each pixel: float32 [batch, 1, size, size] and int64 [batch, size, size]."""
+
+    def __init__(self, images: GreyImages, inked: NDArray[np.uint8]) -> None:
+        self.images, self.inked = images, inked
+        self.kinds = torch.tensor([find_kind(character) for character in CHARACTERS])
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        images, labels = self.images.__getitems__(indices)
+        rows = self.images.rows[np.asarray(indices, dtype=np.int64)]
+        return images, torch.from_numpy(self.inked[rows].astype(np.int64)) * self.kinds[labels][:, None, None]
+
+
+def find_kind(character: str) -> int:
+    """Return the class of the ink of a character, an index of `KINDS`."""
+    return 1 if character.isdigit() else 2 if character.isupper() else 3
+
+
+def label_draws(fonts: Sequence[Path], draws: int) -> NDArray[np.int64]:
+    """Return the class of each image [n] of so many draws of each character in each font."""
+    return np.tile(np.repeat(np.arange(len(CHARACTERS)), draws), len(fonts))
 
 
 # ---------------------------------------------------------------------------------------------------- fonts
@@ -277,8 +340,27 @@ def _flatten(
 
 def draw(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> NDArray[np.uint8]:
     """Return `draws` images of an outline [draws, size, size]: turned by up to 15 degrees, slanted, stretched and moved
-    slightly, each with its own contrast and noise. `bits` returns random bits, whose sequence numpy guarantees."""
-    u = (bits.random_raw(draws * 9) >> 11).reshape(9, draws) * 2.0**-53  # uniform in [0, 1)
+    a little, with a contrast and a noise of its own. `bits` gives random bits, whose order numpy promises to keep."""
+    u, coverage = _cover(edges, draws, size, bits)
+    paper, ink = 0.25 * u[6], 0.55 + 0.45 * u[7]
+    raw = bits.random_raw(draws * size * size // 2 + 1).astype("<u8").view(np.uint8)[: 4 * draws * size * size]
+    noise = raw.reshape(draws, size, size, 4).astype(np.float64)
+    noise = (noise[..., 0] + noise[..., 1] + noise[..., 2] + noise[..., 3] - 510) / 147.8  # of standard deviation 1
+    grey = paper[:, None, None] + (ink - paper)[:, None, None] * coverage + (0.15 * u[8])[:, None, None] * noise
+    drawn: NDArray[np.uint8] = np.rint(255 * np.clip(grey, 0, 1)).astype(np.uint8)
+    return drawn
+
+
+def draw_ink(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> NDArray[np.uint8]:
+    """Return which pixels of the images that `draw` makes of the same `bits` are ink [draws, size, size], 0 or 1: those
+    of which the outline covers half."""
+    return (_cover(edges, draws, size, bits)[1] >= 0.5).astype(np.uint8)
+
+
+def _cover(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> tuple[Floats, Floats]:
+    """Return the random numbers of each draw [9, draws], uniform in [0, 1), and the share of each pixel that its
+    outline covers [draws, size, size]."""
+    u = np.asarray((bits.random_raw(draws * 9) >> 11).reshape(9, draws) * 2.0**-53, np.float64)
     half = (2 * u[0] - 1) * 0.1305  # the tangent of half the angle: no sine, whose last digit depends on the platform
     cosine, sine = (1 - half * half) / (1 + half * half), 2 * half / (1 + half * half)
     slant, wide, high = (2 * u[1] - 1) * 0.2, 0.8 + 0.35 * u[2], 0.8 + 0.35 * u[3]
@@ -291,14 +373,7 @@ def draw(edges: Floats, draws: int, size: int, bits: np.random.PCG64) -> NDArray
     turned_y = sine[:, None, None] * x + cosine[:, None, None] * y
     across = size * (0.5 + left[:, None, None] + _EM * turned_x)
     along = size * (_BASELINE - _EM * middle + down[:, None, None] - _EM * turned_y)
-    coverage = fill(across, along, size)
-    paper, ink = 0.25 * u[6], 0.55 + 0.45 * u[7]
-    raw = bits.random_raw(draws * size * size // 2 + 1).astype("<u8").view(np.uint8)[: 4 * draws * size * size]
-    noise = raw.reshape(draws, size, size, 4).astype(np.float64)
-    noise = (noise[..., 0] + noise[..., 1] + noise[..., 2] + noise[..., 3] - 510) / 147.8  # of standard deviation 1
-    grey = paper[:, None, None] + (ink - paper)[:, None, None] * coverage + (0.15 * u[8])[:, None, None] * noise
-    drawn: NDArray[np.uint8] = np.rint(255 * np.clip(grey, 0, 1)).astype(np.uint8)
-    return drawn
+    return u, fill(across, along, size)
 
 
 def fill(x: Floats, y: Floats, size: int) -> Floats:

@@ -225,8 +225,8 @@ def check_plan(kind: str, settings: Settings) -> str:
     if counts.total != total:
         raise CheckFailedError(f"the plan counts {counts.total:,} parameters, and the model has {total:,}")
     layers = sum(projection.weight.numel() for projection in model.projections() if projection.layer is not None)
-    if (counted := experiment.model.layer_parameters()) != layers:
-        raise CheckFailedError(f"layer_parameters() counts {counted:,} weights in the layers, and there are {layers:,}")
+    if (weights := experiment.model.layer_parameters()) != layers:
+        raise CheckFailedError(f"layer_parameters() counts {weights:,} weights in the layers, and there are {layers:,}")
     inputs, _ = subject.read_batch(1)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         model(inputs)
