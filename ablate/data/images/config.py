@@ -133,7 +133,7 @@ class EncodedImagesConfig(Pixels, DataConfig):
     def build_corpus(
         self, source: ImageSource, val_source: ImageSource | None, key: str, cache: Path, note: str
     ) -> Corpus:
-        """Build the corpus of a source, with a part of it held out if there is no separate validation source. `key` names
+        """Build the corpus of a source, with a part of it held out if there is no validation source. `key` names
         the images in `cache`, `note` ends the description."""
         train, val = self._divide(source, val_source)
         sources = [source] if val_source is None else [source, val_source]

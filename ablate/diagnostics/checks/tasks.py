@@ -125,5 +125,5 @@ def check_resume(kind: str, settings: Settings) -> None:
 def check_baseline(kind: str, settings: Settings) -> str:
     """Say what loss counts as not having learned."""
     subject = _build(kind, settings)
-    loss = subject.experiment.task.measure_trivial_loss(subject.corpus)
+    loss = subject.experiment.task.measure_trivial_loss(subject.corpus, subject.experiment.model)
     return "none: a seed that does not learn is not told" if loss is None else f"val/loss {loss:.4g}"
