@@ -13,6 +13,7 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import strip_wrapper
+from ablate.optim.optimizers import build_optimizer
 from ablate.tasks.metrics import LOSS
 
 Compiled = Literal["reduce-overhead"] | bool
@@ -135,6 +136,6 @@ class Task(LightningModule):
         checkpoint["experiment"] = self.experiment.to_tree()
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.experiment.optimizer.build(self.model)
+        optimizer = build_optimizer(self.experiment.optimizer, self.model)
         schedule = self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
