@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from ablate import data, models, norms
     from ablate.config import merging, plugins
+    from ablate.optim import libraries, optimizers
     from ablate.sweeps import storage
     from ablate.sweeps.spec import library
 else:
+    libraries, optimizers = LazyModule("ablate.optim.libraries"), LazyModule("ablate.optim.optimizers")
     data, models, norms = LazyModule("ablate.data"), LazyModule("ablate.models"), LazyModule("ablate.norms")
     merging = LazyModule("ablate.config.merging")
     plugins = LazyModule("ablate.config.plugins")
@@ -52,8 +54,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_choices(what: str, files: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of one list: placements, norms, models, data or sweeps; all rows have the same columns. What the
-    plugin `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be loaded."""
+    """Return the rows of one list: placements, norms, models, data, optimizers or sweeps; all rows have the same
+    columns. What the plugin `files` and installed plugins add is among them. Raises ConfigError for a plugin that
+    cannot be loaded."""
     if files:
         _ = ablate.Experiment  # which fills every registry, so that all that the files add is listed
     plugins.load(files)
@@ -141,6 +144,28 @@ def _find_inputs(name: str, kind: str, hidden: int) -> tuple[tuple[int, ...], in
     return ((1, 8, 8), 10) if hidden < 100 else ((3, 224, 224), 1000)
 
 
+def _optimizers() -> list[Row]:
+    """Optimizers: optimizer=KIND, or of a library optimizer={kind: KIND, name: NAME}. With those that are refused."""
+    own = optimizers.optimizers
+    rows = [
+        {"optimizer": kind, "kind": kind, "accepted": "yes", "what it is": _first_sentence(own[kind])}
+        for kind in own
+        if "name" not in own[kind].model_fields
+    ]
+    for name, fields in own.presets.items():
+        settings = ", ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields))
+        rows.append({"optimizer": name, "kind": fields["kind"], "accepted": "yes", "what it is": settings})
+    for library in (libraries.TORCH, libraries.TIMM):
+        rows += [
+            {
+                "optimizer": name, "kind": library.name, "accepted": _yes(entry.refused is None),
+                "what it is": entry.text if entry.refused is None else f"Refused: {entry.refused}",
+            }
+            for name, entry in library.entries.items()
+        ]  # fmt: skip
+    return rows
+
+
 def _sweeps() -> list[Row]:
     """Sweep files, and sweeps that were started. With the first line of a file's header."""
     known = storage.list_sweeps(storage.storage_url())
@@ -162,5 +187,8 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-_ROWS = {"placements": _placements, "norms": _norms, "models": _models, "data": _data, "sweeps": _sweeps}
+_ROWS = {
+    "placements": _placements, "norms": _norms, "models": _models, "data": _data, "optimizers": _optimizers,
+    "sweeps": _sweeps,
+}  # fmt: skip
 """List -> what returns its rows."""

@@ -111,7 +111,8 @@ class Registry(Generic[T]):
         if not self.keeps:
             return set()
         shared = next((cls for cls in before.__mro__ if after and issubclass(after, cls)), None) if before else None
-        return set((shared or self.base).model_fields)
+        kept: type[Kind] = shared if shared and issubclass(shared, self.base) else self.base
+        return set(kept.model_fields)
 
     def parse(self, value: Any) -> T:
         """`value` as an instance of the class of its kind; pydantic reports what is wrong with its path."""

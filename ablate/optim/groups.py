@@ -84,8 +84,9 @@ def split_parameters(
     weight_decay: float,
 ) -> list[dict[str, Any]]:
     """Return `parameters`, by name, in groups for an optimizer with the rate `lr`: first those whose role has no
-    settings of its own, two groups (what decays, what does not); then each role that has some. A group is several where
-    the ranks have shards of some of its parameters in other ways than of others."""
+    settings of its own, what decays and what does not; then each role that has some. A group is several where the ranks
+    have shards of some of its parameters in other ways than of others. Without settings both groups are there, as in
+    checkpoints of before; with some, groups that are empty are not, for torch cannot restore them on shards."""
     own = {role: group for role in ROLES if (group := getattr(settings, role, None))}
 
     def iterate_buckets() -> Iterator[tuple[list[nn.Parameter], dict[str, Any]]]:
@@ -99,14 +100,15 @@ def split_parameters(
             for decaying in (True, False):
                 bucket = [p for name, p in named.items() if _decays(name, p, exempt) == decaying]
                 decay = group.weight_decay if group.weight_decay is not None else weight_decay if decaying else 0.0
-                if bucket:
-                    yield bucket, {"weight_decay": decay, **rate}
+                yield bucket, {"weight_decay": decay, **rate}
 
-    return [
+    groups: list[dict[str, Any]] = [
         {"params": alike, **fields}
         for bucket, fields in iterate_buckets()
+        if bucket or settings is None
         for alike in ranks.group_by_mesh(bucket) or [[]]
     ]
+    return groups or [{"params": [], "weight_decay": weight_decay}]
 
 
 def _decays(name: str, parameter: nn.Parameter, exempt: Collection[str]) -> bool:

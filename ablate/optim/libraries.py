@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import operator
 import types
 import typing
 from collections.abc import Mapping
@@ -12,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Union
 
 import torch
-from pydantic import ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ablate.config.base import Config
 from ablate.config.errors import Problem, did_you_mean
 from ablate.config.messages import describe_errors
 
@@ -53,7 +53,7 @@ class Entry:
         return self.cls is not None and self.cls.__name__ == "Muon"
 
     @functools.cached_property
-    def arguments(self) -> type[Config]:
+    def arguments(self) -> type[BaseModel]:
         """The arguments that may be given, as fields with their types."""
         assert self.cls is not None
         fields: dict[str, Any] = {
@@ -69,8 +69,10 @@ class Entry:
         return self.cls is not None and "weight_decay" in inspect.signature(self.cls.__init__).parameters
 
 
-class _Arguments(Config, validate_default=False):
-    """The arguments of an optimizer. Its own defaults are its own business."""
+class _Arguments(BaseModel):
+    """The arguments of an optimizer, read from JSON, whose lists are tuples where it wants these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def _type_of(parameter: inspect.Parameter) -> Any:
@@ -92,8 +94,8 @@ def _without_objects(annotation: Any) -> Any:
         return annotation
     kept = tuple(_without_objects(member) for member in members if member not in (Tensor, torch.dtype))
     if origin in (Union, types.UnionType):
-        return Union[kept]
-    return origin[kept]  # type: ignore[index]
+        return functools.reduce(operator.or_, kept)
+    return origin[kept]
 
 
 class Library:
@@ -144,7 +146,7 @@ class Library:
             self.convert(name, {key: value for key, value in arguments.items() if key in known})
         except ValidationError as error:
             problems += _join_members(describe_errors(model, dict(arguments), error))
-        return problems or _try(self, name, json.dumps(dict(arguments), default=str))
+        return problems or [*_try(self, name, json.dumps(dict(arguments), default=str))]
 
     def convert(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the optimizer takes them: lists as tuples where it wants these."""
@@ -155,25 +157,32 @@ class Library:
     def can_shard(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether the update of each weight depends on it alone, so that shards can be updated as the whole."""
         cls = self.entries[name].cls
-        return cls is not None and cls.__name__ not in _UNSHARDED and _compare_shards(self, name, json.dumps(dict(arguments)))
+        return (
+            cls is not None
+            and cls.__name__ not in _UNSHARDED
+            and _compare_shards(self, name, json.dumps(dict(arguments)))
+        )
 
 
 def _join_members(problems: list[Problem]) -> list[Problem]:
     """Return `problems` with one for each argument that none of the members of its type, such as list[float], fits."""
-    named = {problem.path.partition("[")[0].rpartition(".")[0] if "[" in problem.path else problem.path: problem
-             for problem in reversed(problems)}
+    named = {
+        problem.path.partition("[")[0].rpartition(".")[0] if "[" in problem.path else problem.path: problem
+        for problem in reversed(problems)
+    }
     return [replace(problem, path=path) for path, problem in reversed(named.items())]
 
 
 @functools.lru_cache(maxsize=256)
-def _try(library: Library, name: str, arguments: str) -> list[Problem]:
+def _try(library: Library, name: str, arguments: str) -> tuple[Problem, ...]:
     """Return what the optimizer itself says of its arguments when it is made and updates a matrix."""
     weight = nn.Parameter(torch.linspace(-1, 1, 64).view(8, 8))
     try:
         _step(library, name, arguments, [weight], [torch.ones(8, 8)])
     except Exception as error:  # whatever the library raises: it is about what was given
-        return [Problem("", f"{name} of {library.name} refuses its arguments: {error}", json.loads(arguments))]
-    return []
+        text = f"{name} of {library.name} refuses its arguments: {error}"
+        return (Problem("", text, json.loads(arguments)),)
+    return ()
 
 
 @functools.lru_cache(maxsize=256)
@@ -244,8 +253,8 @@ class TimmLibrary(Library):
         for name in list_optimizers():
             info = get_optimizer_info(name)
             if isinstance(info.opt_class, str):
-                reason = _OTHER_PACKAGE.format(info.opt_class.partition(".")[0])
-                entries[name] = Entry(None, info.description, reason)
+                package = info.opt_class.partition(".")[0]
+                entries[name] = Entry(None, info.description, _OTHER_PACKAGE.format(package))
             else:
                 reason = _SECOND_ORDER if info.second_order else _REFUSED.get(info.opt_class.__name__)
                 entries[name] = Entry(info.opt_class, info.description, reason)

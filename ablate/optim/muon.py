@@ -34,15 +34,15 @@ def list_fused(module: nn.Module) -> dict[nn.Parameter, list[int]]:
 
 
 class MuonWithAdamW(Optimizer):
-    """One optimizer of two: `muon` on matrices and `adamw` on the rest, in this order of their groups. Its state is that
-    of both, by parameter."""
+    """One optimizer of two: `muon` on matrices and `adamw` on the rest, in this order of their groups. Its state is
+    that of both, by parameter."""
 
     def __init__(self, muon: Optimizer, adamw: Optimizer, rows: Rows) -> None:
         self.muon, self.adamw, self.rows = muon, adamw, rows
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters; return what `closure` returns, which computes the gradients."""
         loss = None
         if closure is not None:

@@ -141,7 +141,7 @@ def consolidate(folder: Path, change: Change, groups: list[list[str]]) -> dict[s
     weights = {name: change(name, weight) for name, weight in state["state_dict"].items()}
     moments, saved = _apply_change(state["optimizer_0"]["state"], change), state["optimizer_0"]["param_groups"]
     numbers = {name: number for number, name in enumerate(name for group in groups for name in group)}
-    optimizer = {
+    optimizer: dict[str, Any] = {
         "state": {numbers[name]: value for name, value in moments.items()},
         "param_groups": [
             {**group, "params": [numbers[name] for name in group["params"]]} for group in _group(saved, groups)
