@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
     from ablate import data, models, norms, tasks
     from ablate.config import merging, plugins
+    from ablate.optim import libraries, optimizers
     from ablate.sweeps import storage
     from ablate.sweeps.spec import library
 else:
+    libraries, optimizers = LazyModule("ablate.optim.libraries"), LazyModule("ablate.optim.optimizers")
     data, models, norms = LazyModule("ablate.data"), LazyModule("ablate.models"), LazyModule("ablate.norms")
     tasks = LazyModule("ablate.tasks")
     merging = LazyModule("ablate.config.merging")
@@ -53,9 +55,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def list_choices(what: str, files: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of one list: placements, norms, models, tasks, data or sweeps; all rows have the same columns.
-    What the plugin `files` and installed plugins add is among them. Raises ConfigError for a plugin that cannot be
-    loaded."""
+    """Return the rows of one list, such as placements or sweeps; all rows have the same columns. The kinds of the
+    plugin `files` and of installed plugins are included. Raises ConfigError for a plugin that cannot be loaded."""
     if files:
         _ = ablate.Experiment  # fills every registry, so that everything that the files add is listed
     plugins.load(files)
@@ -158,6 +159,28 @@ def _find_inputs(name: str, kind: str, hidden: int) -> tuple[tuple[int, ...], in
     return ((1, 8, 8), 10) if hidden < 100 else ((3, 224, 224), 1000)
 
 
+def _optimizers() -> list[Row]:
+    """Optimizers: optimizer=KIND, or of a library optimizer={kind: KIND, name: NAME}. With those that are refused."""
+    own = optimizers.optimizers
+    rows = [
+        {"optimizer": kind, "kind": kind, "accepted": "yes", "what it is": _first_sentence(own[kind])}
+        for kind in own
+        if "name" not in own[kind].model_fields
+    ]
+    for name, fields in own.presets.items():
+        settings = ", ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields))
+        rows.append({"optimizer": name, "kind": fields["kind"], "accepted": "yes", "what it is": settings})
+    for library in (libraries.TORCH, libraries.TIMM):
+        rows += [
+            {
+                "optimizer": name, "kind": library.name, "accepted": _yes(entry.refused is None),
+                "what it is": entry.text if entry.refused is None else f"Refused: {entry.refused}",
+            }
+            for name, entry in library.entries.items()
+        ]  # fmt: skip
+    return rows
+
+
 def _sweeps() -> list[Row]:
     """Sweep files of this folder, those that come with Ablate, and started sweeps. With the first line of each file's
     header. A file that comes with Ablate is started by its name.
@@ -188,6 +211,7 @@ _ROWS = {
     "models": _models,
     "tasks": _tasks,
     "data": _data,
+    "optimizers": _optimizers,
     "sweeps": _sweeps,
 }
 """List -> what returns its rows."""

@@ -32,8 +32,8 @@ def merge(cls: type[Any], tree: Mapping[str, Any], update: Mapping[str, Any]) ->
     """Return `tree` with the nested or dotted `update` over it, for the configuration class `cls`.
 
     Kinds are set before the fields of their part, wherever they stand. A new kind drops the fields of the old kind and
-    keeps those which all kinds of that registry share: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer:
-    rmsnorm}` leaves `{kind: post, layer: rmsnorm}`. `plugins` lists are concatenated.
+    keeps those that both kinds inherit: `norm=post` over `norm: {kind: mix, alpha: 0.25, layer: rmsnorm}` leaves
+    `{kind: post, layer: rmsnorm}`. `plugins` lists are concatenated.
     """
     result = _copy(tree)
     paths = [
@@ -64,9 +64,10 @@ def _assign(cls: type[Any] | None, tree: Tree, path: list[str], value: Any) -> N
         before = tree.get(key)
         part: Tree = before if isinstance(before, dict) else {}
         fields = registry.expand(value)
-        new = registry.kind_of(fields)
-        if new is not registry.kind_of(part):
-            part = {k: v for k, v in part.items() if registry.keeps and k in registry.base.model_fields}
+        old, new = registry.kind_of(part), registry.kind_of(fields)
+        if new is not old:
+            kept = registry.list_kept(old, new)
+            part = {k: v for k, v in part.items() if k in kept}
         tree[key] = {**part, **fields}
     elif value != {} or (child is None and registry is None):  # nothing given for a part changes nothing
         tree[key] = value

@@ -35,7 +35,8 @@ class Registry(Generic[T]):
         name: what a kind is called in messages, e.g. "placement".
         base: the class that all kinds inherit.
         default: the kind if none is given.
-        keeps: whether the fields of `base` stay when the kind changes, because they mean the same in every kind.
+        keeps: whether the fields that two kinds inherit from one class stay when the kind changes, because they mean
+            the same in both.
     """
 
     all: ClassVar[dict[str, Registry[Any]]] = {}
@@ -108,6 +109,14 @@ class Registry(Generic[T]):
             value = self.expand(value)
         kind = value.get("kind", self.default) if isinstance(value, Mapping) else self.default
         return self._kinds.get(kind) if isinstance(kind, str) else None
+
+    def list_kept(self, before: type[T] | None, after: type[T] | None) -> set[str]:
+        """The fields that stay when the kind changes: those of the nearest class that both inherit."""
+        if not self.keeps:
+            return set()
+        shared = next((cls for cls in before.__mro__ if after and issubclass(after, cls)), None) if before else None
+        kept: type[Kind] = shared if shared and issubclass(shared, self.base) else self.base
+        return set(kept.model_fields)
 
     def parse(self, value: Any) -> T:
         """Return `value` as an instance of the class of its kind; pydantic reports errors with their paths."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import copy
 import itertools
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ablate.config.errors import AblateError
 from ablate.estimate.flops import count
 from ablate.estimate.setup import Setup
 from ablate.estimate.skeleton import build_skeleton
@@ -21,8 +25,9 @@ from ablate.estimate.tracing import LABELS, Step, Timeline, shorten_layers, trac
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.head import count_rows_at_once
-from ablate.optim.optimizers import OptimizerConfig
+from ablate.optim.optimizers import OptimizerConfig, build_optimizer
 
+_LOG = logging.getLogger(__name__)
 PARTS = ("parameters", "gradients", "optimizer", "activations", "logits", "temporary")
 RESERVE, FRAGMENTED = 1.0 * 2**30, 0.03
 """The reserve: the CUDA context with NCCL, and a share that the allocator loses to fragmentation."""
@@ -188,24 +193,37 @@ class Meter:
 def measure_states(model: Model, config: OptimizerConfig, dtype: torch.dtype) -> float:
     """Return the bytes that the optimizer of `config` keeps after an update, for each byte of the trained weights of
     `model`, which is on the meta device; single numbers, such as a count of updates, are left out. Two, for Adam's
-    moments, where nothing is trained or an update cannot be made without numbers."""
+    moments, where nothing is trained or an update of a plugin cannot be made on the meta device."""
     precision = "bf16-true" if dtype == torch.bfloat16 else "32-true"
     with torch.device("meta"), shorten_layers(model, precision) as runs:
         short = copy.deepcopy(model)
     times: dict[Tensor, int] = {p: 1 + more for layer, more in runs for p in list(short.blocks())[layer].parameters()}
     trained = [p for p in short.parameters() if p.requires_grad]
     try:
-        optimizer = config.build(short)
+        optimizer = build_optimizer(config, short)
         for parameter in trained:
             parameter.grad = torch.empty_like(parameter)
-        optimizer.step()
-    except Exception:  # of a plugin, which may look at numbers: its run will say what is wrong, if anything is
+        with _Ones():
+            optimizer.step()
+    except AblateError:
+        raise
+    except Exception as error:  # of a plugin: its run will say what is wrong, if anything is
+        _LOG.warning("The state of optimizer %s is planned as AdamW's: %s", config.kind, error)
         return 2.0
     kept = 0
     for tensor, state in optimizer.state.items():
         values = [value for value in tree_leaves(state) if isinstance(value, Tensor) and value.ndim]
         kept += times.get(tensor, 1) * sum(value.nbytes for value in values)
     return kept / sum(times.get(p, 1) * p.nbytes for p in trained) if trained else 2.0
+
+
+class _Ones(TorchDispatchMode):
+    """Answers with one, within, what an update asks of the numbers in a tensor of the meta device, which has none."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten._local_scalar_dense.default and args[0].is_meta:
+            return torch.ones((), dtype=args[0].dtype).item()
+        return function(*args, **(kwargs or {}))
 
 
 def _find_prime(model: Model, shape: tuple[int, ...], classes: int, positions: int) -> int:

@@ -98,6 +98,7 @@ class Experiment(Config):
             text = f"the warm-up ({warmup}) must be below trainer.max_steps ({trainer.max_steps})"
             problems.append(Problem(f"schedule.{field}", text, getattr(self.schedule, field)))
         problems += [problem.within("trainer") for problem in trainer.validate()]
+        problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
         if self.lora is not None:
             copied = self.warm_start.copied if self.warm_start else ()
             problems += self.lora.validate(copied, trainer.tensor_parallel)
@@ -202,7 +203,17 @@ def restore_former(tree: Mapping[str, Any], defaults: int = 1) -> Tree:
         for name, field in fields.items()
         if defaults <= field.until and not (isinstance(own, Mapping) and name in own)
     }
-    return merge(Experiment, merge(Experiment, {}, tree), former)
+    return merge(Experiment, merge(Experiment, {}, _drop_moments(tree)), former)
+
+
+def _drop_moments(tree: Mapping[str, Any]) -> Tree:
+    """Return a stored configuration without betas and eps of an optimizer that has none: every kind had them once."""
+    own = tree.get("optimizer")
+    kind = optimizers.kind_of(own)
+    if not isinstance(own, Mapping) or kind is None or kind.model_config.get("extra") == "allow":
+        return dict(tree)
+    former = {"betas", "eps"} - kind.model_fields.keys()
+    return {**tree, "optimizer": {name: value for name, value in own.items() if name not in former}}
 
 
 def _fill_in(tree: Mapping[str, Any]) -> Tree:

@@ -18,6 +18,12 @@ def strip_wrapper(name: str) -> str:
     return name.replace(_WRAPPED, "")
 
 
+def unwrap(block: nn.Module) -> nn.Module:
+    """Return a block itself, where torch has wrapped it to keep its input alone."""
+    inner: nn.Module = getattr(block, _WRAPPED.rstrip("."), block)
+    return inner
+
+
 class Model(nn.Module):
     """A model built from its configuration: `forward` gives float logits [..., classes]."""
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.models.base import Model, build_qkv_norm, build_site, make_norm_factory, name_sublayers
+from ablate.models.base import Model, build_qkv_norm, build_site, make_norm_factory, name_sublayers, unwrap
 from ablate.models.head import CrossEntropy
 from ablate.models.llama_config import Llama
 from ablate.norms import Initialization, Placement, Projection, initialize
@@ -187,7 +187,8 @@ class LlamaModel(Model):
 
     def projections(self) -> Iterator[Projection]:
         yield Projection("embedding", None, self.embed_tokens.weight)
-        for i, layer in enumerate(self.layers):
+        for i, block in enumerate(self.layers):
+            layer = unwrap(block)
             assert isinstance(layer, (Block, AttentionBlock))
             attn, mlp = layer.attn, getattr(layer, "mlp", None)
             sizes = [attn.heads * attn.head_dim, attn.kv_heads * attn.head_dim, attn.kv_heads * attn.head_dim]

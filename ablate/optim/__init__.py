@@ -1,1 +1,3 @@
 """Optimizers, learning-rate schedules and parameter groups."""
+
+from ablate.optim import by_name  # noqa: F401 - registers the optimizers of torch and timm

@@ -1,28 +1,27 @@
-"""Optimizers: their configurations and parameter groups."""
+"""Optimizers: what all configurations share, and Adam and AdamW. Those of torch and timm by name: `by_name`."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from ablate.config.base import Kind
+from ablate.config.errors import ConfigError, Problem
 from ablate.config.lazy import LazyModule
 from ablate.config.registry import Registry
-from ablate.distributed import ranks
+from ablate.optim.groups import Groups, assign_roles, list_exempt, split_parameters
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
     from torch.optim import Optimizer
-
-    from ablate.models import base as models
 else:
     torch = LazyModule("torch")
-    models = LazyModule("ablate.models.base")
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 FUSED_DEVICES = ("cpu", "cuda", "mps", "xpu")  # where torch 2.6 and later have fused Adam and AdamW
+_NAMED = 5  # parameters that a message names
 
 
 class OptimizerConfig(Kind):
@@ -31,47 +30,72 @@ class OptimizerConfig(Kind):
     kind: str
     lr: float = Field(1e-3, gt=0)
     """Peak learning rate."""
-    betas: tuple[Beta, Beta] = (0.9, 0.95)
-    """Decay rates of the first and second moment."""
-    eps: float = Field(1e-8, gt=0)
-    """Term added to the root of the second moment."""
     weight_decay: float = Field(0.1, ge=0)
-    """Weight decay of matrices. Vectors (norm weights, biases) and ViT's class token and position embedding have
-    none."""
+    """Weight decay of matrices. Vectors (norm weights, biases), ViT's class token and position embedding never
+    decay."""
+    groups: Groups | None = None
+    """Learning rate and weight decay of parameters by role. None: one learning rate."""
 
     def build(self, model: nn.Module) -> Optimizer:
-        """Return the optimizer of `model`'s trainable parameters, in torch's fused implementation where the device has
-        one."""
+        """Return the optimizer of `model`'s trainable parameters. `build_optimizer` calls it and checks the groups."""
         raise NotImplementedError
 
-    def _build_torch(self, cls: type[torch.optim.Adam], model: nn.Module) -> Optimizer:
-        """Return torch's optimizer `cls` with these settings, fused only if the device supports it: torch would
-        otherwise fail at the first step."""
-        fused = all(p.device.type in FUSED_DEVICES for p in model.parameters())
-        return cls(self.groups(model), lr=self.lr, betas=self.betas, eps=self.eps, fused=True if fused else None)
+    def build_groups(self, model: nn.Module) -> list[dict[str, Any]]:
+        """Return the parameter groups, in the optimizer's order. The first has the rate `lr`."""
+        trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+        return self._split(model, trained, self.lr)
 
-    def groups(self, model: nn.Module) -> list[dict[str, object]]:
-        """Return the parameter groups: weight decay for parameters with two or more dimensions that the model does not
-        exempt, none for the rest. Each of the two is one group, unless its parameters are sharded over the ranks in
-        different ways."""
-        exempt = model.no_weight_decay() if isinstance(model, models.Model) else set()
-        decaying: list[nn.Parameter] = []
-        others: list[nn.Parameter] = []
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad:
-                (decaying if parameter.ndim >= 2 and name not in exempt else others).append(parameter)
-        return [
-            {"params": alike, "weight_decay": decay}
-            for parameters, decay in ((decaying, self.weight_decay), (others, 0.0))
-            for alike in ranks.group_by_mesh(parameters) or [[]]
-        ]
+    def _split(self, model: nn.Module, parameters: dict[str, nn.Parameter], lr: float) -> list[dict[str, Any]]:
+        """Return the groups of some of `model`'s parameters, for an optimizer with the rate `lr`."""
+        roles, exempt = assign_roles(model), list_exempt(model)
+        return split_parameters(parameters, roles, exempt, self.groups, lr, self.weight_decay)
+
+    def validate(self, sharded: bool) -> list[Problem]:  # type: ignore[override]
+        """Return what is wrong between these fields; `sharded`: for training by fsdp."""
+        return []
+
+
+def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
+    """Return the optimizer of `config` for `model`. Raises ConfigError where a trainable parameter is in no group."""
+    optimizer = config.build(model)
+    grouped = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    if missing := [name for name, p in model.named_parameters() if p.requires_grad and p not in grouped]:
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        text = (
+            f"leaves trainable parameters out: {', '.join(missing[:_NAMED])}{more}. "
+            "Each must be in a group, as build_groups(model) puts them"
+        )
+        raise ConfigError([Problem("optimizer.kind", text, config.kind)])
+    return optimizer
+
+
+def build_adamw(groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> Optimizer:
+    """Return torch's AdamW, fused where the device has that."""
+    return _build_fused(torch.optim.AdamW, groups, lr, betas, eps)
+
+
+def _build_fused(
+    cls: type[torch.optim.Adam], groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float
+) -> Optimizer:
+    """Return `cls`, one of torch's. Where the device has no fused step torch would refuse only at the first one."""
+    fused = all(p.device.type in FUSED_DEVICES for group in groups for p in group["params"])
+    return cls(groups, lr=lr, betas=betas, eps=eps, fused=True if fused else None)
 
 
 optimizers: Registry[OptimizerConfig] = Registry("optimizer", OptimizerConfig, default="adamw")
 
 
+class AdamConfig(OptimizerConfig):
+    """What Adam and AdamW share."""
+
+    betas: tuple[Beta, Beta] = (0.9, 0.95)
+    """Decay of the first and second moment."""
+    eps: float = Field(1e-8, gt=0)
+    """Added to the root of the second moment."""
+
+
 @optimizers.register
-class AdamW(OptimizerConfig):
+class AdamW(AdamConfig):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2017, arXiv 1711.05101). The defaults are those of
     two-stage pre-training: betas 0.9 and 0.95, weight decay 0.1; `adamw-convnext` has the settings of ConvNeXt's
     recipe."""
@@ -79,11 +103,11 @@ class AdamW(OptimizerConfig):
     kind: Literal["adamw"] = "adamw"
 
     def build(self, model: nn.Module) -> Optimizer:
-        return self._build_torch(torch.optim.AdamW, model)
+        return build_adamw(self.build_groups(model), self.lr, self.betas, self.eps)
 
 
 @optimizers.register
-class Adam(OptimizerConfig):
+class Adam(AdamConfig):
     """Adam (Kingma and Ba 2014, arXiv 1412.6980); its weight decay is an L2 term in the gradient. The papers'
     settings are betas 0.9 and 0.999 and no weight decay."""
 
@@ -94,7 +118,7 @@ class Adam(OptimizerConfig):
     """Weight of the L2 term of matrices and embeddings."""
 
     def build(self, model: nn.Module) -> Optimizer:
-        return self._build_torch(torch.optim.Adam, model)
+        return _build_fused(torch.optim.Adam, self.build_groups(model), self.lr, self.betas, self.eps)
 
 
 # Liu et al. 2022, arXiv 2201.03545, table 5: ImageNet-1K, batches of 4096; what Mix-LN trains its ViTs with.

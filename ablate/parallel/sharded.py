@@ -141,14 +141,14 @@ def consolidate(folder: Path, change: Change, groups: list[list[str]]) -> dict[s
     weights = {name: change(name, weight) for name, weight in state["state_dict"].items()}
     moments, saved = _apply_change(state["optimizer_0"]["state"], change), state["optimizer_0"]["param_groups"]
     numbers = {name: number for number, name in enumerate(name for group in groups for name in group)}
-    optimizer = {
+    optimizer: dict[str, Any] = {
         "state": {numbers[name]: value for name, value in moments.items()},
         "param_groups": [
             {**group, "params": [numbers[name] for name in group["params"]]} for group in _group(saved, groups)
         ],
     }
     content = {**read(folder), "state_dict": weights, "optimizer_states": [optimizer]}
-    _schedule(content, len(groups))
+    _schedule(content, optimizer["param_groups"])
     return content
 
 
@@ -188,12 +188,15 @@ def load_whole(
     moments = _apply_change({names[number]: value for number, value in state["state"].items()}, change)
     known: dict[str, Any] = {"state": moments, "param_groups": _group(saved, groups)}
     set_optimizer_state_dict(module, optimizer, known, options=options)
-    _schedule(checkpoint, len(groups))
+    _schedule(checkpoint, known["param_groups"])
 
 
 def _apply_change(moments: Mapping[str, Any], change: Change) -> dict[str, Any]:
     return {
-        name: {key: change(name, value) if value.ndim else value for key, value in known.items()}
+        name: {
+            key: change(name, value) if isinstance(value, Tensor) and value.ndim else value
+            for key, value in known.items()
+        }
         for name, known in moments.items()
     }
 
@@ -205,7 +208,9 @@ def _group(saved: Sequence[Mapping[str, Any]], groups: Sequence[Sequence[str]]) 
     return [{**(of[names[0]] if names else empty[0]), "params": list(names)} for names in groups]
 
 
-def _schedule(checkpoint: dict[str, Any], groups: int) -> None:
-    """Set the number of groups of the schedule, all of which have the same learning rate."""
+def _schedule(checkpoint: dict[str, Any], groups: Sequence[Mapping[str, Any]]) -> None:
+    """Have the schedule know these `groups` of the optimizer, with their learning rates."""
+    rates = {"base_lrs": [group["initial_lr"] for group in groups], "_last_lr": [group["lr"] for group in groups]}
     for state in checkpoint["lr_schedulers"]:
-        state |= {key: value[:1] * groups for key, value in state.items() if isinstance(value, list)}
+        state |= {key: value[:1] * len(groups) for key, value in state.items() if isinstance(value, list)}
+        state |= {key: value for key, value in rates.items() if key in state}

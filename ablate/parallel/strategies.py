@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.models import Model
+from ablate.models.base import unwrap
 from ablate.norms.residuals import lift_factors
 from ablate.parallel import sharded
 from ablate.parallel.deferred import Recipes, defer_weights, materialize
@@ -145,7 +146,7 @@ class Fsdp(ModelParallelStrategy):
         from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
         assert self.lightning_module is not None
-        self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.groups(model))
+        self.groups = sharded.name_parameters(self.lightning_module, self.optimizer_config.build_groups(model))
         parameters: dict[int, nn.Parameter] = {}
         offload = self.trainer_config.cpu_offload and self.root_device.type != "cpu"
         settings: dict[str, Any] = {
@@ -159,8 +160,7 @@ class Fsdp(ModelParallelStrategy):
         for block in blocks:
             materialize(block, self.recipes, parameters, self.dtype)
             if self.trainer_config.tensor_parallel > 1:
-                inner = getattr(block, "_checkpoint_wrapped_module", block)
-                share_matrices(inner, self.model_config, self.device_mesh["tensor_parallel"])
+                share_matrices(unwrap(block), self.model_config, self.device_mesh["tensor_parallel"])
             if self.compiled:
                 lift_factors(block)  # so that layers that differ in these alone share a program
                 block.forward = torch.compile(block.forward)
@@ -262,7 +262,7 @@ def make_loadable(checkpoint: Path, experiment: Experiment, module: LightningMod
 
     def convert() -> Path:
         change = change_fused_rows(experiment.model, sharded.read(checkpoint)["tensor_parallel"], ungroup)
-        groups = sharded.name_parameters(module, experiment.optimizer.groups(model))
+        groups = sharded.name_parameters(module, experiment.optimizer.build_groups(model))
         torch.save(sharded.consolidate(checkpoint, change, groups), file)
         return file
 

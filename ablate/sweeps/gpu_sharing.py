@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Literal
@@ -19,7 +20,9 @@ from ablate.sweeps.worker import count_cores
 
 OPTION = "--workers-per-gpu"
 _FREE = "import torch; print(*(torch.cuda.mem_get_info(i)[0] for i in range(torch.cuda.device_count())))"
-_SAME_MEMORY = ("optimizer.", "schedule.", "init", "seed")  # what is searched there needs no more and no less
+_SAME_MEMORY = re.compile(r"optimizer\.(lr|aux_lr|weight_decay|eps|betas|groups)\b|schedule\.|init|seed")
+"""What is searched there needs no more and no less. Other fields of an optimizer may: SGD keeps nothing without
+momentum."""
 
 
 def count_workers(spec: Sweep, each: int | Literal["auto"]) -> int:
@@ -60,7 +63,7 @@ def _find_most(spec: Sweep, arm: str) -> Memory:
     point = {path: values[0] for path, values in corners.items()}
     most = estimate_memory(spec.at(arm, point))
     for path, values in corners.items():
-        for value in [] if path.startswith(_SAME_MEMORY) and path != "optimizer.kind" else values[1:]:
+        for value in [] if _SAME_MEMORY.match(path) else values[1:]:
             memory = estimate_memory(spec.at(arm, {**point, path: value}))
             if memory.peak > most.peak:
                 most, point = memory, {**point, path: value}

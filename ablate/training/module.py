@@ -15,6 +15,7 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import strip_wrapper
+from ablate.optim.optimizers import build_optimizer
 from ablate.parallel.sharing import Compiled
 from ablate.tasks.base import count_samples
 
@@ -148,6 +149,6 @@ class TrainingModule(LightningModule):
         checkpoint["experiment"] = self.experiment.to_tree()
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.experiment.optimizer.build(self.model)
+        optimizer = build_optimizer(self.experiment.optimizer, self.model)
         schedule = self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

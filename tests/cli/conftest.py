@@ -70,4 +70,4 @@ def swept(_swept, monkeypatch):
 @pytest.fixture(scope="session")
 def choices():
     """List -> rows; of models they take seconds."""
-    return {what: list_choices(what) for what in ("placements", "norms", "models", "data")}
+    return {what: list_choices(what) for what in ("placements", "norms", "models", "data", "optimizers")}

@@ -7,7 +7,7 @@ import pytest
 
 from ablate.cli import main
 
-LISTS = ("placements", "norms", "models", "tasks", "data")
+LISTS = ("placements", "norms", "models", "tasks", "data", "optimizers")
 
 
 @pytest.fixture
@@ -25,7 +25,13 @@ def listed(store, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     ("what", "some"),
-    [("placements", "deepnorm"), ("norms", "rmsnorm"), ("models", "llama-7b"), ("data", "image_folder")],
+    [
+        ("placements", "deepnorm"),
+        ("norms", "rmsnorm"),
+        ("models", "llama-7b"),
+        ("data", "image_folder"),
+        ("optimizers", "muon"),
+    ],
 )
 def test_at_80_columns_every_word_is_whole(listed, choices, monkeypatch, what, some):
     monkeypatch.setattr("ablate.cli.list.list_choices", lambda what, files: choices[what])

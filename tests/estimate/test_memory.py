@@ -81,7 +81,7 @@ def sgd(registries):
         momentum: float = 0.0
 
         def build(self, model):
-            return torch.optim.SGD(self.groups(model), lr=self.lr, momentum=self.momentum)
+            return torch.optim.SGD(self.build_groups(model), lr=self.lr, momentum=self.momentum)
 
     class Looking(torch.optim.SGD):
         def step(self, closure=None):
@@ -91,10 +91,22 @@ def sgd(registries):
         kind: Literal["looks"] = "looks"
 
         def build(self, model):
-            return Looking(self.groups(model), lr=self.lr)
+            return Looking(self.build_groups(model), lr=self.lr)
 
     registries["optimizer"].register(Sgd)
+
+    class Failing(torch.optim.SGD):
+        def step(self, closure=None):
+            raise RuntimeError("no numbers")
+
+    class Fails(OptimizerConfig):
+        kind: Literal["fails"] = "fails"
+
+        def build(self, model):
+            return Failing(self.build_groups(model), lr=self.lr)
+
     registries["optimizer"].register(Looks)
+    registries["optimizer"].register(Fails)
 
 
 @pytest.mark.parametrize(("momentum", "moments"), [(0.0, 0), (0.9, 1)])
@@ -114,10 +126,22 @@ def test_the_memory_of_an_optimizer_is_what_it_keeps(sgd, momentum, moments):
     assert meter.memory(offloaded).host == (2 + moments) * 4 * total / 2
 
 
-def test_adamw_is_taken_for_an_optimizer_whose_update_needs_numbers(sgd):
+def test_an_update_may_look_at_numbers(sgd):
     setup = Setup("one", 1, "32-true", 2, 1, False, False)
-    looks, adamw = (Meter(experiment_of("pre", optimizer=kind), CLASSES, SHAPE) for kind in ("looks", "adamw"))
-    assert looks.memory(setup) == adamw.memory(setup)
+    assert Meter(experiment_of("pre", optimizer="looks"), CLASSES, SHAPE).memory(setup).parts["optimizer"] == 0
+
+
+def test_adamw_is_taken_for_a_plugin_that_fails_without_numbers(sgd, caplog):
+    setup = Setup("one", 1, "32-true", 2, 1, False, False)
+    fails, adamw = (Meter(experiment_of("pre", optimizer=kind), CLASSES, SHAPE) for kind in ("fails", "adamw"))
+    assert fails.memory(setup) == adamw.memory(setup)
+    assert "The state of optimizer fails is planned as AdamW's" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["muon", "adafactorbv", "novograd"])
+def test_the_memory_of_a_librarys_optimizer_is_what_it_keeps(name):
+    experiment = experiment_of("pre", optimizer={"kind": "timm", "name": name})
+    compare(experiment, Setup("one", 1, "32-true", 2, 1, False, False))
 
 
 def compare(experiment, setup):

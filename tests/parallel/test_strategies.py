@@ -118,6 +118,7 @@ def trees(tiny_settings, vit_settings, tmp_path):
     (tmp_path / "lines.jsonl").write_text("\n".join(lines))
     documents = {"kind": "text", "files": str(tmp_path / "lines.jsonl"), "layout": "documents", "seq_len": 32}
     small = {"accumulate": 2, "gradient_clip_val": 0.1}
+    by_name = {"kind": "torch", "name": "RMSprop", "momentum": 0.5, "groups": {"embedding": {"lr_factor": 2.0}}}
     again = {"activation_checkpointing": True, "gradient_clip_val": 0.1}
     found |= {
         "padded, accumulated, clipped": build(llama, FSDP, data=documents, trainer=small),
@@ -131,8 +132,11 @@ def trees(tiny_settings, vit_settings, tmp_path):
         "mixed": build(llama, FSDP, trainer={"precision": "bf16-mixed"}),
         "halved": build(llama, FSDP, norm="mix", trainer={"precision": "bf16-true"}),
         "halved ddp": build(llama, {"strategy": "ddp"}, trainer={"precision": "bf16-true"}),
-        "matrices": build(llama, FSDP, norm="admin", trainer={"tensor_parallel": 2, "gradient_clip_val": 0.1}),
+        "matrices": build(
+            llama, FSDP, norm="admin", optimizer=by_name, trainer={"tensor_parallel": 2, "gradient_clip_val": 0.1}
+        ),
     }
+    found["llama lns fsdp"]["optimizer"] = {"groups": {"norms": {"lr_factor": 0.5}, "head": {"weight_decay": 0.0}}}
     return found
 
 

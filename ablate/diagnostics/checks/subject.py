@@ -19,6 +19,7 @@ from ablate.data import Corpus, DataConfig
 from ablate.diagnostics.checks.base import CheckFailedError, Settings
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
+from ablate.optim.optimizers import build_optimizer
 
 SMALL: dict[str, Any] = {
     "model.layers": 4,
@@ -78,7 +79,7 @@ class Subject:
         model = self.experiment.build_model(self.corpus.classes, self.corpus.shape)
         first, _ = next(self.iterate_batches(0))
         self.experiment.norm.prepare(model, lambda: first)
-        optimizer = self.experiment.optimizer.build(model)
+        optimizer = build_optimizer(self.experiment.optimizer, model)
         return Progress(model, optimizer, self.experiment.schedule.build(optimizer, self.experiment.trainer.max_steps))
 
     def update(self, progress: Progress, updates: int) -> None:

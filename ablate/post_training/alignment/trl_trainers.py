@@ -16,6 +16,7 @@ from ablate.config.extras import import_library
 from ablate.data.conversations.pairs import Pair
 from ablate.experiment.align import AlignConfig
 from ablate.experiment.tree import Experiment
+from ablate.optim.optimizers import build_optimizer
 from ablate.post_training.alignment import measures
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 from ablate.training.callbacks import Stop
@@ -226,7 +227,7 @@ def fit(setting: Setting, prepared: Prepared, follower: Follower) -> None:
         def on_step_end(self, args: Any, state: Any, control: Any, **ignored: Any) -> None:
             follower.validate_if_due(state.global_step)
 
-    optimizer = experiment.optimizer.build(prepared.model)
+    optimizer = build_optimizer(experiment.optimizer, prepared.model)
     trainer = prepared.trainer(
         model=prepared.model,
         train_dataset=datasets.Dataset.from_list(prepared.rows),

@@ -1,0 +1,115 @@
+"""Parameter groups: the role of each trainable parameter, and the settings that a role may have of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ablate.config.base import Config
+from ablate.config.lazy import LazyModule
+from ablate.distributed import ranks
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from ablate.models import base as models
+else:
+    torch = LazyModule("torch")
+    models = LazyModule("ablate.models.base")
+
+
+class Group(Config):
+    """What the parameters of one role have of their own."""
+
+    lr_factor: float = Field(1.0, gt=0)
+    """Learning rate, as a multiple of `optimizer.lr`; of what Muon leaves out, of `optimizer.aux_lr`."""
+    weight_decay: float | None = Field(None, ge=0)
+    """Weight decay of all parameters of the role, vectors too. None: `optimizer.weight_decay`, of matrices alone."""
+
+
+class Groups(Config):
+    """Settings by role. Every trainable parameter has one role; a head that is tied to the embedding is embedding."""
+
+    embedding: Group | None = None
+    """What embeds tokens or patches, with class token and positions."""
+    head: Group | None = None
+    """The output layer."""
+    matrices: Group | None = None
+    """The other parameters with two or more dimensions: attention, MLP, adapters."""
+    biases: Group | None = None
+    """The biases of linear layers."""
+    norms: Group | None = None
+    """All others: weights and biases of norm layers, and the factors that a placement learns."""
+
+
+ROLES = tuple(Groups.model_fields)
+
+
+def assign_roles(module: nn.Module) -> dict[str, str]:
+    """Return the role of each parameter of `module` by its name. Of a model that is not ours, one of transformers, what
+    is beside its base model is the head."""
+    model = module if isinstance(module, models.Model) else None
+    embeddings, heads = (model.embeddings(), model.parts().get("head", ())) if model else ((), ())
+    base = getattr(module, "base_model_prefix", "")
+    roles = {}
+    for name, parameter in module.named_parameters():
+        plain, (path, _, last) = models.strip_wrapper(name), name.rpartition(".")
+        owner = module.get_submodule(path)
+        weight = getattr(owner, "weight", None)
+        if models.is_inside(plain, embeddings) or (model is None and isinstance(owner, torch.nn.Embedding)):
+            roles[name] = "embedding"
+        elif models.is_inside(plain, heads) or (base and not models.is_inside(plain, (base,))):
+            roles[name] = "head"
+        elif parameter.ndim >= 2:
+            roles[name] = "matrices"
+        else:
+            roles[name] = "biases" if last == "bias" and getattr(weight, "ndim", 0) >= 2 else "norms"
+    return roles
+
+
+def list_exempt(module: nn.Module) -> set[str]:
+    """Return the names of parameters of `module` that never decay although they have two or more dimensions."""
+    return module.no_weight_decay() if isinstance(module, models.Model) else set()
+
+
+def split_parameters(
+    parameters: Mapping[str, nn.Parameter],
+    roles: Mapping[str, str],
+    exempt: Collection[str],
+    settings: Groups | None,
+    lr: float,
+    weight_decay: float,
+) -> list[dict[str, Any]]:
+    """Return `parameters`, by name, in groups for an optimizer with the rate `lr`: first those whose role has no
+    settings of its own, what decays and what does not; then each role that has some. A group is several where the ranks
+    have shards of some of its parameters in other ways than of others. Without settings both groups are there, as in
+    checkpoints of before; with some, groups that are empty are not, for torch cannot restore them on shards."""
+    own = {role: group for role in ROLES if (group := getattr(settings, role, None))}
+
+    def iterate_buckets() -> Iterator[tuple[list[nn.Parameter], dict[str, Any]]]:
+        plain = {name: p for name, p in parameters.items() if roles[name] not in own}
+        for decaying in (True, False):
+            bucket = [p for name, p in plain.items() if _decays(name, p, exempt) == decaying]
+            yield bucket, {"weight_decay": weight_decay if decaying else 0.0}
+        for role, group in own.items():
+            rate = {} if group.lr_factor == 1 else {"lr": lr * group.lr_factor}
+            named = {name: p for name, p in parameters.items() if roles[name] == role}
+            for decaying in (True, False):
+                bucket = [p for name, p in named.items() if _decays(name, p, exempt) == decaying]
+                decay = group.weight_decay if group.weight_decay is not None else weight_decay if decaying else 0.0
+                yield bucket, {"weight_decay": decay, **rate}
+
+    groups: list[dict[str, Any]] = [
+        {"params": alike, **fields}
+        for bucket, fields in iterate_buckets()
+        if bucket or settings is None
+        for alike in ranks.group_by_mesh(bucket) or [[]]
+    ]
+    return groups or [{"params": [], "weight_decay": weight_decay}]
+
+
+def _decays(name: str, parameter: nn.Parameter, exempt: Collection[str]) -> bool:
+    return parameter.ndim >= 2 and name not in exempt

@@ -1,0 +1,270 @@
+"""The optimizers of torch and of timm: which there are, which cannot work here, and what each takes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import operator
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+import torch
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ablate.config.errors import Problem, did_you_mean
+from ablate.config.messages import describe_errors
+
+_REFUSED = {
+    "LBFGS": "it evaluates the loss several times in an update; here an update is one evaluation of one batch",
+    "SparseAdam": "it takes sparse gradients alone, and all gradients are dense here",
+    "Kron": "it draws random numbers that are not in its state, so that a resumed run would differ",
+}
+"""Class -> why it cannot work here."""
+_SECOND_ORDER = "it needs second derivatives (create_graph), which a training step here does not make"
+_OTHER_PACKAGE = "it needs the package {} and a CUDA device, with which it was never tried here"
+_UNSHARDED = {"Rprop"}  # classes that torch cannot give shards to (DTensor)
+_TAKEN = {"self", "params", "lr", "weight_decay", "adamw_lr", "fallback_lr_scale"}
+"""Arguments that fields of the configuration stand for."""
+_UNUSED = {"maximize", "differentiable", "capturable"}
+"""Arguments that have no place in a training here."""
+_LONG = 20  # names that a message lists
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One optimizer of a library."""
+
+    cls: type[Optimizer] | None
+    """None: of a package that is not there."""
+    text: str
+    """A line about it."""
+    refused: str | None
+    """Why it cannot work here; None: it can."""
+
+    @property
+    def is_muon(self) -> bool:
+        """Whether it is for matrices alone, and all else needs another."""
+        return self.cls is not None and self.cls.__name__ == "Muon"
+
+    @functools.cached_property
+    def arguments(self) -> type[BaseModel]:
+        """The arguments that may be given, as fields with their types."""
+        assert self.cls is not None
+        fields: dict[str, Any] = {
+            name: (_type_of(parameter), parameter.default)
+            for name, parameter in inspect.signature(self.cls.__init__, eval_str=True).parameters.items()
+            if name not in _TAKEN | _UNUSED
+        }
+        return create_model(self.cls.__name__, __base__=_Arguments, **fields)
+
+    @property
+    def has_weight_decay(self) -> bool:
+        """Whether it takes weight decay."""
+        return self.cls is not None and "weight_decay" in inspect.signature(self.cls.__init__).parameters
+
+
+class _Arguments(BaseModel):
+    """The arguments of an optimizer, read from JSON, whose lists are tuples where it wants these."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _type_of(parameter: inspect.Parameter) -> Any:
+    """Return the type of an argument in a configuration: as annotated, or that of its default."""
+    if parameter.annotation is not parameter.empty:
+        return _without_objects(parameter.annotation)
+    default = parameter.default
+    if default is None or default is parameter.empty:
+        return Any
+    if isinstance(default, tuple):
+        return tuple[(float,) * len(default)]  # type: ignore[misc]
+    return float if type(default) is int else type(default)  # weight_decay=0
+
+
+def _without_objects(annotation: Any) -> Any:
+    """Return `annotation` without what no configuration can hold: tensors and types of numbers."""
+    origin, members = typing.get_origin(annotation), typing.get_args(annotation)
+    if not members:
+        return annotation
+    kept = tuple(_without_objects(member) for member in members if member not in (Tensor, torch.dtype))
+    if origin in (Union, types.UnionType):
+        return functools.reduce(operator.or_, kept)
+    return origin[kept]
+
+
+class Library:
+    """The optimizers of one library by name."""
+
+    name: str
+    """As it stands in messages."""
+
+    @functools.cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        """All that the library has, in its order."""
+        raise NotImplementedError
+
+    def create(self, name: str, groups: list[dict[str, Any]], lr: float, arguments: Mapping[str, Any]) -> Optimizer:
+        """Return the optimizer of parameter `groups`, each of which has its weight decay."""
+        raise NotImplementedError
+
+    @property
+    def accepted(self) -> list[str]:
+        """The names that can be used here."""
+        return [name for name, entry in self.entries.items() if entry.refused is None]
+
+    def validate_name(self, name: str) -> list[Problem]:
+        """Return what is wrong with the name."""
+        entry = self.entries.get(name)
+        if entry is None:
+            near = {known.lower(): known for known in self.accepted}
+            hint = did_you_mean(name.lower(), near)
+            listed = ", ".join(self.accepted) if len(near) <= _LONG else "what `ablate list optimizers` lists"
+            meant = f" Did you mean {near[hint.split()[-1][:-1]]}?" if hint else ""
+            return [Problem("name", f"{self.name} has no such optimizer. Accepted: {listed}.{meant}", name)]
+        return [Problem("name", f"cannot be used here: {entry.refused}", name)] if entry.refused else []
+
+    def validate_arguments(self, name: str, arguments: Mapping[str, Any]) -> list[Problem]:
+        """Return what is wrong with the arguments of the accepted optimizer `name`."""
+        model = self.entries[name].arguments
+        known = list(model.model_fields)
+        problems = [
+            Problem(
+                key,
+                f"{name} of {self.name} has no such argument. Accepted: {', '.join(known)}.{did_you_mean(key, known)}",
+                value,
+            )
+            for key, value in arguments.items()
+            if key not in known
+        ]
+        try:
+            self.convert(name, {key: value for key, value in arguments.items() if key in known})
+        except ValidationError as error:
+            problems += _join_members(describe_errors(model, dict(arguments), error))
+        return problems or [*_try(self, name, json.dumps(dict(arguments), default=str))]
+
+    def convert(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as the optimizer takes them: lists as tuples where it wants these."""
+        given = json.dumps(dict(arguments), default=str)
+        model = self.entries[name].arguments.model_validate_json(given)
+        return {key: getattr(model, key) for key in arguments}
+
+    def can_shard(self, name: str, arguments: Mapping[str, Any]) -> bool:
+        """Return whether the update of each weight depends on it alone, so that shards can be updated as the whole."""
+        cls = self.entries[name].cls
+        return (
+            cls is not None
+            and cls.__name__ not in _UNSHARDED
+            and _compare_shards(self, name, json.dumps(dict(arguments)))
+        )
+
+
+def _join_members(problems: list[Problem]) -> list[Problem]:
+    """Return `problems` with one for each argument that none of the members of its type, such as list[float], fits."""
+    named = {
+        problem.path.partition("[")[0].rpartition(".")[0] if "[" in problem.path else problem.path: problem
+        for problem in reversed(problems)
+    }
+    return [replace(problem, path=path) for path, problem in reversed(named.items())]
+
+
+@functools.lru_cache(maxsize=256)
+def _try(library: Library, name: str, arguments: str) -> tuple[Problem, ...]:
+    """Return what the optimizer itself says of its arguments when it is made and updates a matrix."""
+    weight = nn.Parameter(torch.linspace(-1, 1, 64).view(8, 8))
+    try:
+        _step(library, name, arguments, [weight], [torch.ones(8, 8)])
+    except Exception as error:  # whatever the library raises: it is about what was given
+        text = f"{name} of {library.name} refuses its arguments: {error}"
+        return (Problem("", text, json.loads(arguments)),)
+    return ()
+
+
+@functools.lru_cache(maxsize=256)
+def _compare_shards(library: Library, name: str, arguments: str) -> bool:
+    """Return whether two halves of a matrix, each with half of its gradient, end where the matrix ends."""
+    start = torch.linspace(1, 20, 24 * 20).sqrt().mul(9).sin().view(24, 20)
+    upper, lower = start.chunk(2)
+    lower.pow_(3)  # halves that differ also in the size of their numbers
+    # the whole gradient is orthogonal to the weights, its halves are not: some project such a one (AdamP)
+    gradients = [
+        torch.cat([upper, -lower * upper.square().sum() / lower.square().sum()]),
+        *(torch.linspace(0, 9 + n, 24 * 20).cos().view(24, 20) for n in range(5)),
+    ]
+    whole = nn.Parameter(start.clone())
+    halves = [nn.Parameter(half.clone()) for half in start.chunk(2)]
+    _step(library, name, arguments, [whole], *([gradient] for gradient in gradients))
+    _step(library, name, arguments, halves, *(list(gradient.chunk(2)) for gradient in gradients))
+    moved, sharded = whole.detach() - start, torch.cat([half.detach() for half in halves]) - start
+    return bool((moved - sharded).abs().max() <= 1e-3 * moved.abs().max())
+
+
+def _step(library: Library, name: str, arguments: str, weights: list[nn.Parameter], *gradients: list[Tensor]) -> None:
+    """Update `weights` with each of the lists of `gradients`."""
+    settings = library.convert(name, json.loads(arguments))
+    optimizer = library.create(name, [{"params": weights, "weight_decay": 0.1}], 1e-2, settings)
+    for step in gradients:
+        for weight, gradient in zip(weights, step, strict=True):
+            weight.grad = gradient
+        optimizer.step()
+
+
+class TorchLibrary(Library):
+    """`torch.optim`."""
+
+    name = "torch"
+
+    @functools.cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        classes = {name: cls for name, cls in vars(torch.optim).items() if inspect.isclass(cls)}
+        return {
+            name: Entry(cls, _describe(cls), _REFUSED.get(name))
+            for name, cls in sorted(classes.items())
+            if issubclass(cls, Optimizer) and cls is not Optimizer
+        }
+
+    def create(self, name: str, groups: list[dict[str, Any]], lr: float, arguments: Mapping[str, Any]) -> Optimizer:
+        cls: Any = self.entries[name].cls
+        optimizer: Optimizer = cls(groups, lr=lr, **arguments)
+        return optimizer
+
+
+def _describe(cls: type[Optimizer]) -> str:
+    """Return the first line of the class's documentation without its closing mark."""
+    lines = [line for line in (inspect.getdoc(cls) or "").splitlines() if line]
+    return lines[0].rstrip(".") if lines else ""
+
+
+class TimmLibrary(Library):
+    """timm's registry of optimizers, with some of torch's under other defaults."""
+
+    name = "timm"
+
+    @functools.cached_property
+    def entries(self) -> Mapping[str, Entry]:
+        from timm.optim import get_optimizer_info, list_optimizers
+
+        entries = {}
+        for name in list_optimizers():
+            info = get_optimizer_info(name)
+            if isinstance(info.opt_class, str):
+                package = info.opt_class.partition(".")[0]
+                entries[name] = Entry(None, info.description, _OTHER_PACKAGE.format(package))
+            else:
+                reason = _SECOND_ORDER if info.second_order else _REFUSED.get(info.opt_class.__name__)
+                entries[name] = Entry(info.opt_class, info.description, reason)
+        return entries
+
+    def create(self, name: str, groups: list[dict[str, Any]], lr: float, arguments: Mapping[str, Any]) -> Optimizer:
+        from timm.optim import create_optimizer_v2
+
+        optimizer: Optimizer = create_optimizer_v2(groups, opt=name, lr=lr, **arguments)
+        return optimizer
+
+
+TORCH, TIMM = TorchLibrary(), TimmLibrary()
