@@ -40,7 +40,11 @@ def test_both_lists_of_imports_are_the_same(file):
 CALLS = [
     ["list", "placements"],
     ["list", "data"],
-    ["config", "model=vit-tiny", "data=imagenet"],
+    ["list"],
+    ["list", "callbacks"],
+    ["list", "samplers"],
+    ["list", "metrics"],
+    ["config", "model=vit-tiny", "data=imagenet", "trainer.callbacks=LearningRateMonitor", "trainer.loggers=wandb"],
     ["train", "norm=mix", "norm.alfa=1"],
     ["schema"],
     ["status", "none-of-this-name"],
