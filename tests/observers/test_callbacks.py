@@ -7,9 +7,13 @@ import pytest
 
 from ablate.config import extras
 from ablate.config.errors import ConfigError
+from ablate.config.merging import iterate_leaves
 from ablate.experiment.tree import Experiment
 from ablate.observers import callbacks, loggers
 from ablate.observers.callbacks import REFUSED
+from ablate.sweeps.preparation import list_differences
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.training.checkpoints import Earlier
 from ablate.training.train import train
 
 
@@ -98,3 +102,16 @@ def test_a_missing_library_is_told_before_training_with_the_command(store, monke
 
 def test_a_key_of_wandb_is_no_setting():
     assert not [name for name in loggers["wandb"].model_fields if "key" in name or "token" in name]
+
+
+def test_runs_and_sweeps_of_before_are_the_same_ones():
+    tree = Experiment().to_tree()
+    for name in ("callbacks", "loggers", "profiler"):
+        del tree["trainer"][name]
+    assert Experiment.from_mapping(tree) == Experiment()
+    Earlier(experiment=dict(iterate_leaves(tree))).check(Experiment())
+    sweep = {"name": "old", "arms": {"pre": {"norm": "pre"}}, "search": {"optimizer.lr": [1e-3]}}
+    for stored in (sweep, {**sweep, "experiment": tree}):
+        spec = Sweep.from_tree(stored)
+        assert not {"callbacks", "loggers", "profiler"} & {*spec.to_tree()["experiment"].get("trainer", {})}
+        assert list_differences(spec, Sweep.from_tree(spec.to_tree())) == []
