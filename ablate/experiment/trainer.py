@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from ablate import observers  # as a module: fields have the names of its registries
 from ablate.config.base import Config, Former
 from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LOADERS, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem
 from ablate.config.registry import list_kinds
+from ablate.experiment import observers  # as a module: fields have the names of its registries
 from ablate.experiment.diagnose import DiagnoseConfig
 
 MOST_WORKERS = 16

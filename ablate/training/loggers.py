@@ -13,8 +13,8 @@ import torch
 from lightning.pytorch.loggers import Logger
 
 from ablate import tracking
+from ablate.experiment.observers import LoggerConfig, LogPlace
 from ablate.experiment.tree import Experiment
-from ablate.observers import LoggerConfig, LogPlace
 from ablate.tracking.tracker import STEP_METRIC, Tracker
 from ablate.training.runs import describe_error, name_run
 from ablate.training.undisturbed import keep_random_states

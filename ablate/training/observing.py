@@ -14,8 +14,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from ablate.config.errors import AblateError, ConfigError, Problem
+from ablate.experiment.observers import CallbackConfig
 from ablate.experiment.tree import Experiment
-from ablate.observers import CallbackConfig
 from ablate.training.runs import describe_error
 from ablate.training.undisturbed import keep_random_states
 

@@ -12,7 +12,7 @@ LISTS = ("placements", "norms", "models", "data")
 PLUGIN = """
 from typing import Literal
 
-from ablate.observers import CallbackConfig, callbacks
+from ablate.experiment.observers import CallbackConfig, callbacks
 from ablate.optim.optimizers import optimizers
 
 optimizers.preset("slow", "adamw", lr=1e-5)

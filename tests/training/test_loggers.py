@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from ablate import tracking
+from ablate.experiment.observers import loggers
 from ablate.experiment.tree import Experiment
-from ablate.observers import loggers
 from ablate.tracking.facts import read_facts
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment

@@ -10,8 +10,8 @@ from lightning.pytorch import Callback
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError
+from ablate.experiment.observers import CallbackConfig
 from ablate.experiment.tree import Experiment
-from ablate.observers import CallbackConfig
 from ablate.tracking.facts import read_facts
 from ablate.training.observing import _find_unloadable
 from ablate.training.procedures import Hooks, Place

@@ -12,8 +12,8 @@ from ablate.config.formatting import format_settings, join_words
 from ablate.sweeps.search.space import format_entry
 
 if TYPE_CHECKING:
+    from ablate.experiment.observers import CallbackConfig
     from ablate.experiment.tree import Experiment
-    from ablate.observers import CallbackConfig
     from ablate.sweeps.spec.fields import SweepFields
 
 PLACEMENT, LAYER, INIT, START = "norm", "norm.layer", "init", "warm_start"  # what is compared, if nothing says it

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-    from ablate.observers.place import LogPlace
+    from ablate.experiment.observers.place import LogPlace
 
 PATIENCE = 60.0
 """Seconds for which the beginning and the end of a run wait for W&B."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import CSVLogger
 
-    from ablate.observers.place import LogPlace
+    from ablate.experiment.observers.place import LogPlace
 
 KIND = "csv"
 

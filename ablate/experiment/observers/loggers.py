@@ -10,7 +10,7 @@ from ablate.config.base import Kind
 from ablate.config.errors import Problem
 from ablate.config.extras import find_missing
 from ablate.config.registry import Registry
-from ablate.observers.place import LogPlace
+from ablate.experiment.observers.place import LogPlace
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -56,7 +56,7 @@ class Csv(LoggerConfig):
     kind: Literal["csv"] = "csv"
 
     def build(self, place: LogPlace) -> Logger:
-        from ablate.observers.csv_log import open_csv
+        from ablate.experiment.observers.csv_log import open_csv
 
         return open_csv(place)
 
@@ -95,17 +95,17 @@ class WandB(LoggerConfig):
     metrics, configuration and run name are sent to W&B as they come."""
 
     def build(self, place: LogPlace) -> Logger:
-        from ablate.observers.wandb_log import open_wandb
+        from ablate.experiment.observers.wandb_log import open_wandb
 
         return open_wandb(self.project, self.entity, self.offline, place)
 
     def close(self, logger: Any, status: str) -> None:
-        from ablate.observers.wandb_log import close_wandb
+        from ablate.experiment.observers.wandb_log import close_wandb
 
         close_wandb(logger.experiment, status)
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
-        from ablate.observers.wandb_log import has_key
+        from ablate.experiment.observers.wandb_log import has_key
 
         problems = super().validate()
         if not problems and not self.offline and not has_key():

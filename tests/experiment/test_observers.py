@@ -8,9 +8,9 @@ import pytest
 from ablate.config import extras
 from ablate.config.errors import ConfigError
 from ablate.config.merging import iterate_leaves
+from ablate.experiment.observers import callbacks, loggers
+from ablate.experiment.observers.callbacks import REFUSED
 from ablate.experiment.tree import Experiment
-from ablate.observers import callbacks, loggers
-from ablate.observers.callbacks import REFUSED
 from ablate.sweeps.preparation import list_differences
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.training.checkpoints import Earlier

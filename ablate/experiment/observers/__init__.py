@@ -3,8 +3,8 @@
 Training (`ablate.training.observing`) isolates observers from the run, and keeps a logger that fails from ending it.
 """
 
-from ablate.observers.callbacks import CallbackConfig, callbacks
-from ablate.observers.loggers import LoggerConfig, loggers
-from ablate.observers.place import LogPlace
+from ablate.experiment.observers.callbacks import CallbackConfig, callbacks
+from ablate.experiment.observers.loggers import LoggerConfig, loggers
+from ablate.experiment.observers.place import LogPlace
 
 __all__ = ["CallbackConfig", "LogPlace", "LoggerConfig", "callbacks", "loggers"]
