@@ -12,11 +12,13 @@ from ablate.config.errors import AblateError
 from ablate.config.lazy import LazyModule
 
 if TYPE_CHECKING:
+    from ablate.cli import list as lists
     from ablate.config import merging
     from ablate.experiment import tree as trees
     from ablate.sweeps import storage
     from ablate.sweeps.spec import library
 else:
+    lists = LazyModule("ablate.cli.list")
     merging, trees = LazyModule("ablate.config.merging"), LazyModule("ablate.experiment.tree")
     storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
@@ -89,6 +91,11 @@ def list_sweeps(prefix: str, **context: Any) -> list[str]:
         return []
 
 
+def list_lists(prefix: str, **context: Any) -> list[str]:
+    """Return what `ablate list` can list."""
+    return [row["list"].rpartition(" ")[2] for row in lists.list_choices()]
+
+
 def list_files(prefix: str, **context: Any) -> list[str]:
     """Return the sweeps that come with Ablate, and files."""
     import argcomplete
@@ -100,6 +107,7 @@ _COMPLETERS: dict[str, Callable[..., list[str]]] = {
     "key=value": list_settings,
     "[FILE.yaml] key=value": list_settings,
     "SWEEP": list_sweeps,
+    "LIST": list_lists,
     "FILE.yaml": list_files,
 }
 """Argument -> the function that returns its completions."""

@@ -1,52 +1,60 @@
-"""`ablate list`: the available choices, with one line about each."""
+"""`ablate list`: the available choices, each registry's kinds with one line about each."""
 
 from __future__ import annotations
 
 import argparse
 import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ablate
-from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, parse_plugins
+from ablate.cli.arguments import PLUGINS, Verbs, add_json, add_verb, build_error, parse_plugins
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
+from ablate.config.errors import did_you_mean
 from ablate.config.lazy import LazyModule
 from ablate.config.yaml import read_yaml
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ablate import data, models, norms, tasks
-    from ablate.config import merging, plugins
-    from ablate.optim import libraries, optimizers
+    from ablate import tasks
+    from ablate.config import merging, plugins, registry
+    from ablate.config.registry import Registry
+    from ablate.diagnostics import measures
+    from ablate.models import ModelConfig
+    from ablate.optim import libraries
     from ablate.sweeps import storage
     from ablate.sweeps.spec import library
 else:
-    libraries, optimizers = LazyModule("ablate.optim.libraries"), LazyModule("ablate.optim.optimizers")
-    data, models, norms = LazyModule("ablate.data"), LazyModule("ablate.models"), LazyModule("ablate.norms")
-    tasks = LazyModule("ablate.tasks")
-    merging = LazyModule("ablate.config.merging")
+    merging, registry = LazyModule("ablate.config.merging"), LazyModule("ablate.config.registry")
     plugins = LazyModule("ablate.config.plugins")
+    measures, tasks = LazyModule("ablate.diagnostics.measures"), LazyModule("ablate.tasks")
+    libraries = LazyModule("ablate.optim.libraries")
     storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
 Row = dict[str, Any]
+_NAMES = {"norm layer": "norms", "data": "data"}
+"""Registry -> its list, where that is not its plural."""
 
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     parser = add_verb(verbs, "list", "list the available choices", "ablate list placements", run)
-    text = "the list to print (default: the available lists)"
-    parser.add_argument("what", nargs="?", choices=list(_ROWS), metavar=f"{{{','.join(_ROWS)}}}", help=text)
+    text = "the list to print, such as placements, data or callbacks (default: the available lists)"
+    parser.add_argument("what", nargs="?", metavar="LIST", help=text)
     parser.add_argument("words", nargs="*", default=[], metavar="plugins=FILE.py", help=PLUGINS)
     add_json(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print one of the lists."""
-    rows = list_choices(options.what, parse_plugins(options.words)) if options.what else _lists()
+    """Print one of the lists, or the available lists."""
+    what, words = options.what, options.words
+    if what and "=" in what:  # plugins=FILE.py alone
+        what, words = None, [what, *words]
+    rows = list_choices(what, parse_plugins(words))
     if options.json:
         print_json(rows)
     else:
@@ -54,21 +62,47 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def list_choices(what: str, files: Sequence[str] = ()) -> list[Row]:
-    """Return the rows of one list, such as placements or sweeps; all rows have the same columns. The kinds of the
-    plugin `files` and of installed plugins are included. Raises ConfigError for a plugin that cannot be loaded."""
-    if files:
-        _ = ablate.Experiment  # fills every registry, so that everything that the files add is listed
+def list_choices(what: str | None = None, files: Sequence[str] = ()) -> list[Row]:
+    """Return the rows of one list, by default of the list of lists; all rows have the same columns. The kinds of the
+    plugin `files` and of installed plugins are included. Raises ConfigError for an unknown list, and for a plugin that
+    cannot be loaded."""
+    _ = ablate.Experiment, ablate.Sweep  # fill every registry
     plugins.load(files)
-    return _ROWS[what]()
+    registries = {_NAMES.get(one.name, f"{one.name}s"): one for one in registry.Registry.all.values()}
+    if what is None:
+        settings = {**dict(_iterate_settings(ablate.Sweep)), **dict(_iterate_settings(ablate.Experiment))}
+        rows = [(name, _first_sentence(one.base), settings.get(one.name, "")) for name, one in registries.items()]
+        rows += [(name, _first_sentence(list_rows), "") for name, list_rows in _OTHERS.items()]
+        return [{"list": f"ablate list {n}", "set by": path, "what it shows": text} for n, text, path in sorted(rows)]
+    if what in registries:
+        return _list_kinds(registries[what])
+    if what in _OTHERS:
+        return _OTHERS[what]()
+    known = sorted([*registries, *_OTHERS])
+    raise build_error("LIST", f"there is no list {what!r}. Accepted: {', '.join(known)}.{did_you_mean(what, known)}")
+
+
+def _iterate_settings(cls: type[Any], prefix: str = "", above: tuple[type[Any], ...] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (registry, dotted path of a setting that takes its kinds) of a configuration class, the shortest paths
+    last."""
+    own = []
+    for name in cls.model_fields if cls not in above else ():
+        known, part = merging.find_part(cls, {}, name)
+        if isinstance(part, merging.Several):
+            known = part.registry
+        path = f"{prefix}{name}"
+        own += [(known.name, path)] if known else []
+        for kind in (known[kind] for kind in known) if known else [part] if isinstance(part, type) else []:
+            yield from _iterate_settings(kind, f"{path}.", (*above, cls))
+    yield from own
 
 
 def render(rows: list[Row], console: Console) -> None:
-    """Print the rows of one list, or how to start a sweep if there are none: only the list of sweeps can be empty."""
+    """Print the rows of one list, or what to do if there are none: only sweeps can be missing."""
     if not rows:
         console.print(
-            "No sweeps: this folder has no YAML file in sweeps/, and no sweep has been started. Write a sweep file "
-            "(`ablate schema --sweep` prints its fields) and start it with: ablate sweep FILE.yaml"
+            "No sweeps: there is no YAML file in sweeps/ of this folder, and none has been started. "
+            "Write one (`ablate schema --sweep` says what it takes) and start it with: ablate sweep FILE.yaml"
         )
         return
     numbers = [column for column, value in rows[0].items() if isinstance(value, int)]
@@ -76,109 +110,61 @@ def render(rows: list[Row], console: Console) -> None:
     console.print(build_table(list(rows[0]), cells, right=numbers))
 
 
-def _lists() -> list[Row]:
-    """Return the rows of the list of lists."""
-    return [{"list": f"ablate list {what}", "what it shows": _first_sentence(rows)} for what, rows in _ROWS.items()]
-
-
 def _first_sentence(item: object) -> str:
     text = " ".join((inspect.getdoc(item) or "").split())
     return re.split(r"(?<!et al)\. ", text)[0].rstrip(".")
 
 
-def _placements() -> list[Row]:
-    """Positions of the norms in a layer: norm=KIND."""
-    placements = norms.placements
-    rows = [{"placement": k, "rule": placements[k].rule, "source": placements[k].source} for k in placements]
-    for name, fields in placements.presets.items():
-        settings = ", ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields))
-        rows.append({"placement": name, "rule": settings, "source": placements[fields["kind"]].source})
+def _list_kinds(kinds: Registry[Any]) -> list[Row]:
+    """Return the rows of a registry: its kinds and presets, and where each comes from."""
+    describe = _COLUMNS.get(kinds.name, lambda name, cls, preset: {"what it is": preset or _first_sentence(cls)})
+    rows = []
+    for name in kinds.names:
+        fields = kinds.presets.get(name)
+        preset = " ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields)) if fields else ""
+        columns = describe(name, kinds[fields["kind"] if fields else name], preset)
+        rows.append({kinds.name: name, **columns, "from": plugins.describe_origin(kinds.find_module(name))})
     return rows
 
 
-def _norms() -> list[Row]:
-    """The norm layers themselves: norm.layer=KIND."""
-    return [
-        {"norm layer": kind, "formula": norms.norm_layers[kind].formula, "source": norms.norm_layers[kind].source}
-        for kind in norms.norm_layers
-    ]
+def _describe_placement(name: str, cls: Any, preset: str) -> Row:
+    return {"rule": preset or cls.rule, "source": cls.source}
 
 
-def _data() -> list[Row]:
-    """Training data: data=KIND."""
-    data_kinds = data.data_kinds
-    what = {kind: (kind, _first_sentence(data_kinds[kind])) for kind in data_kinds}
-    for name, fields in data_kinds.presets.items():
-        settings = ", ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields))
-        what[name] = (fields["kind"], settings)
-    return [
-        {"data": name, "task": data_kinds[kind].task.replace("_", " "), "what it is": text}
-        for name, (kind, text) in what.items()
-    ]
+def _describe_norm_layer(name: str, cls: Any, preset: str) -> Row:
+    return {"formula": preset or cls.formula, "source": cls.source}
 
 
-def _tasks() -> list[Row]:
-    """What a model is trained to do: task=KIND. By default what the targets of the data are for."""
-    return [
-        {
-            "task": kind,
-            "inputs": tasks.tasks[kind].inputs,
-            "learns from": tasks.tasks[kind].learns_from,
-            "metrics": ", ".join(f"val/{metric.name}" for metric in tasks.tasks[kind].metrics),
-            "a sweep compares": tasks.tasks[kind].objective,
-        }
-        for kind in tasks.tasks
-    ]
+def _describe_data(name: str, cls: Any, preset: str) -> Row:
+    return {"task": cls.task.replace("_", " "), "what it is": preset or _first_sentence(cls)}
 
 
-def _models() -> list[Row]:
-    """Model families and named sizes: model=NAME. Parameters are counted at the papers' vocabulary and resolution."""
+def _describe_task(name: str, cls: Any, preset: str) -> Row:
+    metrics = ", ".join(f"val/{metric.name}" for metric in cls.metrics)
+    return {"inputs": cls.inputs, "learns from": cls.learns_from, "metrics": metrics, "a sweep compares": cls.objective}
+
+
+def _describe_model(name: str, cls: Any, preset: str) -> Row:
+    """Return its sizes, with its parameters at the papers' vocabulary and resolution."""
     import torch
 
-    rows = []
-    for name in models.models.names:
-        experiment = ablate.Experiment.from_mapping({"model": name})
-        config = experiment.model
-        shape, classes = _find_inputs(name, config.kind, config.hidden)
-        with torch.device("meta"):
-            count = config.build(experiment.norm, experiment.init, classes, shape).parameter_count()
-        rows.append({
-            "model": name, "hidden": config.hidden, "layers": config.layers, "heads": config.heads,
-            "parameters": count, "with": f"{classes:,} tokens" if config.kind == "llama" else f"{classes:,} classes",
-        })  # fmt: skip
-    return rows
+    experiment = ablate.Experiment.from_mapping({"model": name})
+    config = experiment.model
+    shape, classes = _find_inputs(name, config)
+    with torch.device("meta"):
+        count = experiment.build_model(classes, shape).parameter_count()
+    with_what = f"{classes:,} {'tokens' if config.per_token else 'classes'}"
+    sizes = {"hidden": config.hidden, "layers": config.layers, "heads": config.heads}
+    return {**sizes, "parameters": count, "with": with_what}
 
 
-def _find_inputs(name: str, kind: str, hidden: int) -> tuple[tuple[int, ...], int]:
-    """Return the shape of the inputs, and the number of classes or the vocabulary, for which a model's parameters are
-    counted."""
-    if kind == "llama":
+def _find_inputs(name: str, config: ModelConfig) -> tuple[tuple[int, ...], int]:
+    """Return the shape of the inputs, and the classes or the vocabulary, that a model's parameters are counted for."""
+    if config.per_token:
         return (256,), 32000
     if name == "vit-glyphs":
         return (1, 32, 32), 62
-    return ((1, 8, 8), 10) if hidden < 100 else ((3, 224, 224), 1000)
-
-
-def _optimizers() -> list[Row]:
-    """Optimizers: optimizer=KIND, or of a library optimizer={kind: KIND, name: NAME}. With those that are refused."""
-    own = optimizers.optimizers
-    rows = [
-        {"optimizer": kind, "kind": kind, "accepted": "yes", "what it is": _first_sentence(own[kind])}
-        for kind in own
-        if "name" not in own[kind].model_fields
-    ]
-    for name, fields in own.presets.items():
-        settings = ", ".join(f"{path}={value}" for path, value in merging.iterate_leaves(fields))
-        rows.append({"optimizer": name, "kind": fields["kind"], "accepted": "yes", "what it is": settings})
-    for library in (libraries.TORCH, libraries.TIMM):
-        rows += [
-            {
-                "optimizer": name, "kind": library.name, "accepted": _yes(entry.refused is None),
-                "what it is": entry.text if entry.refused is None else f"Refused: {entry.refused}",
-            }
-            for name, entry in library.entries.items()
-        ]  # fmt: skip
-    return rows
+    return ((1, 8, 8), 10) if config.hidden < 100 else ((3, 224, 224), 1000)
 
 
 def _sweeps() -> list[Row]:
@@ -205,13 +191,52 @@ def _yes(value: bool) -> str:
     return "yes" if value else "no"
 
 
-_ROWS = {
-    "placements": _placements,
-    "norms": _norms,
-    "models": _models,
-    "tasks": _tasks,
-    "data": _data,
-    "optimizers": _optimizers,
+def _metrics() -> list[Row]:
+    """Metrics of a validation, by task: objective.metric of a sweep."""
+    registered = tasks.tasks
+    return [
+        {"metric": f"val/{metric.name}", "task": kind, "from": plugins.describe_origin(registered[kind].__module__)}
+        for kind in registered
+        for metric in registered[kind].metrics
+    ]
+
+
+def _library_optimizers() -> list[Row]:
+    """Optimizers of torch and timm by name: optimizer={kind: KIND, name: NAME}. With those that are refused."""
+    return [
+        {
+            "kind": entries.name,
+            "name": name,
+            "accepted": _yes(entry.refused is None),
+            "what it is": entry.text if entry.refused is None else f"Refused: {entry.refused}",
+            "from": entries.name,
+        }
+        for entries in (libraries.TORCH, libraries.TIMM)
+        for name, entry in entries.entries.items()
+    ]
+
+
+def _measurements() -> list[Row]:
+    """Measurements on the layers: trainer.diagnose.what, and `ablate diagnose --what`."""
+    return [
+        {"measurement": name, "what it is": _first_sentence(cls), "from": plugins.describe_origin(cls.__module__)}
+        for name, cls in measures.measurements.items()
+    ]
+
+
+_COLUMNS: dict[str, Callable[[str, Any, str], Row]] = {
+    "placement": _describe_placement,
+    "norm layer": _describe_norm_layer,
+    "data": _describe_data,
+    "model": _describe_model,
+    "task": _describe_task,
+}
+"""Registry -> the function that returns the columns of (a name, its class, the settings of a preset), if these are not
+from its docstring."""
+_OTHERS: dict[str, Callable[[], list[Row]]] = {
+    "library-optimizers": _library_optimizers,
+    "metrics": _metrics,
+    "measurements": _measurements,
     "sweeps": _sweeps,
 }
-"""List -> what returns its rows."""
+"""List without a registry -> the function that returns its rows."""

@@ -106,10 +106,10 @@ def count_noun(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def join_words(words: Iterable[str]) -> str:
+def join_words(words: Iterable[str], last_word: str = "and") -> str:
     """Return 'a', 'a and b', 'a, b and c'."""
     *head, last = list(words) or [""]
-    return f"{', '.join(head)} and {last}" if head else last
+    return f"{', '.join(head)} {last_word} {last}" if head else last
 
 
 def to_json(content: Any) -> Any:

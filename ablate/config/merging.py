@@ -82,10 +82,19 @@ class Each:
     item: type[Any]
 
 
+@dataclass(frozen=True)
+class Several:
+    """In the place of a class: a list of kinds of `registry`. Paths name its items by their numbers from 0."""
+
+    registry: Registry[Any]
+
+
 def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any] | None, Any]:
     """Return the registry of field `key` of `cls`, if it has one, and the class that its value in `tree` selects."""
     if isinstance(cls, Each):
         return None, cls.item
+    if isinstance(cls, Several):
+        return cls.registry, cls.registry.kind_of(tree.get(key) or {})
     field = cls.model_fields.get(key) if cls is not None else None
     if field is None:
         return None, None
@@ -93,6 +102,9 @@ def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any
     if registry is not None:
         return registry, registry.kind_of(tree.get(key) or {})
     inner = field.annotation
+    if get_origin(inner) is tuple:
+        several = [m for item in get_args(inner) for m in get_args(item)[1:] if isinstance(m, Registry)]
+        return None, Several(several[0]) if several else None
     if get_origin(inner) is dict:
         return None, Each(item) if _is_config(item := get_args(inner)[1]) else None
     inner = next((member for member in get_args(inner) if _is_config(member)), inner)  # of a part that may be None
@@ -100,7 +112,7 @@ def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any
 
 
 def _may_be_none(cls: Any, key: str) -> bool:
-    field = None if cls is None or isinstance(cls, Each) else cls.model_fields.get(key)
+    field = None if cls is None or isinstance(cls, (Each, Several)) else cls.model_fields.get(key)
     return field is not None and field.default is None
 
 
@@ -111,15 +123,21 @@ def _is_config(annotation: Any) -> bool:
 def find_registry(cls: type[Any] | None, tree: Mapping[str, Any], path: list[str]) -> Registry[Any] | None:
     for key in path[:-1]:
         _, cls = find_part(cls, tree, key)
-        tree = tree[key] if isinstance(tree.get(key), Mapping) else {}
+        tree = _number_items(tree.get(key))
     return find_part(cls, tree, path[-1])[0]
 
 
 def iterate_paths(cls: type[Any], tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     """Yield the dotted paths that `cls` has, with the kinds that `tree` chooses."""
-    for key in tree if isinstance(cls, Each) else (f.alias or name for name, f in cls.model_fields.items()):
+    for key in tree if isinstance(cls, (Each, Several)) else (f.alias or name for name, f in cls.model_fields.items()):
         yield prefix + key
         _, child = find_part(cls, tree, key)
         if child is not None:
-            value = tree.get(key)
-            yield from iterate_paths(child, value if isinstance(value, Mapping) else {}, f"{prefix}{key}.")
+            yield from iterate_paths(child, _number_items(tree.get(key)), f"{prefix}{key}.")
+
+
+def _number_items(value: Any) -> Mapping[str, Any]:
+    """Return a mapping as it is, a list as one of its items' numbers, and anything else as an empty one."""
+    if isinstance(value, (list, tuple)):
+        return {str(number): item for number, item in enumerate(value)}
+    return value if isinstance(value, Mapping) else {}

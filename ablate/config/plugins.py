@@ -8,6 +8,7 @@ and from there a kind appears in YAML, on the command line, in every model famil
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import sys
@@ -21,7 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
-from ablate.config.registry import Registry
+from ablate.config.formatting import join_words
+from ablate.config.registry import NameTaken, Registry
+
+logger = logging.getLogger(__name__)
 
 GROUP = "ablate.plugins"
 
@@ -121,6 +125,17 @@ def list_installed() -> dict[str, str]:
     return {point.dist.name: point.dist.version for point in _points() if point.dist}
 
 
+def describe_origin(module: str) -> str:
+    """Return where the kinds of a module come from: ablate, the file of a plugin, or an installed package with its
+    version."""
+    for real, plugin in _files.items():
+        if plugin.module == module:
+            return os.path.relpath(real) if Path(real).is_relative_to(Path.cwd().resolve()) else real
+    root = _find_root(module)
+    packages = (point.dist for point in _points() if _find_root(point.module) == root and point.dist)
+    return next((f"{package.name} {package.version}" for package in packages), root)
+
+
 # ---------------------------------------------------------------------------------------------------- files
 
 
@@ -187,25 +202,33 @@ def _load_file(file: str) -> Plugin | str:
     module = types.ModuleType(plugin.module)
     module.__file__ = real
     _forget(plugin)  # an earlier version
-    before = _registered()
+    before, registries = _registered(), {*Registry.all}
     _files[real], sys.modules[plugin.module] = plugin, module
     try:
         exec(compile(raw, real, "exec", dont_inherit=True), module.__dict__)
     except (Exception, SystemExit) as error:
         problem = f"{file}{_line(error, real)}: {_words(error)}"
     else:
-        if known or _registered() != before:
+        if known or any(
+            name not in before for name in _registered() if name[0] in registries or name[2] == plugin.module
+        ):
             return plugin
-        problem = (
-            f"{file} registers nothing. A class in it needs the decorator of its registry, such as @placements.register"
-        )
+        problem = f"{file} registers nothing. {_explain_registering()}"
     _forget(plugin)
     del _files[real], sys.modules[plugin.module]
     return problem
 
 
-def _registered() -> list[tuple[str, str]]:
-    return [(registry.name, name) for registry in Registry.all.values() for name in registry.names]
+def _registered() -> set[tuple[str, str, str]]:
+    """Return (registry, name, module it is from) of all kinds and presets."""
+    return {(r.name, name, r.find_module(name)) for r in Registry.all.values() for name in r.names}
+
+
+def _explain_registering() -> str:
+    """Return what a file has to do to be a plugin, for a person."""
+    kinds = join_words([registry.name for registry in Registry.all.values()], "or")
+    example = "`@placements.register` above `class Mine(Placement):`, both from ablate.norms"
+    return f"It can register a kind of {kinds}, by the decorator of that registry: {example}"
 
 
 def _forget(plugin: Plugin) -> None:
@@ -226,9 +249,10 @@ def _words(error: BaseException) -> str:
     text = error.msg if isinstance(error, SyntaxError) else str(error)
     text = (text.strip().splitlines() or ["no message"])[0]
     for real, plugin in _files.items():
-        for name in re.findall(rf"{plugin.module}\.([\w.<>]+)", text):
+        for name in re.findall(rf"{plugin.module}\.([\w.<>]*[\w>])", text):
             text = text.replace(f"{plugin.module}.{name}", f"{name} in {real}")
-    return f"{type(error).__name__}: {text}"
+        text = text.replace(plugin.module, real)
+    return text if isinstance(error, NameTaken) else f"{type(error).__name__}: {text}"
 
 
 def _below(file: str) -> list[str]:
@@ -257,4 +281,12 @@ def _load_installed(point: EntryPoint) -> Problem | None:
         owner = f"{point.dist.name} {point.dist.version}" if point.dist else "unknown"
         way = f"Repair or uninstall {point.dist.name}." if point.dist else "Repair or uninstall it."
         return Problem("", f"the installed package {owner} has a plugin ({key}) that fails: {_words(error)}. {way}")
+    root = _find_root(point.module)
+    if not any(_find_root(module) == root for _, _, module in _registered()):
+        owner = describe_origin(point.module)
+        logger.warning(f"The plugin {key} of {owner} registers nothing. {_explain_registering()}.")
     return None
+
+
+def _find_root(module: str) -> str:
+    return module.partition(".")[0]

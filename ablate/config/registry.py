@@ -11,6 +11,7 @@ from a user's own file appear in YAML, on the command line and in the JSON schem
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, ClassVar, Generic, TypeVar
@@ -24,8 +25,23 @@ from pydantic_core import PydanticCustomError, core_schema
 from ablate.config.base import Kind
 from ablate.config.errors import did_you_mean
 
+
+def list_kinds(value: Any) -> Any:
+    """Return the items of a field that takes several kinds, where names stand without brackets: a, or a,b."""
+    if isinstance(value, str):
+        return tuple(name.strip() for name in value.split(","))
+    if isinstance(value, Mapping):
+        text = "must be a list of names or mappings, such as {example}"
+        raise PydanticCustomError("kinds_type", text, {"example": "[NAME, {kind: NAME, FIELD: VALUE}]"})
+    return value
+
+
 T = TypeVar("T", bound=Kind)
 C = TypeVar("C", bound=type[Kind])
+
+
+class NameTaken(ValueError):  # noqa: N818 - it says what is the case
+    """A kind or a preset has a name that the registry has given to another."""
 
 
 class Registry(Generic[T]):
@@ -45,32 +61,50 @@ class Registry(Generic[T]):
         self.name, self.base, self.default, self.keeps = name, base, default, keeps
         self._kinds: dict[str, type[T]] = {}
         self._presets: dict[str, dict[str, Any]] = {}
+        self._preset_modules: dict[str, str] = {}
         self.notes: dict[str, str] = {}
         """Preset -> what to know of it."""
         Registry.all[name] = self
 
     def register(self, cls: C) -> C:
-        """Class decorator: adds `cls` under the default of its `kind` field. Raises ValueError for a taken name."""
+        """Class decorator: adds `cls` under the default of its `kind` field. Raises NameTaken."""
         plain: type[Kind] = cls
         kind = plain.model_fields["kind"].default
         if not isinstance(kind, str):
             raise TypeError(f'{cls.__name__} needs a line such as: kind: Literal["{cls.__name__.lower()}"] = ...')
         known = self._kinds.get(kind)
+        if kind in self._presets:
+            raise self._explain_taken(kind, f"a preset of {self._preset_modules[kind]}")
         if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            owner = f"{known.__module__}.{known.__qualname__}"
-            raise ValueError(f"{self.name} {kind!r} is already registered by {owner}")
+            raise self._explain_taken(kind, f"{known.__module__}.{known.__qualname__}")
         self._kinds[kind] = cls  # type: ignore[assignment]
         return cls
 
     def preset(self, name: str, kind: str, /, note: str = "", **fields: Any) -> None:
-        """Registers a name for a set of `fields` of one kind, accepted wherever a kind is. `note`: for the docs."""
-        self._presets[name] = {"kind": kind, **fields}
+        """Registers a name for a set of `fields` of one kind, accepted wherever a kind is. `note`: for the docs. Raises
+        NameTaken."""
+        module = sys._getframe(1).f_globals.get("__name__", "")
+        if name in self._kinds:
+            raise self._explain_taken(name, f"{self._kinds[name].__module__}.{self._kinds[name].__qualname__}")
+        if self._preset_modules.get(name, module) != module and name in self._presets:
+            raise self._explain_taken(name, f"a preset of {self._preset_modules[name]}")
+        self._presets[name], self._preset_modules[name] = {"kind": kind, **fields}, module
         self.notes[name] = note
+
+    def _explain_taken(self, name: str, owner: str) -> NameTaken:
+        return NameTaken(f"the {self.name} {name!r} already exists ({owner}). Choose another name, such as my_{name}")
 
     def forget(self, module: str) -> None:
         """Removes the kinds of the classes in `module` and their presets, because it is reloaded or has failed."""
         self._kinds = {kind: cls for kind, cls in self._kinds.items() if cls.__module__ != module}
-        self._presets = {name: fields for name, fields in self._presets.items() if fields["kind"] in self._kinds}
+        self._presets = {
+            name: fields for name, fields in self._presets.items()
+            if fields["kind"] in self._kinds and self._preset_modules[name] != module
+        }  # fmt: skip
+
+    def find_module(self, name: str) -> str:
+        """Return the name of the module that a kind or a preset comes from."""
+        return self._kinds[name].__module__ if name in self._kinds else self._preset_modules[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._kinds)

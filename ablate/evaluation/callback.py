@@ -52,7 +52,7 @@ class Downstream(RunCallback):
         self.curves.on_validation_start(trainer, pl_module)
         scores = ranks.run_on_first(lambda: self._score(trainer, pl_module), slow=True)
         self.curves.on_validation_end(trainer, pl_module)
-        self.curves.record(trainer, pl_module, scores)
+        self.curves.record(trainer, scores)
 
     def _score(self, trainer: Trainer, module: TrainingModule) -> dict[str, float]:
         """Return the scores of the model, in the arithmetic of its training, compiled where the run is."""

@@ -23,7 +23,7 @@ JUDGED = ("reward", "start_reward", "win_rate")
 _NOT_HERE = {
     "compile", "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload",
     "gradient_sync",
-    "ema_decay", "copy_to", "diverge_factor", "num_workers",
+    "ema_decay", "copy_to", "diverge_factor", "num_workers", "callbacks", "loggers", "profiler",
 }  # fmt: skip
 """Fields of the trainer that are not passed to TRL's trainers."""
 
@@ -97,7 +97,9 @@ class AlignConfig(Config):
         for name in sorted(_NOT_HERE):
             plain = type(trainer).model_fields[name].default
             if (value := getattr(trainer, name)) != plain and not (name == "num_workers" and value == 0):
-                problems.append(Problem(f"trainer.{name}", f"align does not support this: leave it at {plain}", value))
+                way = "leave it out" if plain == () else f"leave it at {plain}"
+                given = None if plain == () else value
+                problems.append(Problem(f"trainer.{name}", f"align does not support this: {way}", given))
         if lora is not None:
             text = "cannot be combined with align, which trains all weights (in a file with stages: stages.NAME.lora)"
             problems.append(Problem("lora", text))

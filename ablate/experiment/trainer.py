@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from ablate.config.base import Config, Former
 from ablate.config.bounds import MOST_BATCH, MOST_ITEMS, MOST_LOADERS, MOST_PROCESSES, MOST_STEPS
 from ablate.config.errors import Problem
+from ablate.config.registry import list_kinds
+from ablate.experiment import observers  # as a module: fields have the names of its registries
 from ablate.experiment.diagnose import DiagnoseConfig
 
 MOST_WORKERS = 16
@@ -79,6 +81,36 @@ class TrainerConfig(Config):
     training, one; for data in memory, 0."""
     diagnose: DiagnoseConfig = DiagnoseConfig()
     """Measurements on the layers during training."""
+    callbacks: Annotated[
+        tuple[Annotated[observers.CallbackConfig, observers.callbacks], ...], BeforeValidator(list_kinds)
+    ] = ()
+    """Callbacks of Lightning that are called in training: names, or mappings with a kind and its fields. Observers
+    change no number, and arms may differ in them; of a plugin also such as change training."""
+    loggers: Annotated[
+        tuple[Annotated[observers.LoggerConfig, observers.loggers], ...], BeforeValidator(list_kinds)
+    ] = ()
+    """Logs beside MLflow, which has every metric anyway: names, or mappings with a kind and its fields."""
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    """Lightning's profiler, whose output is an artifact of the run. simple: the time of each hook; advanced: of each
+    Python function; pytorch: of each operator, with a trace of some updates. The times that it reports are longer than
+    without it. None: none."""
+
+    @property
+    def changing_callbacks(self) -> tuple[observers.CallbackConfig, ...]:
+        """Those of `callbacks` that change training: a setting like any other."""
+        return tuple(callback for callback in self.callbacks if callback.changes_training)
+
+    def list_missing(self) -> list[Problem]:
+        """Return why callbacks and loggers cannot run on this machine, such as missing libraries. Paths are those of
+        the experiment."""
+        parts: Mapping[str, tuple[observers.CallbackConfig | observers.LoggerConfig, ...]]
+        parts = {"callbacks": self.callbacks, "loggers": self.loggers}
+        return [
+            problem.within(f"trainer.{part}.{number}")
+            for part, kinds in parts.items()
+            for number, kind in enumerate(kinds)
+            for problem in kind.validate()
+        ]
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
         """Return the problems with combinations of these fields."""
@@ -99,6 +131,9 @@ class TrainerConfig(Config):
             problems.append(
                 Problem("ema_decay", "needs whole weights on each device: trainer.strategy=ddp", self.ema_decay)
             )
+        kinds = [log.kind for log in self.loggers]
+        if twice := [kind for kind in dict.fromkeys(kinds) if kinds.count(kind) > 1]:
+            problems.append(Problem("loggers", f"{twice[0]} stands there twice; each log is written once", kinds))
         measured = self.diagnose.validate(fsdp=self.strategy == "fsdp")
         return problems + [problem.within("diagnose") for problem in measured]
 
@@ -107,7 +142,7 @@ HOW = tuple(
     f"trainer.{name}"
     for name in (
         "strategy", "devices", "nodes", "tensor_parallel", "activation_checkpointing", "cpu_offload", "gradient_sync",
-        "num_workers", "copy_to",
+        "num_workers", "copy_to", "loggers", "profiler",
     )
 )  # fmt: skip
 """Fields that change where a run is computed but not its result: a resumed run may change them."""

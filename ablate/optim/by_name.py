@@ -27,7 +27,7 @@ class ByName(OptimizerConfig):
     model_config = ConfigDict(extra="allow")
 
     name: str
-    """Its name in the library: `ablate list optimizers`."""
+    """Its name in the library: `ablate list library-optimizers`."""
     weight_decay: float = Field(0.0, ge=0)
     """Weight decay of matrices, in the optimizer's own way; the library's default is not taken. Vectors (norm weights,
     biases), ViT's class token and position embedding never decay."""

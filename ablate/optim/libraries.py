@@ -124,7 +124,7 @@ class Library:
         if entry is None:
             near = {known.lower(): known for known in self.accepted}
             hint = did_you_mean(name.lower(), near)
-            listed = ", ".join(self.accepted) if len(near) <= _LONG else "what `ablate list optimizers` lists"
+            listed = ", ".join(self.accepted) if len(near) <= _LONG else "what `ablate list library-optimizers` lists"
             meant = f" Did you mean {near[hint.split()[-1][:-1]]}?" if hint else ""
             return [Problem("name", f"{self.name} has no such optimizer. Accepted: {listed}.{meant}", name)]
         return [Problem("name", f"cannot be used here: {entry.refused}", name)] if entry.refused else []

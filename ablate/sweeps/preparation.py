@@ -64,6 +64,8 @@ def check_sweep(spec: Sweep) -> dict[DataConfig, Corpus]:
         searched = [(path, value) for path, values in spec.corners(arm).items() for value in values]
         for trained in [base, *(spec.at(arm, {p: value}) for p, value in searched if p.startswith("trainer."))]:
             check_ranks(trained.trainer, f"sweep {spec.name}")
+            if problems := trained.trainer.list_missing():
+                raise ConfigError(problems, f"sweep {spec.name}")
             if trained.trainer.copy_to:
                 remote_files.check_url(trained.trainer.copy_to)
         for data in [base.data, *(spec.at(arm, {p: value}).data for p, value in searched if p.startswith("data."))]:

@@ -15,9 +15,10 @@ from torch.optim import Optimizer
 
 from ablate.config.errors import StoreError
 from ablate.distributed import ranks
-from ablate.tracking.tracker import STEP_METRIC, Tracker
+from ablate.tracking.tracker import Tracker
 from ablate.training import random_states
 from ablate.training.checkpoints import PART, move_into_place, remove, sync_to_disk
+from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
 from ablate.training.runs import CHECKPOINT
 
@@ -51,8 +52,8 @@ class Curves(Callback):
     number). It is the mean over all ranks and accumulated batches, so that they stop together.
     """
 
-    def __init__(self, tracker: Tracker | None, progress: Callable[[int, float], None] | None = None) -> None:
-        self.tracker, self.progress = tracker, progress
+    def __init__(self, logger: RunLogger | None, progress: Callable[[int, float], None] | None = None) -> None:
+        self.logger, self.progress = logger, progress
         self.first_loss: float | None = None
         self.training_seconds = 0.0
         self._since = 0.0
@@ -102,7 +103,7 @@ class Curves(Callback):
         seconds, steps = now - self._last[0], step - self._last[1]
         self._last = (now, step)
         items = steps * pl_module.experiment.trainer.batch_size * pl_module.per_item
-        self.record(trainer, pl_module, {
+        self.record(trainer, {
             "train/loss": loss,
             "train/grad_norm": norm,
             "train/lr": self._lr,
@@ -117,11 +118,10 @@ class Curves(Callback):
         if not math.isfinite(loss) or loss > limit:
             raise Stop("diverged", f"training loss {loss:.4g} at update {step} (limit {limit:.4g})")
 
-    def record(self, trainer: Trainer, module: LightningModule, values: Mapping[str, float]) -> None:
-        """Pass one point to the tracker; values that are not finite cannot be drawn and are left out."""
-        if self.tracker:
-            finite = {key: value for key, value in values.items() if math.isfinite(value)}
-            self.tracker.log_metrics({**finite, STEP_METRIC: trainer.global_step}, count_seen_items(trainer, module))
+    def record(self, trainer: Trainer, values: Mapping[str, float]) -> None:
+        """Log one point; values that are not finite cannot be drawn and are left out."""
+        if self.logger:
+            self.logger.record(values, trainer.global_step)
 
     @staticmethod
     def _due(trainer: Trainer, module: LightningModule, step: int) -> bool:
@@ -158,7 +158,7 @@ class Validations(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         assert isinstance(pl_module, TrainingModule)
         self.history[trainer.global_step] = dict(pl_module.val_metrics)
-        self.curves.record(trainer, pl_module, self.metrics)
+        self.curves.record(trainer, self.metrics)
         if not math.isfinite(self.metrics["val/loss"]):
             raise Stop("diverged", f"validation loss {self.metrics['val/loss']} at update {self.step}")
         last = self.step >= pl_module.experiment.trainer.max_steps

@@ -29,10 +29,13 @@ from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest
 from ablate.training.loaders import Loaders, simplify_error
+from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
+from ablate.training.observing import Observer, build_callbacks
 from ablate.training.precision import Speed
 from ablate.training.predictions import Predictions, has_figure
 from ablate.training.procedures import Ended, Hooks
+from ablate.training.profiling import describe_profile, publish_profile
 from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_folder
 from ablate.training.trained import PREFIX
 from ablate.training.trainer import build_trainer
@@ -60,7 +63,9 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     costs = collect_facts(skeleton, experiment, corpus.shape)
     with groups.run_together(_train_along, experiment.to_tree(), speed, folder, checkpoint, threads):
         with groups.prepare_together():
-            prepared = _prepare(experiment, corpus, speed, folder, tracker, hooks, checkpoint is None)
+            prepared = _prepare(
+                experiment, corpus, speed, folder, tracker, hooks, before.updates if checkpoint else None
+            )
         parameters = sum(p.numel() for p in prepared.module.model.parameters())
         if hooks.started:
             epochs = count_epochs(experiment, corpus)
@@ -78,12 +83,14 @@ def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.
     if status != "interrupted":
         for callback in prepared.extras:
             callback.publish(folder, tracker)
+    publish_profile(experiment.trainer.profiler, folder, tracker)
     own = prepared.trainer.global_step * costs["ablate.flops_per_update"]
     facts = {
         "ablate.parameters": parameters,
         "ablate.checkpoint": str(folder / CHECKPOINT),
         **costs,
         "ablate.flops": own + costs["ablate.flops_before"],  # of all stages
+        **({"ablate.left_out": failures} if (failures := prepared.list_failures()) else {}),
     }
     if torch.cuda.is_available():  # of this process, since the run began
         facts["ablate.peak_memory_bytes"] = torch.cuda.max_memory_allocated()
@@ -101,6 +108,14 @@ class _Prepared:
     checkpoint: Checkpoint
     extras: list[RunCallback]
     """Callbacks of the experiment's extensions."""
+    logger: RunLogger
+    named: list[Callback]
+    """Those of `trainer.callbacks`."""
+
+    def list_failures(self) -> str:
+        """Return what was left out during the run: observers and loggers that failed."""
+        failures = [callback.failure for callback in self.named if isinstance(callback, Observer)]
+        return "; ".join(filter(None, [*failures, *(log.failure for log in self.logger.further)]))
 
 
 def _prepare(
@@ -110,9 +125,10 @@ def _prepare(
     folder: Path,
     tracker: tracking.Tracker | None,
     hooks: Hooks,
-    begins: bool,
+    updates: int | None,
 ) -> _Prepared:
-    """Build everything that one rank needs; `begins`: the run does not resume from a checkpoint."""
+    """Build everything that one rank needs; `updates`: those of the checkpoint from which the run resumes, None if it
+    begins."""
     random.seed(experiment.seed)
     np.random.seed(experiment.seed)
     torch.manual_seed(experiment.seed)
@@ -120,17 +136,20 @@ def _prepare(
         torch.compiler.reset()  # one process may train many: each is compiled anew, as in a process of its own
     with translate_errors():
         model, recipes = strategies.build_model(experiment, corpus)
-    copied = _start(model, experiment, recipes, fills=begins)
+    copied = _start(model, experiment, recipes, fills=updates is None)
     if experiment.trainer.activation_checkpointing:
         strategies.checkpoint_activations(model)
     validated = corpus.limit_validation(experiment.validation.samples)
     strategy = strategies.build_strategy(experiment, corpus, speed.precision, speed.compile, recipes)
     module = TrainingModule(experiment, validated, recipes is None and speed.compile, model)
     module.copied = copied
-    curves = Curves(tracker, hooks.progress)
+    logger = RunLogger(experiment, tracker, experiment.trainer.batch_size * module.per_item, updates or 0)
+    curves = Curves(logger, hooks.progress)
     validations = Validations(curves, hooks.decide)
     checkpoint = Checkpoint(folder, tracker)
     callbacks: list[Callback] = [curves, validations, checkpoint]
+    named = build_callbacks(experiment)
+    callbacks[:0] = named  # a run that diverges or is pruned ends in ours
     if experiment.trainer.ema_decay is not None:
         callbacks.insert(0, WeightAverage(module, validated, experiment.trainer.ema_decay))
     extras: list[RunCallback] = []
@@ -144,8 +163,9 @@ def _prepare(
         callbacks.append(extras[-1])
     if hooks.asked_to_stop or ranks.world_size() > 1:
         callbacks.append(Interrupt(hooks.asked_to_stop or (lambda: False), checkpoint.save))
-    trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy)
-    return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras)
+    trainer = build_trainer(experiment, speed.precision, callbacks, folder, strategy, logger)
+    logger.count_updates = lambda: trainer.global_step
+    return _Prepared(trainer, module, Loaders(experiment, validated), validations, checkpoint, extras, logger, named)
 
 
 def _start(model: Model, experiment: Experiment, recipes: Recipes | None, fills: bool) -> frozenset[str]:
@@ -164,16 +184,21 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
     """Train, from a `checkpoint` where there is one, and return (status, reason)."""
     trainer, module, loaders = prepared.trainer, prepared.module, prepared.loaders
     loaded = checkpoint and strategies.make_loadable(checkpoint, module.experiment, module, module.model)
+    status, reason = "failed", ""
     with translate_errors():
         try:
             trainer.fit(module, loaders, ckpt_path=None if loaded is None else str(loaded), weights_only=True)
             if prepared.validations.step < module.experiment.trainer.max_steps:
                 trainer.validate(module, loaders, verbose=False)
             prepared.checkpoint.finish(trainer)
+            status = "completed"
         except Stop as stop:
+            describe_profile(trainer)  # which Lightning does at the end of a fit alone
             prepared.checkpoint.finish(trainer)
-            return stop.status, stop.reason
-    return "completed", ""
+            status, reason = stop.status, stop.reason
+        finally:
+            prepared.logger.close(status)
+    return status, reason
 
 
 @contextlib.contextmanager
@@ -198,5 +223,5 @@ def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None
     with groups.prepare_together():
         experiment = Experiment.from_mapping(tree)
         corpus = experiment.data.load(tracking.cache_folder())
-        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), checkpoint is None)
+        prepared = _prepare(experiment, corpus, speed, folder, None, Hooks(), 0 if checkpoint else None)
     _fit(prepared, checkpoint)

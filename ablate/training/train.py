@@ -47,7 +47,7 @@ def train(
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)
-    if problems := validate_sharing(experiment):
+    if problems := [*validate_sharing(experiment), *experiment.trainer.list_missing()]:
         raise ConfigError(problems)
     if experiment.trainer.copy_to:
         remote_files.check_url(experiment.trainer.copy_to)

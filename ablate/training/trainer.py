@@ -11,9 +11,11 @@ from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.experiment.trainer import TrainerConfig
 from ablate.experiment.tree import Experiment
+from ablate.training.profiling import build_profiler
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
+    from lightning.pytorch.loggers import Logger
     from lightning.pytorch.strategies import Strategy
 
 
@@ -119,10 +121,15 @@ BARE: dict[str, Any] = {
 
 
 def build_trainer(
-    experiment: Experiment, precision: str, callbacks: list[Callback], folder: Path, strategy: Strategy | None = None
+    experiment: Experiment,
+    precision: str,
+    callbacks: list[Callback],
+    folder: Path,
+    strategy: Strategy | None = None,
+    logger: Logger | None = None,
 ) -> Trainer:
-    """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; our callbacks alone for
-    metrics, checkpoints and progress."""
+    """Return the Lightning Trainer: one device, or by `strategy` one for each rank of a group; `callbacks` alone for
+    metrics, checkpoints and progress, and a `logger` for what they log by Lightning."""
     quiet_lightning()
     from lightning.pytorch import Trainer
 
@@ -137,6 +144,8 @@ def build_trainer(
         "gradient_clip_val": config.gradient_clip_val,
         "val_check_interval": experiment.validation.interval * config.accumulate,
         "check_val_every_n_epoch": None,
+        "log_every_n_steps": config.log_every_n_steps,
+        "profiler": build_profiler(config.profiler, folder),
     }
     if strategy:
         settings |= {"num_nodes": ranks.world_size() // ranks.local_size(), "strategy": strategy}
@@ -144,5 +153,5 @@ def build_trainer(
         **settings,
         callbacks=callbacks,
         default_root_dir=folder,
-        **BARE,
+        **{**BARE, "logger": logger or False},
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -15,14 +15,22 @@ from torch import nn
 def undisturbed(model: nn.Module) -> Iterator[None]:
     """Set `model` to evaluation mode in this context; restore its modes and all random states afterwards."""
     training = [module for module in model.modules() if module.training]
-    states = random.getstate(), np.random.get_state()
-    devices = [p.device for p in model.parameters() if p.is_cuda][:1]
     try:
-        with torch.random.fork_rng(devices):
+        with keep_random_states([p.device for p in model.parameters() if p.is_cuda][:1]):
             model.eval()
             yield
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def keep_random_states(devices: Sequence[torch.device] = ()) -> Iterator[None]:
+    """The random states of Python, numpy and torch, of the CPU and of the CUDA `devices`, are then what they were."""
+    states = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
         random.setstate(states[0])
         np.random.set_state(states[1])

@@ -34,6 +34,10 @@ def test_values_are_those_that_are_accepted():
             Experiment.from_mapping({path: {"true": True, "false": False}.get(value, value)})
 
 
+def test_lists_are_completed():
+    assert {"placements", "callbacks", "samplers", "sweeps"} <= {*completion.list_lists("")}
+
+
 def test_names_of_sweeps_and_files(store, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my.yaml").touch()

@@ -6,8 +6,24 @@ import re
 import pytest
 
 from ablate.cli import main
+from ablate.config.registry import Registry
 
-LISTS = ("placements", "norms", "models", "tasks", "data", "optimizers")
+LISTS = ("placements", "norms", "models", "tasks", "data")
+PLUGIN = """
+from typing import Literal
+
+from ablate.experiment.observers import CallbackConfig, callbacks
+from ablate.optim.optimizers import optimizers
+
+optimizers.preset("slow", "adamw", lr=1e-5)
+
+
+@callbacks.register
+class Mine(CallbackConfig):
+    \"\"\"Counts batches. And more.\"\"\"
+
+    kind: Literal["mine"] = "mine"
+"""
 
 
 @pytest.fixture
@@ -47,8 +63,41 @@ def test_at_80_columns_every_word_is_whole(listed, choices, monkeypatch, what, s
 
 def test_without_a_list_it_says_which_there_are(listed):
     rows = json.loads(listed("--json"))
-    assert [row["list"] for row in rows] == [f"ablate list {what}" for what in (*LISTS, "sweeps")]
-    assert "norm=KIND" in listed()
+    lists = {row["list"].removeprefix("ablate list "): row["set by"] for row in rows}
+    assert lists.keys() >= {*LISTS, "initialisations", "optimizers", "schedules", "augmentations", "sweeps"}
+    assert lists.keys() >= {"samplers", "pruners", "callbacks", "loggers", "metrics", "measurements"}
+    assert len(lists) >= len(Registry.all)
+    for what, path in lists.items():
+        assert path or what in ("library-optimizers", "metrics", "measurements", "sweeps")
+    assert (lists["norms"], lists["callbacks"], lists["samplers"]) == ("norm.layer", "trainer.callbacks", "sampler")
+
+
+def test_every_registry_is_listed_with_where_its_kinds_come_from(listed):
+    for row in json.loads(listed("--json")):
+        what = row["list"].removeprefix("ablate list ")
+        if what in ("sweeps", "models", "library-optimizers"):  # the parameters of all models take seconds
+            continue
+        rows = json.loads(listed(what, "--json"))
+        assert rows
+        assert {entry["from"] for entry in rows} == {"ablate"}
+    for name, registry in Registry.all.items():
+        plural = {"norm layer": "norms", "data": "data"}.get(name, f"{name}s")
+        if name != "model":
+            assert [row[name] for row in json.loads(listed(plural, "--json"))] == registry.names
+
+
+def test_what_a_plugin_brings_is_listed_with_its_file(listed, registries, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    rows = {row["callback"]: row for row in json.loads(listed("callbacks", "plugins=mine.py", "--json"))}
+    assert rows["mine"] == {"callback": "mine", "what it is": "Counts batches", "from": "mine.py"}
+    rows = {row["optimizer"]: row["from"] for row in json.loads(listed("optimizers", "plugins=mine.py", "--json"))}
+    assert (rows["slow"], rows["adamw"]) == ("mine.py", "ablate")
+
+
+def test_an_unknown_list_is_told(capsys):
+    assert main(["list", "callback"]) == 2
+    assert "there is no list 'callback'. Accepted: " in (told := capsys.readouterr().err)
+    assert told.endswith("Did you mean callbacks?\n")
 
 
 def test_a_sweep_file_is_listed_with_its_question(listed, tmp_path):

@@ -40,8 +40,12 @@ def test_both_lists_of_imports_are_the_same(file):
 CALLS = [
     ["list", "placements"],
     ["list", "data"],
+    ["list"],
     ["list", "tasks"],
-    ["config", "model=vit-tiny", "data=imagenet"],
+    ["list", "callbacks"],
+    ["list", "samplers"],
+    ["list", "metrics"],
+    ["config", "model=vit-tiny", "data=imagenet", "trainer.callbacks=LearningRateMonitor", "trainer.loggers=wandb"],
     ["train", "norm=mix", "norm.alfa=1"],
     ["schema"],
     ["status", "none-of-this-name"],

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ TEXT = (ROOT / "docs" / "how-to" / "extend.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^(ablate \w+ .*)$", TEXT, flags=re.MULTILINE)
 
 
-def block(language):
-    return re.search(rf"```{language}[^\n]*\n(.*?)```", TEXT, flags=re.DOTALL).group(1)
+def block(language, title=""):
+    return re.search(rf"```{language}[^\n]*{title}[^\n]*\n(.*?)```", TEXT, flags=re.DOTALL).group(1)
 
 
 EXAMPLE = block("python")
@@ -45,6 +46,7 @@ def folder(registries, store, tmp_path, monkeypatch):
     """A folder with the files of the page, the current one."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_norm.py").write_text(EXAMPLE)
+    (tmp_path / "my_callbacks.py").write_text(block("python", "my_callbacks"))
     (tmp_path / "my-sweep.yaml").write_text(block("yaml"))
     return tmp_path
 
@@ -75,12 +77,15 @@ def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
         if file:
             (folder / file).write_text(out)
     assert [name[:-1] for name in answers] == [
-        "list", "list", "train", "train", "config", "schema", "sweep", "report",
+        "list", "list", "train", "train", "config", "schema", "sweep", "report", "list", "train",
     ]  # fmt: skip
+    assert re.search(r"^gradient_noise +Gaussian noise .* my_callbacks\.py", answers["list8"], re.MULTILINE)
     assert "x + factor f(N(x))" in answers["list0"]
     assert "meanabs" in answers["list1"]
     assert "completed" in answers["train2"]
     assert "accuracy" in answers["train3"]
+    run_id = re.search(r"^run (\w+)", answers["train9"], re.MULTILINE).group(1)
+    assert len(tracking.client().get_metric_history(run_id, "weights/norm")) == 2
     again = Experiment.load(folder / "my_experiment.yaml")
     assert (again.norm.kind, again.norm.first.kind, again.plugins) == ("mix", "damped", ("my_norm.py",))
     assert "damped" in json.loads((folder / "ablate-schema.json").read_text())["$defs"]["placement"]["anyOf"][0]["enum"]
@@ -128,6 +133,28 @@ def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
     assert "Traceback" not in broken.stderr
     assert "my-norms 1.2" in broken.stderr
     assert "No module named 'no_such_module'" in broken.stderr
+
+
+def test_a_callback_that_changes_training_is_a_factor_of_the_sweep_on_the_page(folder):
+    tree = yaml.safe_load(block("yaml", "noise-sweep"))
+    spec = Sweep.from_tree(tree)
+    (noise,) = spec.base("noise").trainer.changing_callbacks
+    assert (noise.kind, noise.scale) == ("gradient_noise", 0.01)
+    with pytest.raises(
+        ConfigError, match=r"differ in trainer\.callbacks: none \(plain\), gradient_noise \(scale=0\.01\)"
+    ):
+        Sweep.from_tree({key: value for key, value in tree.items() if key != "factor"})
+
+
+def test_an_installed_package_that_registers_nothing_is_told(registries, monkeypatch, caplog, tmp_path):
+    (tmp_path / "empty_norms.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    point = EntryPoint("empty", "empty_norms", plugins.GROUP)
+    monkeypatch.setattr(plugins, "_points", lambda: (point,))
+    plugins.load()
+    (record,) = caplog.records
+    assert record.message.startswith("The plugin empty = empty_norms of empty_norms registers nothing. It can register")
+    plugins._begun.discard("empty = empty_norms")
 
 
 # ------------------------------------------------------------------ the setting
@@ -204,11 +231,13 @@ def test_a_missing_file(folder):
         ("import json\njson.loads('{')\n", r"^broken\.py, line 2: JSONDecodeError: "),
         ("import sys\nsys.exit('no')\n", r"^broken\.py, line 2: SystemExit: no$"),
         ("import no_such_module\n", r"line 1: ModuleNotFoundError: No module named 'no_such_module'"),
-        ("x = 1\n", "registers nothing. .*@placements.register"),
+        ("x = 1\n", r"^broken\.py registers nothing\. .*placement.*, callback.* or .*`@placements\.register` above"),
+        ("import ablate.sweeps.search.samplers\nfrom ablate.norms import Placement\n", "registers nothing"),
         (EXAMPLE.replace("@norm_layers.register", "1 / 0"), "ZeroDivisionError"),
         (
             EXAMPLE.replace('"damped"', '"post"'),
-            "placement 'post' is already registered by ablate.norms.placements.Post",
+            r"^broken\.py, line \d+: the placement 'post' is there already \(ablate\.norms\.placements\.Post\)\. Take "
+            r"another name, such as my_post$",
         ),
     ],
 )
@@ -229,9 +258,8 @@ def test_two_files_with_the_same_kind(folder):
     load()
     message = refused(folder, EXAMPLE, "second.py")
     assert re.match(
-        r"second\.py, line \d+: ValueError: placement 'damped' is already registered by Damped in ", message
+        r"second\.py, line \d+: the placement 'damped' is there already \(Damped in /\S*/my_norm\.py\)\. Take", message
     )
-    assert message.endswith("/my_norm.py")
     assert load({"norm": "damped"}).norm.kind == "damped"
 
 

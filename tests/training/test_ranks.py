@@ -1,5 +1,6 @@
 """A group of two ranks trains what one process trains, stops as one, and goes on as if it had not stopped."""
 
+import csv
 import json
 
 import numpy as np
@@ -151,3 +152,16 @@ def test_without_a_group_nothing_is_asked_of_anyone(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process
     assert groups.lead(ranks.world_size) == 1
     assert not torch.distributed.is_initialized()
+
+
+def test_two_ranks_are_observed_without_a_changed_number(trained_by_two, store, tiny_settings):
+    watched = {"callbacks": ["LearningRateMonitor", "ThroughputMonitor"], "loggers": ["csv"], "profiler": "simple"}
+    tree = {**tiny_settings, "trainer": {**tiny_settings["trainer"], **watched}}
+    results = trained_by_two({"watched": tree, "plain": tiny_settings})
+    result = results["watched"]
+    assert result["metrics"] == results["plain"]["metrics"]
+    assert "ablate.left_out" not in result["facts"]
+    with (store / "logs" / "csv" / result["run_id"] / "metrics.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows if row["train/loss"]] == [1, 2, 4, 6, 8, 10, 12]
+    assert any(row["lr-AdamW/pg1"] for row in rows)

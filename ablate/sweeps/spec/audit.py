@@ -12,11 +12,14 @@ from ablate.config.formatting import format_settings, join_words
 from ablate.sweeps.search.space import format_entry
 
 if TYPE_CHECKING:
+    from ablate.experiment.observers import CallbackConfig
     from ablate.experiment.tree import Experiment
     from ablate.sweeps.spec.fields import SweepFields
 
 PLACEMENT, LAYER, INIT, START = "norm", "norm.layer", "init", "warm_start"  # what is compared, if nothing says it
 _ABSENT = "(none)"
+_NO_SETTINGS = ("plugins", "trainer.loggers", "trainer.profiler")
+"""What changes no number of a run by itself."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,15 @@ def validate(sweep: SweepFields) -> list[Problem]:
     return problems
 
 
+def _describe_callbacks(callbacks: Iterable[CallbackConfig]) -> str:
+    """Return the callbacks that change training, in their order: 'noise (scale=0.1)'."""
+    described = []
+    for callback in callbacks:
+        fields = format_settings(callback.model_dump(mode="json", exclude={"kind"}), {})
+        described.append(f"{callback.kind} ({fields})" if fields else callback.kind)
+    return ", ".join(described) or format_entry(None)
+
+
 def _is_of(path: str, part: str) -> bool:
     """Return whether `path` belongs to one of the factors: the placement does not include the norm layer."""
     return _is_within(path, [part]) and not (part == PLACEMENT and _is_within(path, [LAYER]))
@@ -131,9 +143,11 @@ def _find_differences(sweep: SweepFields) -> dict[str, dict[str, str]]:
     """Return path -> arm of the file -> value, for paths with different values."""
     sweep, arms = sweep.without_grid(), {}
     for arm in sweep.all_arms:
-        values: dict[str, Any] = {path: format_entry(value) for path, value in sweep.base(arm).flat().items()}
+        base = sweep.base(arm)
+        values: dict[str, Any] = {path: format_entry(value) for path, value in base.flat().items()}
+        values["trainer.callbacks"] = _describe_callbacks(base.trainer.changing_callbacks)
         values |= {path: f"searched, {format_entry(entry)}" for path, entry in sweep.space(arm).items()}
         arms[arm] = values
-    paths = dict.fromkeys(path for values in arms.values() for path in values if path != "plugins")
+    paths = dict.fromkeys(path for values in arms.values() for path in values if path not in _NO_SETTINGS)
     table = {path: {arm: values.get(path, _ABSENT) for arm, values in arms.items()} for path in paths}
     return {path: values for path, values in table.items() if len(set(values.values())) > 1}

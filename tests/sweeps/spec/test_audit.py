@@ -53,6 +53,27 @@ def test_a_difference_besides_what_is_compared_is_refused_unless_it_is_declared(
     assert audit.find_confounds(sweep(arms=arms, confounds=["trainer"])) == [confound]
 
 
+def test_observers_logs_and_profiles_are_no_difference():
+    watched = {
+        "trainer.callbacks": ["LearningRateMonitor"],
+        "trainer.loggers": ["csv", {"kind": "wandb", "project": "p"}],
+        "trainer.profiler": "simple",
+    }
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", **watched}}
+    assert audit.find_confounds(sweep(arms=arms)) == []
+
+
+def test_a_callback_that_changes_training_is_a_difference(registries, monkeypatch):
+    monkeypatch.setattr(registries["callback"]["ThroughputMonitor"], "changes_training", True)
+    changing = {"trainer.callbacks": ["LearningRateMonitor", {"kind": "ThroughputMonitor", "window_size": 7}]}
+    arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", **changing}}
+    (message,) = refused(arms=arms)
+    assert "they differ in trainer.callbacks: none (pre), ThroughputMonitor (window_size=7) (post)" in message
+    assert [c.declared for c in audit.find_confounds(sweep(arms=arms, confounds="trainer.callbacks"))] == [True]
+    both = {"pre": {}, "noisy": changing}
+    assert audit.find_factor(sweep(arms=both, factor="trainer.callbacks")) == ("trainer.callbacks",)
+
+
 def test_every_difference_is_told_at_once():
     arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", "seed": 1, "data.seq_len": 64}}
     assert [m.partition("differ in ")[2].partition(":")[0] for m in refused(arms=arms)] == ["data.seq_len", "seed"]
