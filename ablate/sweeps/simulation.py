@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
     compare_arms,
+    compare_effects,
     cross_params,
     find_due_looks,
     find_resolution,
@@ -29,6 +30,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study, name_study, read_generation
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.procedures import Result
+from ablate.verdict.effects import Effect
 from ablate.verdict.outcomes import LOSS, Outcome, classify
 from ablate.verdict.records import Compared, Crossed, FreshOutcomes
 from ablate.verdict.selection import choose_candidate
@@ -148,6 +150,39 @@ def replay(
     `then` is given the sweep and what it concludes, and returns the sweep with which somebody goes on, such as one with
     more seeds; None: nobody does. The other arguments are those of `simulate`.
     """
+    return _run_rounds(spec, objective, points, trivial_loss, validation_items, lambda s, ends: then(s, ends.compared)).compared
+
+
+def replay_effects(
+    spec: Sweep,
+    objective: Objective,
+    points: Mapping[str, Iterable[dict[str, Any]]],
+    *,
+    trivial_loss: float | None = None,
+    validation_items: int | None = None,
+    then: Callable[[Sweep, Mapping[str, Effect]], Sweep | None] = lambda spec, effects: None,
+) -> dict[str, Effect]:
+    """Return what may be said of the contrasts of a factorial that `simulate` ends with; as `replay`."""
+    return _run_rounds(spec, objective, points, trivial_loss, validation_items, lambda s, ends: then(s, ends.effects)).effects
+
+
+@dataclass(frozen=True)
+class _Conclusions:
+    """What a sweep ends with."""
+
+    compared: dict[str, Compared]
+    effects: dict[str, Effect]
+
+
+def _run_rounds(
+    spec: Sweep,
+    objective: Objective,
+    points: Mapping[str, Iterable[dict[str, Any]]],
+    trivial_loss: float | None,
+    validation_items: int | None,
+    then: Callable[[Sweep, _Conclusions], Sweep | None],
+) -> _Conclusions:
+    """Return what may be said after all rounds of fresh seeds."""
     resolution = find_resolution(spec, validation_items)
     run = _Trainer(spec, objective, trivial_loss)
     found: Mapping[str, dict[str, Any] | None] = {arm: dict(cell.point) for arm, cell in spec.cells.items()} or {
@@ -158,7 +193,9 @@ def replay(
     crossed: dict[tuple[str, str], Crossed] = {}
     while True:
         compared = compare_arms(spec, arms, resolution)
-        wanted = plan_round(spec, arms, chosen, compared)
+        there = {pair: one.outcomes for pair, one in crossed.items()}
+        effects = compare_effects(spec, arms, there, resolution)
+        wanted = plan_round(spec, arms, chosen, compared, effects=effects)
         for arm, count in wanted.seeds.items():
             outcomes = run.add(arm, chosen[arm], arms[arm].outcomes, spec.fresh_seeds(count))
             arms[arm] = replace(arms[arm], outcomes=outcomes)
@@ -167,15 +204,16 @@ def replay(
             params = cross_params(spec, chosen[loser], chosen[winner])
             before = crossed[pair].outcomes if pair in crossed else {}
             crossed[pair] = Crossed(loser, run.add(loser, params, before, spec.fresh_seeds(count)), params)
-            arm = winner if loser == spec.baselines[winner] else loser
-            arms[arm] = replace(arms[arm], crossed=crossed[pair])
+            if not spec.contrasts:
+                arm = winner if loser == spec.baselines[winner] else loser
+                arms[arm] = replace(arms[arm], crossed=crossed[pair])
         due = find_due_looks(spec, arms, wanted)
         for arm, looks in due.items():
             arms[arm] = replace(arms[arm], looks=looks)
         if not due and not wanted.crossed:
-            later = then(spec, compared)
+            later = then(spec, _Conclusions(compared, effects))
             if later is None:
-                return compared
+                return _Conclusions(compared, effects)
             spec = later
 
 

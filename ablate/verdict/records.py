@@ -13,6 +13,7 @@ from ablate.verdict.outcomes import Outcome
 
 Kind = Literal[
     "baseline",
+    "cell",
     "better",
     "worse",
     "equivalent",

@@ -37,8 +37,8 @@ class Confound:
 
 
 def find_factor(sweep: SweepFields) -> tuple[str, ...]:
-    """Return the factor that is compared: the one that the file names, or the placement, the norm layer, the
-    initialisation or the warm start, the first of these in which the arms differ. Empty for a sweep of one arm. Raises
+    """Return the factor that is compared: the one that the file names, what its components set, or the placement, the
+    norm layer, the initialisation or the warm start, the first of these in which the arms differ. Empty for a sweep of one arm. Raises
     ConfigError where an arm makes no experiment."""
     return _pick_factor(sweep, _find_differences(sweep))
 
@@ -47,7 +47,7 @@ def find_confounds(sweep: SweepFields) -> list[Confound]:
     """Everything else in which arms differ, declared or not. Raises ConfigError where an arm makes no experiment."""
     differing = _find_differences(sweep)
     compared = _pick_factor(sweep, differing)
-    among = _is_within if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
+    among = _is_within if sweep.compared_paths else lambda path, parts: any(_is_of(path, part) for part in parts)
     return [
         Confound(path, values, _is_within(path, sweep.confounds))
         for path, values in differing.items()
@@ -84,8 +84,8 @@ def _serialise_model(experiment: Experiment) -> str:
 
 
 def _pick_factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...]:
-    if sweep.factor:
-        return sweep.factor
+    if sweep.compared_paths:
+        return sweep.compared_paths
     known = (PLACEMENT, LAYER, INIT, START)
     return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
 
