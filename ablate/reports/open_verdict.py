@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ablate.config.formatting import count_noun, format_setting, join_words
-from ablate.sweeps.comparison import compare_record, read_outcomes
+from ablate.sweeps.comparison import compare_record, compare_record_effects, read_outcomes
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.outcomes import TrialRecord, count_finished
 from ablate.verdict.records import Compared, Kind
@@ -48,6 +48,8 @@ def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterat
     seeds = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in record.trials}
     undecided = {arm for arm in seeds if arm != baselines[arm] and (arm not in compared or not compared[arm].decided)}
     undecided |= {baselines[arm] for arm in undecided}
+    if not all(effect.decided for effect in compare_record_effects(record).values()):
+        undecided = {*seeds}
     lost = {arm for arm in seeds if arm in compared and compared[arm].kind == "could not be trained"}
     for baseline in () if record.spec.at_grid else {*baselines.values()}:
         if record.best(baseline) is None and record.target(baseline) <= count_finished(record.trials[baseline]):
@@ -73,6 +75,10 @@ def _note_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> Iter
                 f"{c.needs_crossed} is still to be trained at the settings of {winner}: {done} of "
                 f"{count_noun(c.versus.seeds, 'seed')} are done. Until then nothing is claimed of the two."
             )
+    for name, effect in compare_record_effects(record).items():
+        if effect.needs_crossed:
+            pairs = join_words(f"{loser} at those of {winner}" for loser, winner in effect.needs_crossed)
+            yield f"Cells are still to be trained at the settings of others: {pairs}. Until then {name} is not claimed."
 
 
 def _note_crashes(record: SweepRecord) -> Iterator[str]:
@@ -80,7 +86,9 @@ def _note_crashes(record: SweepRecord) -> Iterator[str]:
     kinds: dict[str, dict[str, list[TrialRecord]]] = {
         "selection run": {arm: [t for c in own for t in c.runs] for arm, own in record.candidates.items()},
         "fresh seed": record.confirmed,
-        "crossed run": {arm: crossed.runs for arm, crossed in record.crossed.items()},
+        "crossed run": {
+            arm: [t for c in record.list_crossed() if c.loser == arm for t in c.runs] for arm in record.trials
+        },
     }
     for noun, by_arm in kinds.items():
         for arm, trials in by_arm.items():

@@ -150,39 +150,37 @@ def replay(
     `then` is given the sweep and what it concludes, and returns the sweep with which somebody goes on, such as one with
     more seeds; None: nobody does. The other arguments are those of `simulate`.
     """
-    return _run_rounds(spec, objective, points, trivial_loss, validation_items, lambda s, ends: then(s, ends.compared)).compared
+    ends = replay_design(
+        spec,
+        objective,
+        points,
+        trivial_loss=trivial_loss,
+        validation_items=validation_items,
+        then=lambda spec, ends: then(spec, ends.compared),
+    )
+    return ends.compared
 
 
-def replay_effects(
+@dataclass(frozen=True)
+class Conclusions:
+    """What a sweep ends with."""
+
+    compared: dict[str, Compared]
+    """Arm -> what may be said of it."""
+    effects: dict[str, Effect]
+    """Of a factorial: contrast -> what may be said of it."""
+
+
+def replay_design(
     spec: Sweep,
     objective: Objective,
     points: Mapping[str, Iterable[dict[str, Any]]],
     *,
     trivial_loss: float | None = None,
     validation_items: int | None = None,
-    then: Callable[[Sweep, Mapping[str, Effect]], Sweep | None] = lambda spec, effects: None,
-) -> dict[str, Effect]:
-    """Return what may be said of the contrasts of a factorial that `simulate` ends with; as `replay`."""
-    return _run_rounds(spec, objective, points, trivial_loss, validation_items, lambda s, ends: then(s, ends.effects)).effects
-
-
-@dataclass(frozen=True)
-class _Conclusions:
-    """What a sweep ends with."""
-
-    compared: dict[str, Compared]
-    effects: dict[str, Effect]
-
-
-def _run_rounds(
-    spec: Sweep,
-    objective: Objective,
-    points: Mapping[str, Iterable[dict[str, Any]]],
-    trivial_loss: float | None,
-    validation_items: int | None,
-    then: Callable[[Sweep, _Conclusions], Sweep | None],
-) -> _Conclusions:
-    """Return what may be said after all rounds of fresh seeds."""
+    then: Callable[[Sweep, Conclusions], Sweep | None] = lambda spec, ends: None,
+) -> Conclusions:
+    """Return what may be said of the arms, and of the effects of a factorial; the arguments are those of `replay`."""
     resolution = find_resolution(spec, validation_items)
     run = _Trainer(spec, objective, trivial_loss)
     found: Mapping[str, dict[str, Any] | None] = {arm: dict(cell.point) for arm, cell in spec.cells.items()} or {
@@ -211,9 +209,9 @@ def _run_rounds(
         for arm, looks in due.items():
             arms[arm] = replace(arms[arm], looks=looks)
         if not due and not wanted.crossed:
-            later = then(spec, _Conclusions(compared, effects))
+            later = then(spec, Conclusions(compared, effects))
             if later is None:
-                return _Conclusions(compared, effects)
+                return Conclusions(compared, effects)
             spec = later
 
 

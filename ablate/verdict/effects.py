@@ -116,7 +116,9 @@ def compare_cells(
             if it stands with those that are behind at the others' settings.
         others: comparisons that share the error besides these.
     """
-    pairings = {name: pair_cells(contrast, _list_outcomes(contrast, cells), cells) for name, contrast in contrasts.items()}
+    pairings = {
+        name: pair_cells(contrast, _list_outcomes(contrast, cells), cells) for name, contrast in contrasts.items()
+    }
     tests = [sum(pairings[name].alone) for name, contrast in contrasts.items() if contrast.is_main]
     family = count_family(others + len(contrasts), tests)
     effects = {}

@@ -89,9 +89,7 @@ def build_design(components: Mapping[str, Component], kind: DesignKind, interact
     levels = {name: list_levels(name, component) for name, component in components.items()}
     names = {name: [*own] for name, own in levels.items()}
     short = {name: _clean(text) for name, text in shorten_paths(components).items()}
-    cells = {
-        _name_arm(cell, changed, kind, short): cell for cell, changed in _list_cells(names, kind)
-    }
+    cells = {_name_arm(cell, changed, kind, short): cell for cell, changed in _list_cells(names, kind)}
     arms = {}
     for arm, cell in cells.items():
         settings: dict[str, Any] = {}
@@ -142,7 +140,10 @@ def _clean(text: str) -> str:
 
 
 def _build_contrasts(
-    cells: Mapping[str, Mapping[str, str]], levels: Mapping[str, list[str]], short: Mapping[str, str], interactions: bool
+    cells: Mapping[str, Mapping[str, str]],
+    levels: Mapping[str, list[str]],
+    short: Mapping[str, str],
+    interactions: bool,
 ) -> dict[str, Contrast]:
     """Return the main effect of each level but the first of a component, and the interactions of each two of them."""
     names = {tuple(cell.items()): arm for arm, cell in cells.items()}
@@ -189,7 +190,9 @@ def check_components(components: Mapping[str, Component], kind: DesignKind | Non
                 yield Problem(f"components.{name}", f"sets {path}, which {other} sets too")
     if kind is not None and (count := count_arms(components, kind)) > MOST_ARMS:
         product = " x ".join(str(len(component.levels)) for component in components.values())
-        text = f"makes {count} arms{f' ({product})' if kind == 'factorial' else ''}, and a design has at most {MOST_ARMS}"
+        text = (
+            f"makes {count} arms{f' ({product})' if kind == 'factorial' else ''}, and a design has at most {MOST_ARMS}"
+        )
         yield Problem("design", f"{text}: leave components or levels out, or take one-at-a-time", kind)
 
 

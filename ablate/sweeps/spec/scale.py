@@ -84,7 +84,9 @@ def _rename_donors(tree: Tree, spec: Sweep, arm: str, suffix: str) -> None:
     if not changes:
         return
     if spec.designed and (set_there := [path for path in changes if path in spec.own_arms[arm].settings]):
-        text = "is set by components to an arm of a sweep that would be scaled too: name it in the arms of a file without"
+        text = (
+            "is set by components to an arm of a sweep that would be scaled too: name it in the arms of a file without"
+        )
         raise ConfigError([Problem(path, text) for path in set_there], f"sweep {spec.name}")
     if arm not in tree.get("arms", {}):
         tree["experiment"] = merge(Experiment, tree["experiment"], changes)

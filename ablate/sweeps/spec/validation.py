@@ -36,7 +36,11 @@ def validate(sweep: SweepFields) -> list[Problem]:
     problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
     problems += validate_grid(sweep) if sweep.at_grid else []
     if sweep.designed:
-        return merge_alike(problems, sweep.own_arms) or [*_check_references(plain), *audit.validate(plain), *check_levels(plain)]
+        return merge_alike(problems, sweep.own_arms) or [
+            *_check_references(plain),
+            *audit.validate(plain),
+            *check_levels(plain),
+        ]
     return problems or [*_check_references(plain), *audit.validate(plain)]
 
 
