@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.plots import style
 from ablate.reports.charts.chart import choose_range
+from ablate.reports.charts.effects import LOOKS
 from ablate.reports.findings import objective_sign
 from ablate.reports.labels import label_metric
 from ablate.sweeps.records import SweepRecord
@@ -16,20 +17,7 @@ from ablate.verdict.effects import Effect
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-LOOKS = {True: (style.PALETTE[0], "o"), False: (style.PALETTE[1], "D")}
-"""Whether it is a main effect -> colour and marker."""
 _SHADE = "#f2f2f2"
-
-
-def caption_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> str:
-    """Return what `draw_effects` shows."""
-    family, effect = next(iter(effects.values())).family, record.spec.confirm.effect
-    sharing = "one comparison" if family == 1 else f"{family} comparisons together"
-    band = f" Grey: effects below the {effect:.2g} that matter." if effect else ""
-    return (
-        f"Effects on {record.spec.objective.metric}: each is a mean over the other components and over the seeds on which "
-        f"all of its cells trained, with an interval that errs in 5 % for {sharing} and all looks.{band}"
-    )
 
 
 def draw_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Figure:

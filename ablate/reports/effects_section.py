@@ -18,7 +18,8 @@ from ablate.verdict.statements import format_estimate
 
 
 def tabulate_effects(report: ReportData) -> list[Section]:
-    """Return the effects of a factorial with their verdicts; nothing of other sweeps, and before the first fresh seed."""
+    """Return the effects of a factorial with their verdicts; nothing of other sweeps, and before the first fresh
+    seed."""
     effects, metric = report.effects, report.record.spec.objective.metric
     if not effects:
         return []
@@ -30,11 +31,10 @@ def tabulate_effects(report: ReportData) -> list[Section]:
         word_column("verdict", [name_effect(e) for e in rows]),
         Column(metric, [_format_effect(e, e.versus, metric) for e in rows]),
         *([Column("crossed", [_format_effect(e, e.crossed, metric) for e in rows])] if crossing else []),
-        Column("failed at the level", [_format_failed(e, e.versus.failed) for e in rows]),
-        Column("at the reference", [_format_failed(e, e.versus.other_failed) for e in rows]),
+        word_column("failed", [_format_failed(e) for e in rows]),
     ]
-    less = "less" if report.record.spec.objective.direction == "minimize" else "more"
-    title = f"Effects of the components on fresh seeds ({metric}, {less} is better)"
+    better = "lower" if report.record.spec.objective.direction == "minimize" else "higher"
+    title = f"Effects of the components on fresh seeds ({metric}, {better} is better)"
     return [Section(title, Table(columns), list(_explain(effects)))]
 
 
@@ -52,8 +52,10 @@ def _format_effect(effect: Effect, versus: Versus | None, metric: str) -> str:
     return f"{format_estimate(versus.difference, sign=True, **bounds)} (n={versus.difference.n}{left_out})"
 
 
-def _format_failed(effect: Effect, failed: int) -> str:
-    return f"{failed} of {effect.runs}" if effect.contrast.is_main else NOTHING
+def _format_failed(effect: Effect) -> str:
+    """Return '3/24, 1/24', at the level and at the reference."""
+    versus = effect.versus
+    return f"{versus.failed}/{effect.runs}, {versus.other_failed}/{effect.runs}" if effect.contrast.is_main else NOTHING
 
 
 def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
@@ -61,24 +63,24 @@ def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
     any_effect = next(iter(effects.values()))
     sharing = "one comparison" if any_effect.family == 1 else f"{any_effect.family} comparisons together"
     yield (
-        "effect of one level: the mean, over all combinations of the other components, of the cell at the level less the "
-        f"cell at its reference, ± an interval that errs in 5 % for {sharing} and all looks. A seed gives one number, and "
-        "counts if all cells of the effect trained on it."
+        "effect of one level: the mean, over all combinations of the other components, of the cell at the level less "
+        f"the cell at its reference, ± an interval that errs in 5 % for {sharing} and all looks. A seed gives one "
+        "number, and counts if all cells of the effect trained on it."
     )
     if any(not effect.contrast.is_main for effect in effects.values()):
         yield (
-            "effect of two levels: their interaction, the effect of the first where the second is at its level, less that "
-            "effect where the second is at its reference; 0 where they add up."
+            "effect of two levels: their interaction, the effect of the first where the second is at its level, less "
+            "that effect where the second is at its reference; 0 where they add up."
         )
     if any(effect.versus.failed or effect.versus.other_failed for effect in effects.values()):
         yield (
-            "failed: runs of all cells at the level, and at the reference. Two levels are compared by the exact sign test "
-            "over seeds: on how many of them more cells failed at one than at the other."
+            "failed: runs of all cells at the level, then at the reference. Two levels are compared by the exact sign "
+            "test over seeds: on how many of them more cells failed at one than at the other."
         )
     if any(effect.agrees is not None for effect in effects.values()):
         yield (
-            "crossed: where cells that are compared were chosen at different values of what all of them search, those that "
-            "are behind are also trained at the others' values. An effect is claimed only if it stands there too."
+            "crossed: where cells that are compared were chosen at different values of what all of them search, those "
+            "that are behind are also trained at the others' values. An effect is claimed only if it stands there too."
         )
     if any_effect.effect is None:
         yield "No confirm.effect is given, so no effect is called equivalent or additive."

@@ -9,7 +9,8 @@ from ablate.config.formatting import count_noun, format_number
 from ablate.plots import style
 from ablate.plots.panels import save_png
 from ablate.plots.style import Entry, Looks
-from ablate.reports.effects_figure import caption_effects, draw_effects
+from ablate.reports.charts.effects import caption_effects
+from ablate.reports.effects_figure import draw_effects
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
@@ -29,8 +30,8 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write grid.png, effects.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other searched number, and
-    curves.png, those that have data; return each path with its caption."""
+    """Write grid.png, effects.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other
+    searched number, and curves.png, those that have data; return each path with its caption."""
     metric = record.spec.objective.metric
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):

@@ -103,6 +103,7 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
     """Yield claims about arms that ended at different values of a shared parameter, where neither was trained at the
     other's: what they do there is not known."""
     compared, base = compare_record(record), record.settled(record.spec.compared_with)
+    yield from _describe_luck_of_cells(record)
     for arm, c in () if record.spec.at_grid else compared.items():
         settled = record.settled(arm)
         if c.kind not in UNCROSSED or settled is None or base is None:
@@ -116,4 +117,16 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
             yield (
                 f"{arm} and {record.spec.compared_with} were tested at different settings ({join_words(different)}). "
                 f"What is said of them ({c.kind}) holds there: neither was trained at the other's settings."
+            )
+
+
+def _describe_luck_of_cells(record: SweepRecord) -> Iterator[str]:
+    """Yield claims about effects whose cells were tested at different settings, and not at each other's."""
+    for name, effect in compare_record_effects(record).items():
+        cells = {cell: record.settled(cell) for cell in effect.contrast.weights}
+        points = {tuple(t.params.get(path) for path in record.spec.search) for t in cells.values() if t}
+        if effect.kind in ("equivalent", "additive", "fails more often", "fails less often") and len(points) > 1:
+            yield (
+                f"The cells of {name} were tested at different settings of {join_words(record.spec.search)}. What is "
+                f"said of it ({effect.kind}) holds there: no cell was trained at another's settings."
             )

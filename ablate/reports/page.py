@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.reports import fairness, findings
 from ablate.reports.charts.arms import chart_arms
-from ablate.reports.charts.effects import chart_effects
 from ablate.reports.charts.chart import Chart
 from ablate.reports.charts.curves import chart_curves
+from ablate.reports.charts.effects import chart_effects
 from ablate.reports.charts.library import pack_library
 from ablate.reports.charts.parameters import chart_grid, chart_panel, is_rate, list_confirmed
 from ablate.reports.figure_data import collect_panels

@@ -71,8 +71,8 @@ def label_report(
     effects: Mapping[str, Effect] = {},
 ) -> Labels:
     """Return what the run of the report says: the verdict in full, of each arm what its parent run says, and of each of
-    the `effects` of a factorial the verdict, the mean and the ends of its interval. `against`: arm -> the one that it is
-    compared with; None: all with `baseline`."""
+    the `effects` of a factorial the verdict, the mean and the ends of its interval. `against`: arm -> the one that it
+    is compared with; None: all with `baseline`."""
     tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
     metrics: dict[str, float] = {}
     names = name_metrics(compared)

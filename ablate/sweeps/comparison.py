@@ -246,8 +246,8 @@ def plan_record(record: SweepRecord) -> Round:
 
 
 def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:
-    """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own; of the cells
-    of a factorial once all have."""
+    """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own; of the
+    cells of a factorial once all have."""
     baselines, due = spec.baselines, {}
     block = [arms[arm] for arm in wanted.seeds] if spec.contrasts else []
     for arm, target in wanted.seeds.items():

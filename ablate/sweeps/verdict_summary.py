@@ -110,7 +110,7 @@ def _summarise_design(record: SweepRecord, compared: Mapping[str, Compared], hea
     """Return one line on the effects of a factorial."""
     text = summarise_effects(compare_record_effects(record), name_unit(record.spec))
     if text:
-        return f"{head} on {count_noun(len(compared), 'cell')}. {text[0].upper()}{text[1:]}."
+        return f"{head}. {text}"
     ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
     return f"No verdict yet on the effects: {ended} of {planned} fresh seeds have ended."
 
@@ -140,6 +140,6 @@ def is_open(record: SweepRecord) -> bool:
         return True
     wanted = plan_record(record).seeds
     done = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in wanted}
-    claims = [*compare_record(record).values(), *compare_record_effects(record).values()]
-    crossing = any(claim.needs_crossed for claim in claims)
+    crossing = any(c.needs_crossed for c in compare_record(record).values())
+    crossing = crossing or any(effect.needs_crossed for effect in compare_record_effects(record).values())
     return crossing or any(done[arm] < count for arm, count in wanted.items())

@@ -26,9 +26,10 @@ class Level:
 class Contrast:
     """A weighted sum over the cells of a design, which is 0 where there is no effect. The file fixes it before it runs.
 
-    Of one level it is the main effect: the mean, over the combinations of the other components, of the cell at the level
-    less the cell at the reference. Of two levels it is their interaction: the effect of the first where the second is at
-    its level, less that effect where the second is at its reference; the mean over the combinations of the others.
+    Of one level it is the main effect: the mean, over the combinations of the other components, of the cell at the
+    level less the cell at the reference. Of two levels it is their interaction: the effect of the first where the
+    second is at its level, less that effect where the second is at its reference; the mean over the combinations of
+    the others.
     """
 
     levels: tuple[Level, ...]

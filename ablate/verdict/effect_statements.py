@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ablate.config.formatting import count_noun, format_uncertain, join_words
-from ablate.verdict.effects import Effect, EffectKind
+from ablate.verdict.effects import CLAIMS, Effect, EffectKind
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.sequential import LEAST
 from ablate.verdict.statements import format_ends, state_basis
 
+_FEW = 3  # effects that are told with their amounts, whatever is said of them
 INTERACTING: tuple[EffectKind, ...] = ("better together", "worse together")
 
 
@@ -36,14 +37,14 @@ def state_effects(effects: Mapping[str, Effect], *, unit: str, maximize: bool = 
 
 
 def summarise_effects(effects: Mapping[str, Effect], unit: str) -> str:
-    """Return one line on all effects, main effects first, those of one verdict together; '' before there is a
+    """Return a sentence on main effects and one on interactions, those of one verdict together; '' before there is a
     verdict."""
     if all(effect.kind == "figures" for effect in effects.values()):
         return ""
     mains = [effect for effect in effects.values() if effect.contrast.is_main]
     pairs = [effect for effect in effects.values() if not effect.contrast.is_main]
-    parts = [("main effects", mains), ("interactions", pairs)]
-    return "; ".join(f"{word}: {_group(own, unit)}" for word, own in parts if own)
+    parts = [("Main effects", mains), ("Interactions", pairs)]
+    return " ".join(f"{word}: {_group(own, unit)}." for word, own in parts if own)
 
 
 def name_effect(effect: Effect) -> str:
@@ -64,13 +65,15 @@ def name_effect(effect: Effect) -> str:
 
 
 def _group(effects: Sequence[Effect], unit: str) -> str:
+    """Return the effects of each verdict together; the amounts of what is claimed, and of all of them where these are
+    few."""
     groups: dict[str, list[str]] = {}
     for effect in effects:
-        d = effect.versus.difference
-        amount = f" ({format_uncertain(d.mean, d.half_width, sign=True)} {unit})" if d else ""
-        told = effect.contrast.describe() if effect.contrast.is_main else effect.contrast.name
-        groups.setdefault(name_effect(effect), []).append(f"{told}{amount}")
-    return "; ".join(f"{join_words(own)} {name}" for name, own in groups.items())
+        d, contrast = effect.versus.difference, effect.contrast
+        shown = d is not None and (effect.kind in CLAIMS or len(effects) <= _FEW)
+        amount = f" ({format_uncertain(d.mean, d.half_width, sign=True)} {unit})" if d and shown else ""
+        groups.setdefault(name_effect(effect), []).append(f"{contrast.describe()}{amount}")
+    return "; ".join(f"{name}: {join_words(own)}" for name, own in groups.items())
 
 
 class _Wording:
@@ -122,7 +125,8 @@ class _Wording:
         runs = self.e.runs
         if not self.e.contrast.is_main:
             return f" Of its {2 * runs} runs {self.v.failed + self.v.other_failed} failed."
-        text = f" {self.level} failed in {self.v.failed} of {runs} runs, {self.reference} in {self.v.other_failed} of {runs}"
+        text = f" {self.level} failed in {self.v.failed} of {runs} runs"
+        text += f", {self.reference} in {self.v.other_failed} of {runs}"
         if self.e.failure_side:
             return f"{text} (exact test over seeds, p = {self.v.failure_p:.2g})."
         equal = self.v.failed == self.v.other_failed
@@ -166,7 +170,8 @@ class _Wording:
         return f"What {self.subject} do together differs from the sum of their effects {ends}.{self._failures()}"
 
     def _fails(self) -> str:
-        return f"{self.level} {self.e.kind} than {self.reference}; when all cells train, {self._limits()}.{self._failures()}"
+        text = f"{self.level} {self.e.kind} than {self.reference}; when all cells train, {self._limits()}."
+        return text + self._failures()
 
     def _undecided(self) -> str:
         d, name = self.v.difference, self._name()
@@ -200,10 +205,9 @@ class _Wording:
         return f"the effect lies between {low} and {high} {self.unit} ({self._over()})"
 
     def _unstated(self) -> str:
-        text = (
-            f"{self._name()} cannot be stated: on {self.v.seeds - self.v.left_out} of {count_noun(self.v.seeds, 'seed')} "
-            f"did all of its {len(self.e.contrast.weights)} cells train"
-        )
+        trained = self.v.seeds - self.v.left_out
+        text = f"{self._name()} cannot be stated: all of its {len(self.e.contrast.weights)} cells trained on {trained}"
+        text += f" of {count_noun(self.v.seeds, 'seed')}"
         if self.e.untrained:
             text += f", and {join_words(self.e.untrained)} trained on none"
         return f"{text}.{self._failures()}"

@@ -2,8 +2,8 @@
 
 The seed is the block. Each seed gives one number for each contrast, the weighted sum of its cells, so that whatever a
 seed does to all cells alike cancels; Student's t over these numbers is the test. A seed on which a cell of the contrast
-failed has no such number: it is left out and counted, and the failures are compared on their own, by the exact sign test
-on the seeds on which more cells failed at one level than at the other.
+failed has no such number: it is left out and counted, and the failures are compared on their own, by the exact sign
+test on the seeds on which more cells failed at one level than at the other.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Effect:
     contrast: Contrast
     kind: EffectKind
     versus: Versus
-    """The contrast over the seeds on which all of its cells trained. `failed` counts the runs of the cells with positive
-    weights, `other_failed` those with negative ones."""
+    """The contrast over the seeds on which all of its cells trained. `failed` counts the runs of the cells with
+    positive weights, `other_failed` those with negative ones."""
     runs: int
     """Of the cells with positive weights, and of those with negative ones, each."""
     planned: int
@@ -220,8 +220,8 @@ def _cross(
     resolution: float,
 ) -> dict[str, Any]:
     """Return what the cells that are behind, at the settings of their partners, add to an `Effect`; nothing where all
-    partners have the same settings. Both contrasts must claim the same, so that neither needs a correction for the other
-    (an intersection-union test)."""
+    partners have the same settings. Both contrasts must claim the same, so that neither needs a correction for the
+    other (an intersection-union test)."""
     behind = -versus.side if maximize else versus.side  # the sign of the weights of the cells that are behind
     pairs = {
         loser: contrast.partners[loser]
@@ -241,8 +241,8 @@ def _cross(
         return {"needs_crossed": missing, "agrees": False}
     outcomes = _list_outcomes(contrast, cells)
     there = {**outcomes, **{loser: crossed[loser, winner] for loser, winner in pairs.items()}}
-    # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at most
-    # 0.25^n: such a pair is beaten, and the others have to show the rest
+    # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at
+    # most 0.25^n: such a pair is beaten, and the others have to show the rest
     beaten = {
         loser
         for loser, winner in pairs.items()

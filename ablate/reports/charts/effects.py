@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ablate.config.formatting import format_uncertain
+from ablate.plots import style
 from ablate.reports.charts.chart import (
     Chart,
     Trace,
@@ -16,13 +17,25 @@ from ablate.reports.charts.chart import (
     choose_symbol,
     escape,
 )
-from ablate.reports.effects_figure import LOOKS, caption_effects
 from ablate.reports.labels import label_metric
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.effects import Effect
 
+LOOKS = {True: (style.PALETTE[0], "o"), False: (style.PALETTE[1], "D")}
+"""Whether it is a main effect -> colour and marker."""
 _ROW, _FRAME = 46, 98  # pixels: of an effect, and of the axes
+
+
+def caption_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> str:
+    """Return what the figures of effects show."""
+    family, effect = next(iter(effects.values())).family, record.spec.confirm.effect
+    sharing = "one comparison" if family == 1 else f"{family} comparisons together"
+    band = f" Grey: effects below the {effect:.2g} that matter." if effect else ""
+    return (
+        f"Effects on {record.spec.objective.metric}: each is a mean over the other components and over the seeds on "
+        f"which all of its cells trained, with an interval that errs in 5 % for {sharing} and all looks.{band}"
+    )
 
 
 def chart_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Chart | None:
@@ -30,7 +43,7 @@ def chart_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Chart |
     known = {name: d for name, effect in effects.items() if (d := effect.versus.difference)}
     if not known:
         return None
-    matters = record.spec.confirm.effect
+    matters, metric = record.spec.confirm.effect, record.spec.objective.metric
     ends = choose_range([d.mean for d in known.values()], [d.interval for d in known.values() if d.interval], 0.0)
     rows = list(effects)
     zero = {"type": "line", "xref": "x", "yref": "y domain", "x0": 0, "x1": 0, "y0": 0, "y1": 1, "layer": "below"}
@@ -43,7 +56,8 @@ def chart_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Chart |
         traces.append(
             {
                 "type": "scatter", "mode": "markers", "x": [d.mean], "y": [rows.index(name)], "text": [text],
-                "marker": {"color": colour, "size": 11, "symbol": symbol}, "hovertemplate": "%{text}<extra></extra>", **error,
+                "marker": {"color": colour, "size": 11, "symbol": symbol}, "hovertemplate": "%{text}<extra></extra>",
+                **error,
             }
         )  # fmt: skip
     labels = [
@@ -54,10 +68,10 @@ def chart_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Chart |
         _FRAME + _ROW * len(rows),
         showlegend=False,
         shapes=[*([build_band(-matters, matters, "x", "y")] if matters else []), zero],
-        xaxis=build_axis(f"effect on {label_metric(record.spec.objective.metric, record.spec)}", range=list(ends), nticks=6),
+        xaxis=build_axis(f"effect on {label_metric(metric, record.spec)}", range=list(ends), nticks=6),
         yaxis={
-            "tickvals": list(range(len(rows))), "ticktext": labels, "range": [len(rows) - 0.5, -0.5], "automargin": True,
-            "showgrid": False, "zeroline": False, "fixedrange": True,
+            "tickvals": list(range(len(rows))), "ticktext": labels, "range": [len(rows) - 0.5, -0.5],
+            "automargin": True, "showgrid": False, "zeroline": False, "fixedrange": True,
         },
     )  # fmt: skip
     caption = caption_effects(record, effects)

@@ -38,8 +38,8 @@ class Confound:
 
 def find_factor(sweep: SweepFields) -> tuple[str, ...]:
     """Return the factor that is compared: the one that the file names, what its components set, or the placement, the
-    norm layer, the initialisation or the warm start, the first of these in which the arms differ. Empty for a sweep of one arm. Raises
-    ConfigError where an arm makes no experiment."""
+    norm layer, the initialisation or the warm start, the first of these in which the arms differ. Empty for a sweep of
+    one arm. Raises ConfigError where an arm makes no experiment."""
     return _pick_factor(sweep, _find_differences(sweep))
 
 

@@ -51,8 +51,8 @@ class Design:
     cells: dict[str, dict[str, str]]
     """Arm -> component -> level."""
     contrasts: dict[str, Contrast]
-    """Of a factorial, by name: the main effects, then the interactions. Of other designs none: each arm is compared with
-    the reference."""
+    """Of a factorial, by name: the main effects, then the interactions. Of other designs none: each arm is compared
+    with the reference."""
 
 
 def find_setting(name: str, component: Component) -> str | None:
@@ -213,8 +213,8 @@ def _check_component(name: str, component: Component, kind: DesignKind | None) -
             ends = [path for path in Experiment().flat() if path.rpartition(".")[2] == name]
             hint = f" Did you mean {ends[0]}?" if ends else did_you_mean(name, sorted(Experiment.model_fields))
             text = (
-                "is no setting of an experiment. Give setting: PATH, or levels: {NAME: {PATH: value, ...}, ...}, a name "
-                "and settings for each level."
+                "is no setting of an experiment. Give setting: PATH, or levels: {NAME: {PATH: value, ...}, ...}, a "
+                "name and settings for each level."
             )
             yield Problem(place, text + hint)
         return

@@ -51,14 +51,14 @@ class SweepFields(Config):
     arms: dict[str, Arm] = {}
     """Name -> settings. Without arms the sweep is one study."""
     components: Components | None = None
-    """Component -> its levels, the first of which is the reference: `norm: [pre, lns]`. They make the arms, in the place
-    of `arms`."""
+    """Component -> its levels, the first of which is the reference: `norm: [pre, lns]`. They make the arms, in the
+    place of `arms`."""
     design: DesignKind | None = None
-    """Which arms the components make. one-at-a-time: the first levels, and each change of one of them; leave-one-out: the
-    last levels (of two each), and each of them back at its first; factorial: every combination, at most 64."""
+    """Which arms the components make. one-at-a-time: the first levels, and each change of one of them; leave-one-out:
+    the last levels (of two each), and each of them back at its first; factorial: every combination, at most 64."""
     interactions: bool | None = None
-    """Of a factorial: whether the interactions of each two components are compared besides the main effects, in the same
-    family. None: they are."""
+    """Of a factorial: whether the interactions of each two components are compared besides the main effects, in the
+    same family. None: they are."""
     search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, searched for every arm on its own."""
     objective: Objective = Objective()
@@ -238,8 +238,8 @@ class SweepFields(Config):
 
     @property
     def baselines(self) -> dict[str, str]:
-        """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid. A cell of a
-        factorial -> itself, as contrasts of cells are compared."""
+        """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid. A cell of
+        a factorial -> itself, as contrasts of cells are compared."""
         if self.contrasts:
             return {name: name for name in self.all_arms}
         if self.at_grid:

@@ -22,8 +22,8 @@ from ablate.sweeps.spec.parts import Arm, Confirm, Size, Sizes, Stage, Stages
 from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
-    "name", "plugins", "design", "interactions", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
-    "checkpoints",
+    "name", "plugins", "design", "interactions", "objective", "budget", "sampler", "pruner", "confirm", "baseline",
+    "factor", "confounds", "checkpoints",
 )  # fmt: skip
 """The parts of a sweep that the command line can set; every other path is one of the base experiment."""
 
