@@ -28,7 +28,7 @@ def count_crossed_runs(spec: Sweep) -> int:
     a factorial may be behind each other in different effects."""
     enough = spec.confirm.most_seeds >= LEAST and spec.search and not spec.at_grid
     if spec.contrasts:
-        pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.partners.items()}
+        pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.list_pairs()}
         both = any(not contrast.is_main for contrast in spec.contrasts.values())
         return len(pairs) // (1 if both else 2) * spec.confirm.most_seeds if enough else 0
     return (len(spec.all_arms) - 1) * spec.confirm.most_seeds if enough else 0

@@ -146,7 +146,7 @@ def _read_crossed_cells(
     prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
 ) -> dict[tuple[str, str], CrossedRuns]:
     """Return the crossed runs of the cells of a factorial."""
-    pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.partners.items()}
+    pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.list_pairs()}
     crossed = {}
     for loser, winner in sorted(pairs):
         if loser not in chosen or winner not in chosen:

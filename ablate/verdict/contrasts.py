@@ -36,8 +36,9 @@ class Contrast:
     """One, or two of different components."""
     weights: Mapping[str, float]
     """Cell -> weight; they sum to 0."""
-    partners: Mapping[str, str]
-    """Cell -> the one that differs from it in the first component alone; it has the opposite weight."""
+    partners: tuple[Mapping[str, str], ...]
+    """For each of its components: cell -> the one that differs from it in that component alone. It has the opposite
+    weight."""
 
     @property
     def name(self) -> str:
@@ -54,6 +55,10 @@ class Contrast:
         """Its standard deviation, over seeds, in those of a difference of two cells, where the cells of a seed vary
         independently of each other but for what the seed does to all alike."""
         return math.sqrt(sum(weight**2 for weight in self.weights.values()) / 2)
+
+    def list_pairs(self) -> set[tuple[str, str]]:
+        """Return all cells with each of their partners."""
+        return {pair for partners in self.partners for pair in partners.items()}
 
     def describe(self) -> str:
         """Return 'norm=lns less norm=pre'; of an interaction the name."""

@@ -220,25 +220,51 @@ def _cross(
     resolution: float,
 ) -> dict[str, Any]:
     """Return what the cells that are behind, at the settings of their partners, add to an `Effect`; nothing where all
-    partners have the same settings. Both contrasts must claim the same, so that neither needs a correction for the
-    other (an intersection-union test)."""
+    partners have the same settings. An interaction has to stand with the partners in either component. All of these
+    contrasts must claim the same, so that none needs a correction for the others (an intersection-union test)."""
     behind = -versus.side if maximize else versus.side  # the sign of the weights of the cells that are behind
-    pairs = {
-        loser: contrast.partners[loser]
-        for loser, weight in contrast.weights.items()
-        if weight * behind > 0
-        and any(cells[loser].params.get(path) != cells[contrast.partners[loser]].params.get(path) for path in shared)
-    }
-    if not pairs:
-        return {}
-    seeds = [*next(iter(_list_outcomes(contrast, cells).values()))][: versus.seeds]
+    losers = [cell for cell, weight in contrast.weights.items() if weight * behind > 0]
+    differing = [
+        {loser: partners[loser] for loser in losers if _differ(cells[loser], cells[partners[loser]], shared)}
+        for partners in contrast.partners
+    ]
+    outcomes = _list_outcomes(contrast, cells)
+    seeds = [*next(iter(outcomes.values()))][: versus.seeds]
     missing = tuple(
-        (loser, winner)
-        for loser, winner in pairs.items()
-        if any(seed not in crossed.get((loser, winner), {}) for seed in seeds)
+        pair
+        for pairs in differing
+        for pair in pairs.items()
+        if any(seed not in crossed.get(pair, {}) for seed in seeds)
     )
     if missing:
         return {"needs_crossed": missing, "agrees": False}
+    figures = [
+        _measure_crossed(contrast, cells, crossed, pairs, seeds, alpha, resolution) for pairs in differing if pairs
+    ]
+    if not figures:
+        return {}
+    told = [one for one in figures if one is not None]
+    return {
+        "crossed": min(told, key=lambda one: one.side * versus.side, default=None),
+        "agrees": all(one.side == versus.side for one in told),
+    }
+
+
+def _differ(one: FreshOutcomes, other: FreshOutcomes, shared: tuple[str, ...]) -> bool:
+    return any(one.params.get(path) != other.params.get(path) for path in shared)
+
+
+def _measure_crossed(
+    contrast: Contrast,
+    cells: Mapping[str, FreshOutcomes],
+    crossed: CrossedCells,
+    pairs: Mapping[str, str],
+    seeds: list[int],
+    alpha: float,
+    resolution: float,
+) -> Versus | None:
+    """Return the figures of a contrast with each loser of `pairs` at the settings of the winner; None where every loser
+    of a main effect fails there on all seeds, and its winner on none."""
     outcomes = _list_outcomes(contrast, cells)
     there = {**outcomes, **{loser: crossed[loser, winner] for loser, winner in pairs.items()}}
     # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at
@@ -253,11 +279,8 @@ def _cross(
     }
     out = beaten | {pairs[loser] for loser in beaten}
     left = {cell: weight for cell, weight in contrast.weights.items() if cell not in out}
-    if not left:
-        return {"agrees": True}
     rest = Contrast(contrast.levels, left, contrast.partners)
-    figures = measure_pair(pair_cells(rest, there, cells), alpha, resolution)
-    return {"crossed": figures, "agrees": figures.side == versus.side}
+    return measure_pair(pair_cells(rest, there, cells), alpha, resolution) if left else None
 
 
 def _decide(

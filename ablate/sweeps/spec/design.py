@@ -159,17 +159,20 @@ def _build_contrast(
     steps: tuple[Level, ...], cells: Mapping[str, Mapping[str, str]], names: Mapping[tuple[tuple[str, str], ...], str]
 ) -> Contrast:
     """Return the weights of the cells: the product over the components of +1 at the level and -1 at the reference, over
-    the number of combinations of the other components; and of each cell the one that differs in the first alone."""
-    signs: dict[str, int] = {}
-    partners: dict[str, str] = {}
-    for arm, cell in cells.items():
-        if all(cell[step.path] in (step.level, step.reference) for step in steps):
-            signs[arm] = math.prod(1 if cell[step.path] == step.level else -1 for step in steps)
-            first = steps[0]
-            other = first.reference if cell[first.path] == first.level else first.level
-            partners[arm] = names[tuple({**cell, first.path: other}.items())]
+    the number of combinations of the other components; and of each cell those that differ in one of these alone."""
+    signs = {
+        arm: math.prod(1 if cell[step.path] == step.level else -1 for step in steps)
+        for arm, cell in cells.items()
+        if all(cell[step.path] in (step.level, step.reference) for step in steps)
+    }
+    partners = []
+    for step in steps:
+        other = {step.level: step.reference, step.reference: step.level}
+        partners.append(
+            {arm: names[tuple({**(c := cells[arm]), step.path: other[c[step.path]]}.items())] for arm in signs}
+        )
     share = 2 ** len(steps) / len(signs)
-    return Contrast(steps, {arm: sign * share for arm, sign in signs.items()}, partners)
+    return Contrast(steps, {arm: sign * share for arm, sign in signs.items()}, tuple(partners))
 
 
 # ------------------------------------------------------------------ checks

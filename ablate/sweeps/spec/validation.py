@@ -31,7 +31,7 @@ def validate(sweep: SweepFields) -> list[Problem]:
     their references and their differences."""
     plain = sweep.without_grid()
     if designing := validate_design(sweep):  # so there are no arms
-        base = [p.within("experiment") for p in validate_experiment(*sweep.layers(next(iter(sweep.own_arms))))]
+        base = [p.within("experiment") for p in validate_experiment(*plain.layers(next(iter(sweep.own_arms))))]
         return [*designing, *_check_direction(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
     problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
     problems += validate_grid(sweep) if sweep.at_grid else []
