@@ -62,7 +62,8 @@ SCENARIOS: dict[str, dict[str, Any]] = {
 }
 """Name -> how seeds end. own rates: the best learning rate of a level is twice that of the other, where the search has
 one as good. one level fails: its cells diverge on a tenth of the seeds, so that claims of failures are true. worst
-fail: at one level the runs diverge that would have ended a standard deviation above their mean, a sixth of them, so that those that train look better."""
+fail: at one level those runs diverge that would have ended a standard deviation above their mean, a sixth of them, so
+that those that train look better."""
 
 
 @lru_cache
