@@ -26,8 +26,7 @@ def draw_effects(record: SweepRecord, effects: Mapping[str, Effect]) -> Figure:
     better = "left" if objective_sign(record) > 0 else "right"
     figure, axes = style.create_canvas(
         f"{record.title}: effects on fresh seeds",
-        f"means over the other components, with their intervals; {better} is better"
-        + ("; grey: too small to matter" if matters else ""),
+        f"mean and interval; {better} is better" + ("; grey: too small to matter" if matters else ""),
     )
     axes.set_xlabel(f"effect on {label_metric(metric, record.spec)}")
     if matters:
