@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 
 from ablate.config.errors import ConfigError
 from ablate.config.formatting import count_noun, format_number, join_words
-from ablate.sweeps.comparison import list_earlier_pairs
+from ablate.sweeps.comparison import compare_record_effects, list_earlier_pairs
 from ablate.sweeps.donors import state_shared_starts
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.verdict_summary import find_bounds, name_unit
+from ablate.verdict.effect_statements import state_effects
 from ablate.verdict.outcomes import state_rule
-from ablate.verdict.records import Compared
+from ablate.verdict.records import UNCOMPARED, Compared
 from ablate.verdict.statements import format_estimate, state_verdict
 
 
@@ -26,11 +27,18 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
         return f"{join_words(compared)} could not be trained within the budget: no trial of any search completed."
     maximize = spec.objective.direction == "maximize"
     bounds = find_bounds(spec.objective.metric)
+    if spec.contrasts:
+        effects = compare_record_effects(record)
+        return f"{state_effects(effects, unit=name_unit(spec), maximize=maximize)} {_state_starts(record)}".rstrip()
     where = "at each point of the grid" if spec.at_grid else "each at its chosen settings"
     text = state_verdict(compared, spec.baselines, unit=name_unit(spec), maximize=maximize, bounds=bounds, where=where)
+    return f"{text} {_state_starts(record)}".rstrip()
+
+
+def _state_starts(record: SweepRecord) -> str:
     with contextlib.suppress(ConfigError):  # of a plugin that is gone
-        text = f"{text} {state_shared_starts(record)}".rstrip()
-    return text
+        return state_shared_starts(record)
+    return ""
 
 
 def name_baseline(record: SweepRecord) -> str:
@@ -65,7 +73,7 @@ def explain_comparison(record: SweepRecord, compared: Mapping[str, Compared]) ->
             f"In brackets: an interval clipped to possible values of {spec.objective.metric}, not "
             f"{_name_bounds(bounds)}. It covers the true mean as often as the unclipped interval."
         )
-    if any(c.kind != "baseline" for c in compared.values()):
+    if any(c.kind not in UNCOMPARED for c in compared.values()):
         sharing = "one comparison" if any_arm.family == 1 else f"{any_arm.family} comparisons together"
         bounded = any(c.difference and c.difference.half_width is not None for c in compared.values())
         interval = (

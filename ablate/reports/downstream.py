@@ -103,7 +103,8 @@ def compare_downstream(record: SweepRecord) -> Downstream:
     outcomes = {arm: _read_outcomes(record, arm) for arm in record.trials}
     runs, searched = _find_runs(record, outcomes, scores)
     baseline = record.spec.compared_with
-    pairs = {arm: [s for s in own if s in runs.get(baseline, {})] for arm, own in runs.items() if arm != baseline}
+    base = {} if record.spec.contrasts else runs.get(baseline, {})  # the cells of a factorial have no baseline
+    pairs = {arm: [s for s in own if s in base] for arm, own in runs.items() if arm != baseline}
     measured = _measure_tasks(runs, baseline, pairs)
     measured += _average_over_tasks(measured)
     compared = sum(len(parts.by_seed) >= LEAST for m in measured for parts in m.parts.values())

@@ -9,6 +9,8 @@ from ablate.config.formatting import count_noun, format_number
 from ablate.plots import style
 from ablate.plots.panels import save_png
 from ablate.plots.style import Entry, Looks
+from ablate.reports.charts.effects import caption_effects
+from ablate.reports.effects_figure import draw_effects
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
@@ -16,7 +18,7 @@ from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, lab
 from ablate.reports.sensitivity import compute_sensitivity
 from ablate.reports.usage import UsageUnit
 from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict
-from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
 
 if TYPE_CHECKING:
@@ -28,13 +30,15 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write grid.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more for each other searched
-    number, and curves.png, if they have data; return each path with its caption."""
+    """Write grid.png, effects.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other
+    searched number, and curves.png, those that have data; return each path with its caption."""
     metric = record.spec.objective.metric
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
         if axis := find_axis(record):
             figures.append(("grid", draw_grid(record, compared, axis), caption_grid(record, axis)))
+        if effects := compare_record_effects(record):
+            figures.append(("effects", draw_effects(record, effects), caption_effects(record, effects)))
         if any(c.difference for c in compared.values()):
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 NOTE = "mlflow.note.content"  # the tag that MLflow shows as the description of a run or an experiment
 BAND = "ablate.band_seeds"  # the tag of a parent run with the seeds whose band it has
-_FIGURES = ("grid", "verdict", "confirmed", "learning_rate", "curves")  # the first that was drawn is shown
+_FIGURES = ("grid", "effects", "verdict", "confirmed", "learning_rate", "curves")  # the first that was drawn is shown
 _BATCH = 900  # metrics in one call; MLflow takes 1000
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ablate.config.formatting import count_noun, format_setting, join_words
-from ablate.sweeps.comparison import compare_record, read_outcomes
+from ablate.sweeps.comparison import compare_record, compare_record_effects, read_outcomes
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.outcomes import TrialRecord, count_finished
 from ablate.verdict.records import Compared, Kind
@@ -47,6 +47,8 @@ def _note_seeds(record: SweepRecord, compared: Mapping[str, Compared]) -> Iterat
     seeds = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in record.trials}
     undecided = {arm for arm in seeds if arm != baselines[arm] and (arm not in compared or not compared[arm].decided)}
     undecided |= {baselines[arm] for arm in undecided}
+    if not all(effect.decided for effect in compare_record_effects(record).values()):
+        undecided = {*seeds}
     lost = {arm for arm in seeds if arm in compared and compared[arm].kind == "could not be trained"}
     for baseline in () if record.spec.at_grid else {*baselines.values()}:
         if record.best(baseline) is None and record.target(baseline) <= count_finished(record.trials[baseline]):
@@ -72,6 +74,10 @@ def _note_crossed(record: SweepRecord, compared: Mapping[str, Compared]) -> Iter
                 f"{c.needs_crossed} is still to be trained at the settings of {winner}: {done} of "
                 f"{count_noun(c.versus.seeds, 'seed')} are done. Until then nothing is claimed about the two."
             )
+    for name, effect in compare_record_effects(record).items():
+        if effect.needs_crossed:
+            pairs = join_words(f"{loser} at those of {winner}" for loser, winner in effect.needs_crossed)
+            yield f"Cells are still to be trained at the settings of others: {pairs}. Until then {name} is not claimed."
 
 
 def _note_crashes(record: SweepRecord) -> Iterator[str]:
@@ -79,7 +85,9 @@ def _note_crashes(record: SweepRecord) -> Iterator[str]:
     kinds: dict[str, dict[str, list[TrialRecord]]] = {
         "selection run": {arm: [t for c in own for t in c.runs] for arm, own in record.candidates.items()},
         "fresh seed": record.confirmed,
-        "crossed run": {arm: crossed.runs for arm, crossed in record.crossed.items()},
+        "crossed run": {
+            arm: [t for c in record.list_crossed() if c.loser == arm for t in c.runs] for arm in record.trials
+        },
     }
     for noun, by_arm in kinds.items():
         for arm, trials in by_arm.items():
@@ -94,6 +102,7 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
     """Yield claims about arms that ended at different values of a shared parameter, if neither was trained at the
     other's: their results there are unknown."""
     compared, base = compare_record(record), record.settled(record.spec.compared_with)
+    yield from _describe_luck_of_cells(record)
     for arm, c in () if record.spec.at_grid else compared.items():
         settled = record.settled(arm)
         if c.kind not in UNCROSSED or settled is None or base is None:
@@ -107,4 +116,16 @@ def describe_luck(record: SweepRecord) -> Iterator[str]:
             yield (
                 f"{arm} and {record.spec.compared_with} were tested at different settings ({join_words(different)}). "
                 f"Their verdict ({c.kind}) holds only for these settings: neither was trained at the other's settings."
+            )
+
+
+def _describe_luck_of_cells(record: SweepRecord) -> Iterator[str]:
+    """Yield claims about effects whose cells were tested at different settings, and not at each other's."""
+    for name, effect in compare_record_effects(record).items():
+        cells = {cell: record.settled(cell) for cell in effect.contrast.weights}
+        points = {tuple(t.params.get(path) for path in record.spec.search) for t in cells.values() if t}
+        if effect.kind in ("equivalent", "additive", "fails more often", "fails less often") and len(points) > 1:
+            yield (
+                f"The cells of {name} were tested at different settings of {join_words(record.spec.search)}. What is "
+                f"said of it ({effect.kind}) holds there: no cell was trained at another's settings."
             )

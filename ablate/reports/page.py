@@ -15,6 +15,7 @@ from ablate.reports import fairness, findings
 from ablate.reports.charts.arms import chart_arms
 from ablate.reports.charts.chart import Chart
 from ablate.reports.charts.curves import chart_curves
+from ablate.reports.charts.effects import chart_effects
 from ablate.reports.charts.library import pack_library
 from ablate.reports.charts.parameters import chart_grid, chart_panel, is_rate, list_confirmed
 from ablate.reports.figure_data import collect_panels
@@ -53,8 +54,14 @@ def render_page(report: ReportData) -> str:
         leading = chart_grid(record, report.confirmed)
     pair = [chart for chart in (leading, chart_curves(record)) if chart]
     arms = chart_arms(record, report.confirmed)
+    effects = chart_effects(record, report.effects)
     answers = list_answers(report)
-    charts = [*([arms] if arms else []), *pair, *(panel for panel in panels if panel is not leading)]
+    charts = [
+        *([effects] if effects else []),
+        *([arms] if arms else []),
+        *pair,
+        *(panel for panel in panels if panel is not leading),
+    ]
     unfinished = findings.list_unfinished(record)
     return (
         build_environment()
@@ -68,6 +75,7 @@ def render_page(report: ReportData) -> str:
             long=len(report.confirmed) > MANY,
             unfinished=unfinished,
             answers=answers,
+            effects=effects,
             arms=arms,
             pair=pair,
             notes=[note for note in report.notes if note not in unfinished],

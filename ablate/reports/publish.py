@@ -17,6 +17,7 @@ from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.reports.mlflow_notes import log_band, write_note
 from ablate.sweeps.records import SweepRecord
+from ablate.verdict.effects import Effect
 from ablate.verdict.records import Compared
 
 ROLE = "ablate.role"
@@ -63,10 +64,15 @@ def label_arm(arm: str, baseline: str, compared: Compared) -> Labels:
 
 
 def label_report(
-    verdict: str, baseline: str, compared: Mapping[str, Compared], against: Mapping[str, str] | None = None
+    verdict: str,
+    baseline: str,
+    compared: Mapping[str, Compared],
+    against: Mapping[str, str] | None = None,
+    effects: Mapping[str, Effect] = {},
 ) -> Labels:
-    """Return the labels of the report's run: the full verdict, and for each arm the labels of its parent run.
-    `against`: arm -> its baseline; None: `baseline` for all."""
+    """Return what the run of the report says: the verdict in full, of each arm what its parent run says, and of each of
+    the `effects` of a factorial the verdict, the mean and the ends of its interval. `against`: arm -> the one that it
+    is compared with; None: all with `baseline`."""
     tags = {"ablate.verdict": verdict, "ablate.baseline": baseline}
     metrics: dict[str, float] = {}
     names = name_metrics(compared)
@@ -74,6 +80,14 @@ def label_report(
         own, name = label_arm(arm, (against or {}).get(arm, baseline), one), names[arm]
         tags[f"ablate.verdict.{name}"] = own.tags["ablate.verdict"]
         metrics |= {f"{key}/{name}": value for key, value in own.metrics.items()}
+    names = name_metrics(effects)
+    for contrast, effect in effects.items():
+        difference, name = effect.versus.difference, names[contrast]
+        low, high = effect.versus.interval or (math.nan, math.nan)
+        tags[f"ablate.verdict.effect.{name}"] = effect.kind
+        figures = {"effect": difference.mean if difference else math.nan, "effect_low": low, "effect_high": high}
+        metrics |= {f"{_PREFIX}{key}/{name}": value for key, value in figures.items()}
+        metrics[f"{_PREFIX}seeds/{name}"] = float(effect.versus.seeds)
     return Labels(tags, metrics)
 
 

@@ -138,7 +138,7 @@ def _log(content: Report) -> Report:
         content = replace(content, mlflow={**content.mlflow, **find_or_start_run(content.record.title)})
         files = _write(content)
         spec, compared = content.record.spec, content.confirmed
-        labels = label_report(content.verdict, spec.compared_with, compared, spec.baselines)
+        labels = label_report(content.verdict, spec.compared_with, compared, spec.baselines, content.effects)
         run_id, experiment_id = content.mlflow["run_id"], content.mlflow["experiment_id"]
         note = describe(content, experiment_id, run_id)
         publish(run_id, [*content.figures, *files], labels, note, experiment_id)

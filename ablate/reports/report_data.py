@@ -13,10 +13,11 @@ from ablate.reports.downstream import Downstream
 from ablate.reports.importance import compute_importance
 from ablate.reports.sensitivity import Sensitivity, compute_sensitivity
 from ablate.reports.usage import Usage, UsageUnit, sum_usage
-from ablate.sweeps.comparison import compare_record
+from ablate.sweeps.comparison import compare_record, compare_record_effects
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.verdict_summary import summarise_verdict
+from ablate.verdict.effects import Effect
 from ablate.verdict.records import Compared
 
 
@@ -75,6 +76,11 @@ class ReportData:
         return compare_record(self.record)
 
     @cached_property
+    def effects(self) -> dict[str, Effect]:
+        """Contrast of a factorial -> what may be said of it, from fresh seeds; empty of other sweeps."""
+        return compare_record_effects(self.record)
+
+    @cached_property
     def sensitivities(self) -> dict[str, Sensitivity | None]:
         """Arm -> its learning-rate sensitivity."""
         return {arm: compute_sensitivity(self.record, arm) for arm in self.record.trials}
@@ -124,7 +130,7 @@ class ReportData:
     @cached_property
     def crossed_usage(self) -> dict[str, Usage]:
         """Arm -> what it used at the settings of another; of the baseline, at those of all others."""
-        crossed = self.record.crossed.values()
+        crossed = self.record.list_crossed()
         runs = {arm: [t for one in crossed if one.loser == arm for t in one.runs] for arm in self.record.trials}
         return {arm: sum_usage(self.usage_unit, trials) for arm, trials in runs.items()}
 

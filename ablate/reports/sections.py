@@ -17,6 +17,7 @@ from ablate.config.formatting import (
 from ablate.reports import fairness, findings
 from ablate.reports.columns import format_signed, setting_columns, word_column, word_table
 from ablate.reports.downstream_table import tabulate
+from ablate.reports.effects_section import effects_to_plain, tabulate_effects
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
 from ablate.reports.labels import list_searched
 from ablate.reports.plain_values import trial_to_plain
@@ -262,6 +263,7 @@ VERDICT, SETTINGS, SEARCH, COST, CONFOUNDS, DIAGNOSTICS = (
     "Diagnostics",
 )
 PARTS = (
+    Part(tabulate_effects, effects_to_plain),
     Part(tabulate_confirmed),
     Part(tabulate_crossed, fold=VERDICT),
     Part(tabulate_downstream, lambda report: {"downstream": report.downstream.to_dict()}, fold="Downstream tasks"),

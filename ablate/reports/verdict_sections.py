@@ -18,7 +18,7 @@ from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, n
 from ablate.verdict.failures import FailureShare, count_failures
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.outcomes import Outcome
-from ablate.verdict.records import Compared, Versus
+from ablate.verdict.records import UNCOMPARED, Compared, Versus
 from ablate.verdict.statements import format_estimate
 
 
@@ -36,7 +36,7 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
         Column("seeds", [f"{len(c.outcomes)}/{max(c.planned, len(c.outcomes))}" for c in rows]),
         word_column("failed", [format_share(c.failures) for c in rows]),
         Column(metric, [_format_mean(c.estimate, find_bounds(metric)) for c in rows]),
-        *([_difference_column(record, rows)] if any(c.kind != "baseline" for c in rows) else []),
+        *([_difference_column(record, rows)] if any(c.kind not in UNCOMPARED for c in rows) else []),
         *([] if cells else settings),
     ]
     better = "lower" if objective_sign(record) > 0 else "higher"

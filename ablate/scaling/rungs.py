@@ -150,6 +150,9 @@ def _validate(rungs: Sequence[Rung]) -> list[Problem]:
         if rung.spec.at_grid:
             text = "a sweep with a grid has no ladder: a curve over sizes needs one setting of each arm at each size"
             problems.append(Problem("confirm.at", text))
+        if rung.spec.contrasts:
+            text = "factorial has no ladder: its trends are those of arms against a baseline; take one-at-a-time"
+            problems.append(Problem("design", text))
         if len(rung.spec.all_arms) < 2 or list(rung.spec.all_arms) != list(rungs[0].spec.all_arms):
             arms = ", ".join(rung.spec.all_arms)
             problems.append(Problem("arms", f"every size needs the same two arms or more; {rung.size} has {arms}"))

@@ -4,13 +4,14 @@ and the crossed runs. Nothing here accesses a storage."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.sweeps.records import CrossedRuns, SweepRecord, count_remaining
 from ablate.sweeps.spec.parts import is_share
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict import comparison
+from ablate.verdict.effects import CrossedCells, Effect, compare_cells
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import Outcome, TrialRecord, read_outcome
 from ablate.verdict.records import Compared, Crossed, FreshOutcomes
@@ -39,6 +40,16 @@ def compare_record(record: SweepRecord) -> dict[str, Compared]:
     return compare_arms(spec, arms, find_resolution(spec, record.validation_items), others)
 
 
+def compare_record_effects(record: SweepRecord) -> dict[str, Effect]:
+    """Return what may be said of each contrast of a factorial; empty for other sweeps, where no fresh seeds are asked
+    for, and where none was run yet."""
+    if not record.spec.contrasts or not compare_record(record):
+        return {}
+    crossed = {pair: read_outcomes(runs.runs, record.trivial_loss) for pair, runs in record.crossed_cells.items()}
+    resolution = find_resolution(record.spec, record.validation_items)
+    return compare_effects(record.spec, collect_outcomes(record), crossed, resolution, record.scored)
+
+
 def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
     """Return the pairs that were compared with another arm as the baseline, and no longer are."""
     now = {frozenset(pair) for pair in record.spec.baselines.items()}
@@ -49,11 +60,33 @@ def list_earlier_pairs(record: SweepRecord) -> list[tuple[str, str]]:
 def compare_arms(
     spec: Sweep, arms: Mapping[str, FreshOutcomes], resolution: float = 0.0, others: int = 0
 ) -> dict[str, Compared]:
-    """Return the comparison of `arms` in the sweep `spec`. `others`: number of comparisons that share the error, in
-    addition to these and those of the rest of the file."""
-    return comparison.compare(
+    """Return what may be said of `arms` in the sweep `spec`; of the cells of a factorial how each does alone. `others`:
+    comparisons that share the error, besides these and those of the rest of the file."""
+    compared = comparison.compare(
         arms,
         spec.baselines,
+        planned=spec.confirm.most_seeds,
+        maximize=spec.objective.direction == "maximize",
+        effect=spec.confirm.effect,
+        resolution=resolution,
+        shared=tuple(spec.search),
+        others=(spec.family or 0) + others,
+    )
+    return {arm: replace(one, kind="cell") for arm, one in compared.items()} if spec.contrasts else compared
+
+
+def compare_effects(
+    spec: Sweep,
+    cells: Mapping[str, FreshOutcomes],
+    crossed: CrossedCells,
+    resolution: float = 0.0,
+    others: int = 0,
+) -> dict[str, Effect]:
+    """Return what may be said of the contrasts of `spec`; nothing where it is no factorial. `others`: as above."""
+    return compare_cells(
+        spec.contrasts,
+        cells,
+        crossed,
         planned=spec.confirm.most_seeds,
         maximize=spec.objective.direction == "maximize",
         effect=spec.confirm.effect,
@@ -147,6 +180,7 @@ def plan_round(
     chosen: Collection[str],
     compared: Mapping[str, Compared],
     can_cross: Callable[[str, str], bool] = lambda loser, winner: True,
+    effects: Mapping[str, Effect] = {},
 ) -> Round:
     """Return the runs that are needed next, including those that ended.
 
@@ -156,7 +190,10 @@ def plan_round(
         chosen: those whose settings are chosen.
         compared: what may be said of them.
         can_cross: (loser, winner) -> whether the loser can be trained at the winner's settings.
+        effects: what may be said of the contrasts of a factorial.
     """
+    if spec.contrasts:
+        return _plan_block(spec, arms, chosen, effects, can_cross)
     confirm, baselines = spec.confirm, spec.baselines
     seeds: dict[str, int] = {}
     crossed: dict[tuple[str, str], int] = {}
@@ -177,6 +214,25 @@ def plan_round(
     return Round(seeds, crossed)
 
 
+def _plan_block(
+    spec: Sweep,
+    cells: Mapping[str, FreshOutcomes],
+    chosen: Collection[str],
+    effects: Mapping[str, Effect],
+    can_cross: Callable[[str, str], bool],
+) -> Round:
+    """Return the next round of a factorial: all of its cells on the same seeds, as a seed is a block of them."""
+    done = [looks.sizes[-1] if (looks := cells[cell].looks) else 0 for cell in chosen]
+    target = max([spec.confirm.first_seeds, *done])
+    crossed: dict[tuple[str, str], int] = {}
+    if all(count == target for count in done):
+        wanted = [e.needs_crossed for e in effects.values() if all(can_cross(*pair) for pair in e.needs_crossed)]
+        crossed = {pair: target for pairs in wanted for pair in pairs}
+        if spec.confirm.is_sequential and not crossed and not all(effect.decided for effect in effects.values()):
+            target = max(target, min(target + 1, spec.confirm.most_seeds))
+    return Round(dict.fromkeys(chosen, target), crossed)
+
+
 def plan_record(record: SweepRecord) -> Round:
     """Return the runs on fresh seeds that are needed next in `record`, including those that ended; none for an arm
     whose settings are not chosen."""
@@ -185,19 +241,21 @@ def plan_record(record: SweepRecord) -> Round:
         return Round({}, {})
     arms = collect_outcomes(record)
     chosen = [arm for arm in arms if arm in record.chosen]
-    return plan_round(spec, arms, chosen, compare_record(record))
+    return plan_round(spec, arms, chosen, compare_record(record), effects=compare_record_effects(record))
 
 
 def find_due_looks(spec: Sweep, arms: Mapping[str, FreshOutcomes], wanted: Round) -> dict[str, Looks]:
-    """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own."""
+    """Return the looks of each arm that has reached the seeds of the round, and of the baseline for its own; of the
+    cells of a factorial once all have."""
     baselines, due = spec.baselines, {}
+    block = [arms[arm] for arm in wanted.seeds] if spec.contrasts else []
     for arm, target in wanted.seeds.items():
         baseline = baselines[arm]
         base = arms.get(baseline)
         looks = arms[arm].looks
         if looks and target <= looks.sizes[-1]:
             continue
-        tested = [arms[arm]]
+        tested = block or [arms[arm]]
         if arm != baseline and base is not None and base.found:
             tested.append(base)
         count = _count_in_order(spec, tested)

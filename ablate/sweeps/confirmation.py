@@ -10,6 +10,7 @@ from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
     collect_outcomes,
     compare_record,
+    compare_record_effects,
     cross_params,
     find_due_looks,
     list_candidates,
@@ -69,8 +70,14 @@ class Confirmation:
         if any(changed) or self._is_under_way():
             return any(changed)
         arms, compared = collect_outcomes(record), compare_record(record)
+        effects = compare_record_effects(record)
         wanted = plan_round(
-            self.spec, arms, record.chosen, compared, lambda loser, winner: self._can_cross(loser, winner, record)
+            self.spec,
+            arms,
+            record.chosen,
+            compared,
+            lambda loser, winner: self._can_cross(loser, winner, record),
+            effects,
         )
         changed = [self._confirm(arm, count, record) for arm, count in wanted.seeds.items()]
         changed += [self._cross(*pair, count, record) for pair, count in wanted.crossed.items()]

@@ -23,6 +23,7 @@ from ablate.sweeps.records import SweepRecord, count_remaining
 from ablate.sweeps.search.space import format_entry
 from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe_seeds
 from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.design import list_levels
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
@@ -181,6 +182,9 @@ def _format_plan(
         known: Sequence[int | None] = sizes or [base.data.most_val_samples] * (1 + len(base.data.val_names))
         lines.append(f"validation  {base.validation.describe(known)}")
     lines += [describe_scale(spec)] if spec.scale else []
+    if spec.designed:
+        parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in _list_level_names(spec).items())
+        lines.append(f"design {spec.design}: {parts}")
     lines.append("")
     for arm in () if spec.at_grid else spec.all_arms:
         config = spec.base(arm).trainer
@@ -216,6 +220,11 @@ def _format_plan(
         parts = ", ".join(f"{count} {what}" for what, count in more.items() if count)
         lines.append(f"at most {sum(more.values())} more: {parts}")
     return "\n".join(lines)
+
+
+def _list_level_names(spec: Sweep) -> dict[str, list[str]]:
+    """Return component -> its levels, the reference first."""
+    return {name: [*list_levels(name, component)] for name, component in (spec.components or {}).items()}
 
 
 def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:

@@ -69,6 +69,8 @@ class SweepRecord:
     """Arm -> the trial of the search whose settings are tested on fresh seeds, once it is chosen."""
     crossed: dict[str, CrossedRuns] = field(default_factory=dict)
     """Arm that is compared with the baseline -> the loser of the two at the winner's settings."""
+    crossed_cells: dict[tuple[str, str], CrossedRuns] = field(default_factory=dict)
+    """Of a factorial: (loser, winner) -> the first at the settings of the second."""
     looks: dict[str, Looks] = field(default_factory=dict)
     """Arm -> the numbers of fresh seeds at the looks at its verdict."""
     first_effects: dict[str, float | None] = field(default_factory=dict)
@@ -136,10 +138,14 @@ class SweepRecord:
         everything = [*self.trials.values(), *(self.list_seed_runs(arm) for arm in self.trials)]
         return sum(t.status == "failed" for trials in everything for t in trials)
 
+    def list_crossed(self) -> list[CrossedRuns]:
+        """Return all that was trained at another's settings."""
+        return [*self.crossed.values(), *self.crossed_cells.values()]
+
     def list_seed_runs(self, arm: str) -> list[TrialRecord]:
         """Return the runs of `arm` that followed its search: on selection seeds, on fresh ones, and crossed."""
         selected = [run for candidate in self.candidates.get(arm, ()) for run in candidate.runs]
-        crossed = [run for pair in self.crossed.values() if pair.loser == arm for run in pair.runs]
+        crossed = [run for pair in self.list_crossed() if pair.loser == arm for run in pair.runs]
         return [*selected, *self.confirmed.get(arm, ()), *crossed]
 
     def target(self, arm: str | None = None) -> int:
@@ -205,7 +211,7 @@ def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
 
     phase: search, selection (candidates on selection seeds), confirmation (fresh seeds) or crossed (at another arm's
     settings). trial: of the search. ending: trained, stuck or diverged, of runs that ended. value: the objective. Then
-    the metrics of the last validation, and each setting under its path.
+    the metrics of the last validation, the level of each component (components.NAME), and each setting under its path.
     """
     arms = record.spec.all_arms
     fixed = {arm: arms[arm].settings.get("seed", record.spec.experiment.get("seed", 0)) for arm in record.trials}
@@ -222,7 +228,7 @@ def list_rows(record: SweepRecord) -> Iterator[dict[str, Any]]:
         for run in runs:
             settings = {**(settled.params if settled else {}), **run.params}
             yield _build_row(record, "confirmation", run, settled.number if settled else None, settings)
-    for crossed in record.crossed.values():
+    for crossed in record.list_crossed():
         for run in crossed.runs:
             yield _build_row(record, "crossed", run, None, {**crossed.params, **run.params})
 
@@ -232,6 +238,7 @@ def _build_row(
 ) -> dict[str, Any]:
     outcome = read_outcome(run, record.trivial_loss)
     settings = {path: value for path, value in params.items() if path != "seed"}
+    cells = record.spec.designed.cells if record.spec.designed else {}
     return {
         "sweep": record.title,
         "phase": phase,
@@ -242,6 +249,7 @@ def _build_row(
         "ending": outcome.ending if outcome else None,
         "value": run.value,
         **run.metrics,
+        **{f"components.{name}": level for name, level in cells.get(run.arm, {}).items()},
         **settings,
         "updates": run.step,
         "items": run.items,

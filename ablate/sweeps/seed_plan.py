@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ablate.config.formatting import count_noun
+from ablate.config.formatting import count_noun, join_words
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks, plan_looks
 from ablate.verdict.power import (
@@ -24,8 +24,13 @@ def count_comparisons(spec: Sweep) -> int:
 
 
 def count_crossed_runs(spec: Sweep) -> int:
-    """Return the maximum number of crossed runs: in each pair the loser, on every fresh seed."""
+    """Return the runs that crossed comparisons take at most: in each pair the loser, on every fresh seed. Two cells of
+    a factorial may be behind each other in different effects."""
     enough = spec.confirm.most_seeds >= LEAST and spec.search and not spec.at_grid
+    if spec.contrasts:
+        pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.list_pairs()}
+        both = any(not contrast.is_main for contrast in spec.contrasts.values())
+        return len(pairs) // (1 if both else 2) * spec.confirm.most_seeds if enough else 0
     return (len(spec.all_arms) - 1) * spec.confirm.most_seeds if enough else 0
 
 
@@ -40,23 +45,34 @@ def describe_seeds(spec: Sweep) -> list[str]:
         seeds = _format_seeds(spec.selection_seeds())
         most = max(map(spec.count_selection_runs, spec.all_arms)) // confirm.selection_seeds
         lines.append(f"then the best {most} settings of each arm on the selection {seeds}")
-    first = _format_seeds(spec.fresh_seeds(confirm.first_seeds))
-    text = f"then the best of each arm on the fresh {first}"
-    if spec.at_grid:
-        text = f"each arm at each point of its grid on the fresh {first}: nothing is searched or chosen"
+    text = _describe_tested(spec, _format_seeds(spec.fresh_seeds(confirm.first_seeds)))
     if confirm.is_sequential and confirm.most_seeds > confirm.first_seeds:
-        text += (
-            f", and one more at a time, at most {confirm.most_seeds}, until each arm is better, worse or within "
-            f"{confirm.effect:g} of the baseline{', at each point' if spec.at_grid else ''}"
-        )
+        text += f", and one more at a time, at most {confirm.most_seeds}, until {_describe_end(spec)}"
     lines.append(text)
     if crossed := count_crossed_runs(spec):
         paths = ", ".join(spec.search)
-        lines.append(
-            f"at each other's settings: at most {crossed} more, the loser of a comparison at the winner's {paths}, "
-            "where these differ"
-        )
+        who = "the loser of a comparison at the winner's"
+        if spec.contrasts:
+            who = "cells that are behind in an effect at their partners'"
+        lines.append(f"at each other's settings: at most {crossed} more, {who} {paths}, where these differ")
     return lines
+
+
+def _describe_tested(spec: Sweep, first: str) -> str:
+    """Return what is trained on the `first` fresh seeds."""
+    if spec.at_grid:
+        return f"each arm at each point of its grid on the fresh {first}: nothing is searched or chosen"
+    if spec.contrasts:
+        return f"then the best of each cell on the fresh {first}, the same for all"
+    return f"then the best of each arm on the fresh {first}"
+
+
+def _describe_end(spec: Sweep) -> str:
+    """Return when no more seeds are added."""
+    if spec.contrasts:
+        return f"each effect is shown, or within {spec.confirm.effect:g} of none"
+    where = ", at each point" if spec.at_grid else ""
+    return f"each arm is better, worse or within {spec.confirm.effect:g} of the baseline{where}"
 
 
 def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
@@ -75,6 +91,8 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
     smallest = find_smallest_difference(confirm.sd or 1.0, looks, comparisons) or math.inf
     family = f"{count_noun(comparisons, 'comparison')} in the file, which share an error of 5 %"
+    if spec.contrasts:
+        return [*_describe_effects(spec, smallest, family), *_describe_warnings(spec, smallest, comparisons, hours)]
     if confirm.sd is None:
         shown = (
             f"at least {smallest:.2g} standard deviations of a paired difference over seeds; set confirm.sd to get "
@@ -92,13 +110,52 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     return lines + (list(_warn(spec, smallest, comparisons, hours)) if confirm.sd else [])
 
 
-def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -> Iterator[str]:
-    """Yield warnings about differences that are too small to detect, and the cost of detecting them."""
+def _describe_effects(spec: Sweep, smallest: float, family: str) -> Iterator[str]:
+    """Yield what the seeds can show of the effects of a factorial: a mean over pairs of cells varies less than one pair
+    does. `smallest`: the difference of two cells that they can show."""
+    confirm, seeds = spec.confirm, spec.confirm.most_seeds
+    kinds = {True: "main effects", False: "interactions"}
+    shares: dict[str, float] = {}
+    for contrast in spec.contrasts.values():
+        kind = kinds[contrast.is_main]
+        shares[kind] = max(shares.get(kind, 0.0), contrast.sd_share)
+    counts = [sum(kinds[contrast.is_main] == kind for contrast in spec.contrasts.values()) for kind in shares]
+    told = join_words(f"{count} {kind}" for count, kind in zip(counts, shares, strict=True))
+    shown = join_words(f"{kind} of at least {smallest * share:.2g}" for kind, share in shares.items())
+    if confirm.sd is None:
+        unit = "standard deviations of a paired difference of two cells over seeds"
+    else:
+        source = f", from {confirm.sd_source}" if confirm.sd_source else ""
+        unit = (
+            f"of {spec.objective.metric}, by a standard deviation of {confirm.sd:g} of a paired difference of two cells"
+        )
+        unit += f" over seeds{source}"
+    yield f"{seeds} seeds, {told}; {family}: with a power of 80 % they show {shown} {unit}"
+    yield (
+        "this holds if all cells train, and cells vary independently beyond what a seed does to all alike; a seed on "
+        "which any of them fails is left out of the effects that it is in"
+    )
+    needed = count_failures_needed(count_comparisons(spec) + 1)
+    yield (
+        f"failures: {_describe_exclusion(seeds)}; to show that a level fails more often, more of its cells must fail "
+        f"on {needed} seeds, and fewer on none"
+    )
+
+
+def _describe_warnings(spec: Sweep, smallest: float, comparisons: int, hours: float | None) -> list[str]:
+    """Return the warnings of a factorial: whether its main effects can show what matters."""
+    share = max(contrast.sd_share for contrast in spec.contrasts.values() if contrast.is_main)
+    return list(_warn(spec, smallest * share, comparisons, hours, share)) if spec.confirm.sd else []
+
+
+def _warn(spec: Sweep, smallest: float, comparisons: int, hours: float | None, share: float = 1.0) -> Iterator[str]:
+    """Yield what is too small to be shown, and what showing it would cost. `share`: of `confirm.sd` that the standard
+    deviation of what is compared is."""
     sought = {"confirm.effect": spec.confirm.effect} if spec.confirm.effect else {}
-    sought |= _list_gaps(spec)
+    sought |= {} if spec.contrasts else _list_gaps(spec)
     for source, gap in sought.items():
         if gap and gap < smallest:
-            needed = count_seeds(spec.confirm.sd or 0.0, gap, comparisons)
+            needed = count_seeds(share * (spec.confirm.sd or 0.0), gap, comparisons)
             text = f"WARNING: {source}, {gap:.2g}, is less than these seeds can detect"
             if needed is None:
                 yield f"{text}: it would need more than {MOST:,}"

@@ -39,6 +39,7 @@ class AfterSearch:
     chosen: dict[str, TrialRecord]
     confirmed: dict[str, list[TrialRecord]]
     crossed: dict[str, CrossedRuns]
+    crossed_cells: dict[tuple[str, str], CrossedRuns]
     looks: dict[str, Looks]
     first_effects: dict[str, float | None]
     against: dict[str, list[str]]
@@ -88,6 +89,7 @@ def read_after_search(
         chosen,
         confirmed,
         _read_crossed(prefix, studies, chosen, spec),
+        _read_crossed_cells(prefix, studies, chosen, spec),
         _read_looks(prefix, studies, chosen, spec),
         first_effects,
         against,
@@ -137,6 +139,22 @@ def _read_crossed(
                 pairs.append(CrossedRuns(loser, params, study.trials))
         if pairs:
             crossed[arm] = max(pairs, key=lambda runs: len(list_seeds_run(runs.runs)))
+    return crossed
+
+
+def _read_crossed_cells(
+    prefix: str, studies: Mapping[str, StoredStudy], chosen: Mapping[str, TrialRecord], spec: Sweep
+) -> dict[tuple[str, str], CrossedRuns]:
+    """Return the crossed runs of the cells of a factorial."""
+    pairs = {pair for contrast in spec.contrasts.values() for pair in contrast.list_pairs()}
+    crossed = {}
+    for loser, winner in sorted(pairs):
+        if loser not in chosen or winner not in chosen:
+            continue
+        study = studies.get(name_crossed(prefix + loser, chosen[loser], chosen[winner]))
+        if study is not None:
+            params = cross_params(spec, chosen[loser].params, chosen[winner].params)
+            crossed[loser, winner] = CrossedRuns(loser, params, study.trials)
     return crossed
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import (
     compare_arms,
+    compare_effects,
     cross_params,
     find_due_looks,
     find_resolution,
@@ -28,6 +29,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import create_study, name_study, read_generation
 from ablate.sweeps.trial_queue import TrialQueue
 from ablate.training.procedures import Result
+from ablate.verdict.effects import Effect
 from ablate.verdict.outcomes import LOSS, Outcome, classify
 from ablate.verdict.records import Compared, Crossed, FreshOutcomes
 from ablate.verdict.selection import choose_candidate
@@ -147,6 +149,37 @@ def replay(
     `then` is given the sweep and what it concludes, and returns the sweep with which somebody goes on, such as one with
     more seeds; None: nobody does. The other arguments are those of `simulate`.
     """
+    ends = replay_design(
+        spec,
+        objective,
+        points,
+        trivial_loss=trivial_loss,
+        validation_items=validation_items,
+        then=lambda spec, ends: then(spec, ends.compared),
+    )
+    return ends.compared
+
+
+@dataclass(frozen=True)
+class Conclusions:
+    """What a sweep ends with."""
+
+    compared: dict[str, Compared]
+    """Arm -> what may be said of it."""
+    effects: dict[str, Effect]
+    """Of a factorial: contrast -> what may be said of it."""
+
+
+def replay_design(
+    spec: Sweep,
+    objective: Objective,
+    points: Mapping[str, Iterable[dict[str, Any]]],
+    *,
+    trivial_loss: float | None = None,
+    validation_items: int | None = None,
+    then: Callable[[Sweep, Conclusions], Sweep | None] = lambda spec, ends: None,
+) -> Conclusions:
+    """Return what may be said of the arms, and of the effects of a factorial; the arguments are those of `replay`."""
     resolution = find_resolution(spec, validation_items)
     run = _Trainer(spec, objective, trivial_loss)
     found: Mapping[str, dict[str, Any] | None] = {arm: dict(cell.point) for arm, cell in spec.cells.items()} or {
@@ -157,7 +190,9 @@ def replay(
     crossed: dict[tuple[str, str], Crossed] = {}
     while True:
         compared = compare_arms(spec, arms, resolution)
-        wanted = plan_round(spec, arms, chosen, compared)
+        there = {pair: one.outcomes for pair, one in crossed.items()}
+        effects = compare_effects(spec, arms, there, resolution)
+        wanted = plan_round(spec, arms, chosen, compared, effects=effects)
         for arm, count in wanted.seeds.items():
             outcomes = run.add(arm, chosen[arm], arms[arm].outcomes, spec.fresh_seeds(count))
             arms[arm] = replace(arms[arm], outcomes=outcomes)
@@ -166,15 +201,16 @@ def replay(
             params = cross_params(spec, chosen[loser], chosen[winner])
             before = crossed[pair].outcomes if pair in crossed else {}
             crossed[pair] = Crossed(loser, run.add(loser, params, before, spec.fresh_seeds(count)), params)
-            arm = winner if loser == spec.baselines[winner] else loser
-            arms[arm] = replace(arms[arm], crossed=crossed[pair])
+            if not spec.contrasts:
+                arm = winner if loser == spec.baselines[winner] else loser
+                arms[arm] = replace(arms[arm], crossed=crossed[pair])
         due = find_due_looks(spec, arms, wanted)
         for arm, looks in due.items():
             arms[arm] = replace(arms[arm], looks=looks)
         if not due and not wanted.crossed:
-            later = then(spec, compared)
+            later = then(spec, Conclusions(compared, effects))
             if later is None:
-                return compared
+                return Conclusions(compared, effects)
             spec = later
 
 

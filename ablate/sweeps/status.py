@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablate.sweeps.comparison import compare_record, plan_record, read_outcomes
+from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
 from ablate.sweeps.records import format_title
 from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
 from ablate.sweeps.verdict_summary import name_verdict, summarise_verdict
 from ablate.training.runs import measure_checkpoint
+from ablate.verdict.effect_statements import name_effect
 from ablate.verdict.failures import count_failures
 from ablate.verdict.outcomes import count_finished
 
@@ -22,7 +23,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
     for name in titles:
         sweep = read_sweep(name, url)
         wanted, compared = plan_record(sweep).seeds, compare_record(sweep)
-        verdict = summarise_verdict(sweep)
+        verdict, effects = summarise_verdict(sweep), compare_record_effects(sweep)
         for arm in sweep.trials:
             best, confirmed = sweep.best(arm), sweep.confirmed.get(arm, [])
             candidates = sweep.candidates.get(arm, [])
@@ -36,6 +37,7 @@ def read_statuses(title: str | None = None, storage: str | None = None) -> list[
                     "sweep": sweep.title,
                     "arm": arm,
                     "at_grid": sweep.spec.at_grid,
+                    "effects": {name: name_effect(effect) for name, effect in effects.items()},
                     "target": sweep.target(arm),
                     **sweep.counts(arm),
                     "selected": (selected := sum(count_finished(candidate.runs) for candidate in candidates)),

@@ -177,6 +177,7 @@ def read_generation(storage: BaseStorage, name: str, generation: int) -> SweepRe
         candidates=after.candidates,
         chosen=after.chosen,
         crossed=after.crossed,
+        crossed_cells=after.crossed_cells,
         looks=after.looks,
         first_effects=after.first_effects,
         against=after.against,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ablate.config.formatting import UNBOUNDED, count_noun, format_settings, join_words, shorten_paths
-from ablate.sweeps.comparison import compare_record, plan_record, read_outcomes
+from ablate.sweeps.comparison import compare_record, compare_record_effects, plan_record, read_outcomes
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import is_share
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import find_metric
+from ablate.verdict.effect_statements import summarise_effects
 from ablate.verdict.records import Compared
 from ablate.verdict.statements import format_estimate
 from ablate.verdict.summary import summarise
@@ -46,6 +47,8 @@ def name_verdict(record: SweepRecord, arm: str, compared: Mapping[str, Compared]
         if "baseline could not be trained" in kinds:
             return "baseline, could not be trained"
         return "baseline" if any(record.confirmed.values()) else "baseline, could not be trained"
+    if c.kind == "cell":
+        return "cell of the design"
     if c.kind == "figures":
         return "no verdict yet"
     if c.kind == "equivalent":
@@ -72,6 +75,8 @@ def summarise_verdict(record: SweepRecord) -> str:
             return "No verdict: this sweep has no fresh seeds (confirm.seeds)."
         return "No verdict yet: no fresh seed has ended."
     head = f"Verdict{' so far' if is_open(record) else ''}"
+    if record.spec.contrasts:
+        return _summarise_design(record, compared, head)
     others = {arm: c for arm, c in compared.items() if c.kind != "baseline"}
     if not others:
         alone = [f"{arm} failed on {c.failures.describe() if c.failures else 'no seed'}" for arm, c in compared.items()]
@@ -91,6 +96,15 @@ def summarise_verdict(record: SweepRecord) -> str:
         return f"{head} against {baseline}: {len(others)} arms. {told[0].upper()}{told[1:]}."
     parts = [f"{arm} {name_verdict(record, arm, compared)}{_add_difference(c)}" for arm, c in others.items()]
     return f"{head} against {baseline}: {'; '.join(parts)}."
+
+
+def _summarise_design(record: SweepRecord, compared: Mapping[str, Compared], head: str) -> str:
+    """Return one line on the effects of a factorial."""
+    text = summarise_effects(compare_record_effects(record), name_unit(record.spec))
+    if text:
+        return f"{head}. {text}"
+    ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
+    return f"No verdict yet on the effects: {ended} of {planned} fresh seeds have ended."
 
 
 def _summarise_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> str:
@@ -119,4 +133,5 @@ def is_open(record: SweepRecord) -> bool:
     wanted = plan_record(record).seeds
     done = {arm: len(read_outcomes(record.confirmed.get(arm, ()), record.trivial_loss)) for arm in wanted}
     crossing = any(c.needs_crossed for c in compare_record(record).values())
+    crossing = crossing or any(effect.needs_crossed for effect in compare_record_effects(record).values())
     return crossing or any(done[arm] < count for arm, count in wanted.items())

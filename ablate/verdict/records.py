@@ -13,6 +13,7 @@ from ablate.verdict.outcomes import Outcome
 
 Kind = Literal[
     "baseline",
+    "cell",
     "better",
     "worse",
     "equivalent",
@@ -26,6 +27,8 @@ Kind = Literal[
     "could not be trained",
     "figures",
 ]
+UNCOMPARED: tuple[Kind, ...] = ("baseline", "cell")
+"""Kinds of arms that are compared with none: a baseline, and the cells of a factorial, whose contrasts are compared."""
 DECIDED = frozenset(
     (
         "better",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ablate.config.formatting import UNBOUNDED, count_decimals, count_noun, format_uncertain, join_words
 from ablate.verdict.intervals import Estimate
 from ablate.verdict.records import Compared, Kind, Versus
 from ablate.verdict.sequential import LEAST
+
+if TYPE_CHECKING:
+    from ablate.verdict.effects import Effect
 
 
 def format_estimate(figure: Estimate, sign: bool = False, bounds: tuple[float, float] = UNBOUNDED) -> str:
@@ -52,7 +56,7 @@ def state_verdict(
         return f"{alone} There is only one arm, so there is no comparison."
     better = 1 if maximize else -1
     sentences = [_Wording(arm, c, against[arm], unit, better, bounds).state() for arm, c in others.items()]
-    sentences += _state_basis(others)
+    sentences += state_basis(others.values())
     if shared_start:
         sentences.append(f"All seeds share one {shared_start}, so the intervals do not include its variance.")
     return f"On fresh seeds, {where}: " + " ".join(sentences)
@@ -68,9 +72,9 @@ def _state_alone(arm: str, c: Compared, bounds: tuple[float, float]) -> str:
     return f"{text}; when it trains: {format_estimate(c.estimate, bounds=bounds)} ({count_noun(c.estimate.n, 'seed')})."
 
 
-def _state_basis(others: Mapping[str, Compared]) -> list[str]:
-    """Return the sentences about error control, if anything was tested."""
-    tested = [c for c in others.values() if c.versus is not None and c.versus.seeds >= LEAST and c.looks]
+def state_basis(compared: Iterable[Compared | Effect]) -> list[str]:
+    """Return the sentences about error control, where anything was tested."""
+    tested = [c for c in compared if c.versus is not None and c.versus.seeds >= LEAST and c.looks]
     if not tested:
         return []
     plans = sorted({(c.looks.sizes, c.looks.planned) for c in tested if c.looks})

@@ -40,9 +40,9 @@ class Confound:
 
 
 def find_factor(sweep: SweepFields) -> tuple[str, ...]:
-    """Return the compared factor: the one that the file names, otherwise the first of placement, norm layer,
-    initialisation and warm start in which the arms differ. Empty for a sweep of one arm. Raises ConfigError if an arm
-    is not a valid experiment."""
+    """Return the compared factor: the one that the file names, the settings of its components, otherwise the first of
+    placement, norm layer, initialisation and warm start in which the arms differ. Empty for a sweep of one arm. Raises
+    ConfigError if an arm is not a valid experiment."""
     return _pick_factor(sweep, _find_differences(sweep))
 
 
@@ -51,7 +51,7 @@ def find_confounds(sweep: SweepFields) -> list[Confound]:
     experiment."""
     differing = _find_differences(sweep)
     compared = _pick_factor(sweep, differing)
-    among = _is_within if sweep.factor else lambda path, parts: any(_is_of(path, part) for part in parts)
+    among = _is_within if sweep.compared_paths else lambda path, parts: any(_is_of(path, part) for part in parts)
     return [
         Confound(path, values, _is_within(path, sweep.confounds))
         for path, values in differing.items()
@@ -88,8 +88,8 @@ def _serialise_model(experiment: Experiment) -> str:
 
 
 def _pick_factor(sweep: SweepFields, differing: Iterable[str]) -> tuple[str, ...]:
-    if sweep.factor:
-        return sweep.factor
+    if sweep.compared_paths:
+        return sweep.compared_paths
     known = (PLACEMENT, LAYER, INIT, START)
     return next(((part,) for part in known if any(_is_of(path, part) for path in differing)), ())
 

@@ -20,8 +20,10 @@ from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
 from ablate.sweeps.search.samplers import SamplerConfig, samplers
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
+from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
 from ablate.sweeps.spec.parts import MOST_SEEDS, Arm, Budget, Confirm, Objective, Point, Published, Scale, Size, Stage
+from ablate.verdict.contrasts import Contrast
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,6 +50,15 @@ class SweepFields(Config):
     """The base experiment: the settings that the arms share."""
     arms: dict[str, Arm] = {}
     """Name -> settings. Without arms the sweep has one arm."""
+    components: Components | None = None
+    """Component -> its levels, the first of which is the reference: `norm: [pre, lns]`. They make the arms, in the
+    place of `arms`."""
+    design: DesignKind | None = None
+    """Which arms the components make. one-at-a-time: the first levels, and each change of one of them; leave-one-out:
+    the last levels (of two each), and each of them back at its first; factorial: every combination, at most 64."""
+    interactions: bool | None = None
+    """Of a factorial: whether the interactions of each two components are compared besides the main effects, in the
+    same family. None: they are."""
     search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, searched for every arm separately."""
     objective: Objective = Objective()
@@ -67,8 +78,9 @@ class SweepFields(Config):
     baseline: str | None = None
     """The arm that the others are compared with once they are confirmed. None: the first."""
     factor: Names = ()
-    """The compared factor: the paths, or their first parts, in which arms are meant to differ. Default: the first of
-    placement, norm layer, initialisation and warm start in which arms differ."""
+    """The compared factor: the paths, or their first parts, in which arms are meant to differ. Default: the settings of
+    the components; without components the first of placement, norm layer, initialisation and warm start in which arms
+    differ."""
     confounds: Names = ()
     """Further paths or parts in which arms differ on purpose. Any other difference is refused; these are reported."""
     published: list[Published] = []
@@ -129,8 +141,26 @@ class SweepFields(Config):
 
     @property
     def own_arms(self) -> dict[str, Arm]:
-        """The arms of the file; one named "all" if it has none."""
-        return self.arms or {ONLY_ARM: Arm()}
+        """The arms of the file, or those that its components make; one named "all" where it has neither."""
+        return self.arms or (self.designed.arms if self.designed else {ONLY_ARM: Arm()})
+
+    @cached_property
+    def designed(self) -> Design | None:
+        """What the components come to; None without them, and where they make no arms."""
+        components, kind = self.components, self.design
+        if components is None or kind is None or any(check_components(components, kind)):
+            return None
+        return build_design(components, kind, self.interactions is not False)
+
+    @property
+    def contrasts(self) -> dict[str, Contrast]:
+        """What a factorial compares; nothing where arms are compared with a baseline."""
+        return self.designed.contrasts if self.designed and not self.arms else {}
+
+    @property
+    def compared_paths(self) -> tuple[str, ...]:
+        """The factor that the file names, or what its components set; nothing where it has neither."""
+        return self.factor or (list_paths(self.components or {}) if self.designed else ())
 
     @property
     def all_arms(self) -> dict[str, Arm]:
@@ -179,7 +209,7 @@ class SweepFields(Config):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Return a copy, as for every configuration; the copy has its own cached experiments."""
         copied = super().model_copy(update=update, deep=deep)
-        for known in ("_bases", "_last_tuned_seed", "_val_samples", "cells"):
+        for known in ("_bases", "_last_tuned_seed", "_val_samples", "cells", "designed"):
             copied.__dict__.pop(known, None)
         return copied
 
@@ -217,13 +247,18 @@ class SweepFields(Config):
 
     @property
     def baselines(self) -> dict[str, str]:
-        """Each of `all_arms` -> its baseline, at the same point of a grid."""
+        """Each of `all_arms` -> the one that it is compared with: the baseline, at the same point of a grid. A cell of
+        a factorial -> itself, as contrasts of cells are compared."""
+        if self.contrasts:
+            return {name: name for name in self.all_arms}
         if self.at_grid:
             return {name: cell.baseline for name, cell in self.cells.items()}
         return dict.fromkeys(self.all_arms, self.compared_with)
 
     def count_comparisons(self) -> int:
-        """Return the number of comparisons of arms in this sweep, without the rest of its file."""
+        """Return the comparisons of arms that this sweep makes, besides those of the rest of its file."""
+        if self.contrasts:
+            return len(self.contrasts)
         if self.at_grid:
             return count_comparisons(self.cells)
         return len(self.all_arms) - 1

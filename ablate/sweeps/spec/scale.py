@@ -83,6 +83,11 @@ def _rename_donors(tree: Tree, spec: Sweep, arm: str, suffix: str) -> None:
     changes = {path: new for path, one in references if (new := rename_reference(one, spec, suffix)) is not None}
     if not changes:
         return
+    if spec.designed and (set_there := [path for path in changes if path in spec.own_arms[arm].settings]):
+        text = (
+            "is set by components to an arm of a sweep that would be scaled too: name it in the arms of a file without"
+        )
+        raise ConfigError([Problem(path, text) for path in set_there], f"sweep {spec.name}")
     if arm not in tree.get("arms", {}):
         tree["experiment"] = merge(Experiment, tree["experiment"], changes)
         return
@@ -135,6 +140,9 @@ def resize(spec: Sweep, changes: Changes) -> Tree:
         settings = spec.all_arms[arm].settings
         paths = {path for path, _ in iterate_leaves(merge(Experiment, {}, settings))}
         own = {path: value for path, value in values.items() if value != shared.get(path) or path in paths}
+        if own and spec.designed:  # whose levels say what the arms are
+            text = f"is set by components for {arm}: what they set cannot be scaled as well"
+            raise ConfigError([Problem(path, text) for path in own], f"sweep {spec.name}")
         if own:
             beside = {key: value for key, value in tree["arms"][arm].items() if key in Arm.beside}
             tree["arms"][arm] = {**merge(Experiment, merge(Experiment, {}, settings), own), **beside}

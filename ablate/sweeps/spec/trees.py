@@ -16,13 +16,14 @@ from ablate.config.messages import describe_errors
 from ablate.config.yaml import read_yaml
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import Entry
+from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components
 from ablate.sweeps.spec.grid import count_comparisons, list_grid
 from ablate.sweeps.spec.parts import Arm, Confirm, Size, Sizes, Stage, Stages
 from ablate.verdict.sequential import LEAST
 
 OVERRIDABLE = (
-    "name", "plugins", "objective", "budget", "sampler", "pruner", "confirm", "baseline", "factor", "confounds",
-    "checkpoints",
+    "name", "plugins", "design", "interactions", "objective", "budget", "sampler", "pruner", "confirm", "baseline",
+    "factor", "confounds", "checkpoints",
 )  # fmt: skip
 """The parts of a sweep that the command line can set; every other path belongs to the base experiment."""
 
@@ -78,6 +79,8 @@ class Divided(NamedTuple):
         return {**tree, "family": sum(counts)} if sum(counts) else tree
 
 
+MAKES_ARMS = ("components", "design", "interactions")
+"""The parts of a sweep in the place of which the arms of a size or stage stand."""
 STAGES = "stages."
 """The prefix of a command-line setting for a single stage."""
 
@@ -110,28 +113,39 @@ def load_trees(file: str | Path, overrides: Mapping[str, Any] | None, part: str 
 
 
 def _count_comparisons(tree: Tree, overrides: Mapping[str, Any]) -> int:
-    """Return the number of comparisons of one sweep; 0 if its confirmation is invalid, which is reported elsewhere."""
-    arms, own = tree.get("arms"), tree.get("confirm") or {}
+    """Return the comparisons of one sweep; 0 where what it is to confirm is not valid, which it says itself."""
+    own = tree.get("confirm") or {}
     settings = {path: value for path, value in overrides.items() if path.partition(".")[0] == "confirm"}
-    if not isinstance(arms, Mapping) or not isinstance(own, Mapping):
+    if not isinstance(own, Mapping):
         return 0
     try:
         confirm = Confirming.model_validate(merge(Confirming, {"confirm": own}, settings)).confirm
         if confirm.most_seeds < LEAST:
             return 0
-        return _count_at_grid(tree, overrides) if confirm.at == "grid" else max(0, len(arms) - 1)
+        designed = _build_design(tree, overrides)
+        if designed and designed.contrasts:
+            return len(designed.contrasts)
+        arms = designed.arms if designed else Armed.model_validate({"arms": tree.get("arms") or {}}).arms
+        return _count_at_grid(tree, arms, overrides) if confirm.at == "grid" else max(0, len(arms) - 1)
     except (ValidationError, ConfigError, ValueError):
         return 0
 
 
-def _count_at_grid(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> int:
-    """Return the number of comparisons of a sweep that tests every point of its grid. Raises ValueError if it has no
-    grid."""
+def _build_design(tree: Mapping[str, Any], overrides: Mapping[str, Any]) -> Design | None:
+    """Return what the components of a sweep come to; None where it has none, or they make no arms."""
+    known = {key: overrides.get(key, tree.get(key)) for key in Designed.model_fields}
+    parts = Designed.model_validate({key: value for key, value in known.items() if value is not None})
+    if not parts.components or parts.design is None or any(check_components(parts.components, parts.design)):
+        return None
+    return build_design(parts.components, parts.design, parts.interactions)
+
+
+def _count_at_grid(tree: Mapping[str, Any], arms: Mapping[str, Arm], overrides: Mapping[str, Any]) -> int:
+    """Return the comparisons of a sweep that tests every point of its grid. Raises ValueError where it has none."""
     searched = {k.removeprefix("search."): v for k, v in overrides.items() if k.startswith("search.")}
-    parts = {"arms": tree.get("arms"), "search": {**(tree.get("search") or {}), **searched}}
-    gridded = Gridded.model_validate(parts)
-    baseline = overrides.get("baseline") or tree.get("baseline") or next(iter(gridded.arms))
-    return count_comparisons(list_grid(gridded.arms, gridded.search, str(baseline)))
+    search = Gridded.model_validate({"search": {**(tree.get("search") or {}), **searched}}).search
+    baseline = overrides.get("baseline") or tree.get("baseline") or next(iter(arms))
+    return count_comparisons(list_grid(arms, search, str(baseline)))
 
 
 def _rename_references(tree: Any, old: str, new: str) -> Any:
@@ -159,11 +173,27 @@ class Confirming(Config):
     """As in a sweep."""
 
 
-class Gridded(Config):
-    """The part of a sweep that sets the points at which its arms are tested."""
+class Armed(Config):
+    """The part of a sweep that names its arms."""
 
     arms: dict[str, Arm] = {}
     """As in a sweep."""
+
+
+class Designed(Config):
+    """The part of a sweep that makes its arms."""
+
+    components: Components = {}
+    """As in a sweep."""
+    design: DesignKind | None = None
+    """As in a sweep."""
+    interactions: bool = True
+    """As in a sweep."""
+
+
+class Gridded(Config):
+    """The part of a sweep that says at which points its arms are tested."""
+
     search: dict[str, Entry] = {}
     """As in a sweep."""
 
@@ -204,9 +234,10 @@ def divide(tree: Mapping[str, Any], source: str) -> Divided:
     for name, part in parts.items():
         settings = merge(Experiment, merge(Experiment, {}, base), part.settings)
         own = {field: value for field, value in (tree[key][name] or {}).items() if field in beside}
+        shared = {field: value for field, value in plain.items() if own.get("arms") is None or field not in MAKES_ARMS}
         figures = [_drop_size(p) for p in quoted if _get_size(p) in (None, name)]
         more = {"published": figures} if quoted else {}
-        trees[name] = {**plain, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
+        trees[name] = {**shared, "name": f"{plain.get('name', '')}-{name}", "experiment": settings, **more, **own}
     return Divided(key.removesuffix("s"), trees)
 
 

@@ -16,6 +16,7 @@ from ablate.config.merging import iterate_leaves
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.space import contains, format_entry
 from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.design_validation import check_levels, merge_alike, validate_design
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.grid_validation import validate_grid
 from ablate.sweeps.spec.parts import is_more_better
@@ -29,8 +30,17 @@ def validate(sweep: SweepFields) -> list[Problem]:
     """Return the problems of the arms' experiments and of their confirmation; if there are none, those of their
     references and their differences."""
     plain = sweep.without_grid()
+    if designing := validate_design(sweep):  # so there are no arms
+        base = [p.within("experiment") for p in validate_experiment(*plain.layers(next(iter(sweep.own_arms))))]
+        return [*designing, *_check_direction(sweep), *_check_seeds(sweep), *([] if sweep.arms else base)]
     problems = [*_check_direction(sweep), *_check_seeds(sweep), *_check_confirmation(plain), *_check_experiments(plain)]
     problems += validate_grid(sweep) if sweep.at_grid else []
+    if sweep.designed:
+        return merge_alike(problems, sweep.own_arms) or [
+            *_check_references(plain),
+            *audit.validate(plain),
+            *check_levels(plain),
+        ]
     return problems or [*_check_references(plain), *audit.validate(plain)]
 
 
@@ -38,7 +48,7 @@ def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Ite
     """Return the problems of the experiments of `tree` in addition to the `problems` of the file itself, as far as its
     valid parts allow."""
     broken = {problem.path.partition(".")[0] for problem in problems}
-    if broken.isdisjoint(("experiment", "plugins", "arms", "search", "fixed", "sampler")):
+    if broken.isdisjoint(("experiment", "plugins", "arms", "components", "design", "search", "fixed", "sampler")):
         with contextlib.suppress(ValidationError):
             rest = {key: value for key, value in tree.items() if key not in broken}
             return list(_check_experiments(cls.model_validate({"name": "unnamed", **rest})))
@@ -117,7 +127,7 @@ def _has_bad_grid(sweep: SweepFields, arm: str) -> bool:
 def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
     """Yield the problems of the experiments of each arm, at the ends of everything that is searched."""
     for arm in sweep.all_arms:
-        where = f"arms.{arm}." if sweep.arms else ""
+        where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
         settings = sweep.all_arms[arm].settings
         base = validate_experiment(*sweep.layers(arm))
         yield from (Problem(_locate(sweep, arm, p.path), p.message, p.given) for p in base)

@@ -26,5 +26,5 @@ def test_a_path_stays_what_it_is(tmp_path, monkeypatch):
 
 def test_an_unknown_name_says_which_there_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"Accepted: FILE.yaml, demo.*Did you mean demo\?"):
+    with pytest.raises(ConfigError, match=r"Accepted: FILE.yaml, components, .*demo.*Did you mean demo\?"):
         find_sweep_file("deno")

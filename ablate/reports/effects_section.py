@@ -1,0 +1,95 @@
+"""The section of the report on the effects of a factorial: main effects, interactions, and failures by level."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ablate.config.formatting import join_words
+from ablate.reports.columns import word_column
+from ablate.reports.plain_values import to_plain
+from ablate.reports.report_data import ReportData
+from ablate.reports.table import NOTHING, Column, Section, Table
+from ablate.sweeps.verdict_summary import find_difference_bounds
+from ablate.verdict.effect_statements import name_effect
+from ablate.verdict.effects import Effect
+from ablate.verdict.records import Versus
+from ablate.verdict.statements import format_estimate
+
+
+def tabulate_effects(report: ReportData) -> list[Section]:
+    """Return the effects of a factorial with their verdicts; nothing of other sweeps, and before the first fresh
+    seed."""
+    effects, metric = report.effects, report.record.spec.objective.metric
+    if not effects:
+        return []
+    rows = list(effects.values())
+    crossing = [e for e in rows if e.agrees is not None]
+    columns = [
+        word_column("effect", [e.contrast.name for e in rows]),
+        word_column("against", [_name_reference(e) for e in rows]),
+        word_column("verdict", [name_effect(e) for e in rows]),
+        Column(metric, [_format_effect(e, e.versus, metric) for e in rows]),
+        *([Column("crossed", [_format_effect(e, e.crossed, metric) for e in rows])] if crossing else []),
+        word_column("failed", [_format_failed(e) for e in rows]),
+    ]
+    better = "lower" if report.record.spec.objective.direction == "minimize" else "higher"
+    title = f"Effects of the components on fresh seeds ({metric}, {better} is better)"
+    return [Section(title, Table(columns), list(_explain(effects)))]
+
+
+def _name_reference(effect: Effect) -> str:
+    levels = effect.contrast.levels
+    return join_words(f"{level.component}={level.reference}" for level in levels)
+
+
+def _format_effect(effect: Effect, versus: Versus | None, metric: str) -> str:
+    """Return '-0.12 ± 0.03 (n=5, 1 left out)'; that of an interaction is not cut at what a difference can be."""
+    if versus is None or versus.difference is None:
+        return NOTHING
+    bounds = {"bounds": find_difference_bounds(metric)} if effect.contrast.is_main else {}
+    left_out = f", {versus.left_out} left out" if versus.left_out else ""
+    return f"{format_estimate(versus.difference, sign=True, **bounds)} (n={versus.difference.n}{left_out})"
+
+
+def _format_failed(effect: Effect) -> str:
+    """Return '3/24, 1/24', at the level and at the reference."""
+    versus = effect.versus
+    return f"{versus.failed}/{effect.runs}, {versus.other_failed}/{effect.runs}" if effect.contrast.is_main else NOTHING
+
+
+def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
+    """Yield what the figures mean, and by which rules they were made."""
+    any_effect = next(iter(effects.values()))
+    sharing = "one comparison" if any_effect.family == 1 else f"{any_effect.family} comparisons together"
+    yield (
+        "effect of one level: the mean, over all combinations of the other components, of the cell at the level less "
+        f"the cell at its reference, ± an interval that errs in 5 % for {sharing} and all looks. A seed gives one "
+        "number, and counts if all cells of the effect trained on it."
+    )
+    if any(not effect.contrast.is_main for effect in effects.values()):
+        yield (
+            "effect of two levels: their interaction, the effect of the first where the second is at its level, less "
+            "that effect where the second is at its reference; 0 where they add up."
+        )
+    if any(effect.versus.failed or effect.versus.other_failed for effect in effects.values()):
+        yield (
+            "failed: runs of all cells at the level, then at the reference. Two levels are compared by the exact sign "
+            "test over seeds: on how many of them more cells failed at one than at the other."
+        )
+    if any(effect.agrees is not None for effect in effects.values()):
+        yield (
+            "crossed: where cells that are compared were chosen at different values of what all of them search, those "
+            "that are behind are also trained at the others' values. An effect is claimed only if it stands there too."
+        )
+    if any_effect.effect is None:
+        yield "No confirm.effect is given, so no effect is called equivalent or additive."
+
+
+def effects_to_plain(report: ReportData) -> dict[str, Any]:
+    """Return the design and its effects, for JSON."""
+    spec = report.record.spec
+    if spec.designed is None:
+        return {}
+    effects = {name: to_plain(effect.to_dict()) for name, effect in report.effects.items()}
+    return {"design": {"kind": spec.design, "cells": spec.designed.cells}, "effects": effects}

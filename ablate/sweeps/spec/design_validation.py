@@ -1,0 +1,78 @@
+"""Checks of `components` and `design`: that they make arms, and that each level makes a difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from ablate.config.errors import Problem
+from ablate.config.formatting import join_words
+from ablate.sweeps.spec.design import check_components
+from ablate.sweeps.spec.fields import MOST_LETTERS, SweepFields
+
+
+def validate_design(sweep: SweepFields) -> list[Problem]:
+    """Return the problems of the components of a sweep, and of what goes without them."""
+    if sweep.components is None:
+        given = {"design": sweep.design, "interactions": sweep.interactions}
+        text = "goes with components, of which it says what they come to"
+        return [Problem(field, text, value) for field, value in given.items() if value is not None]
+    return [*check_components(sweep.components, sweep.design), *_check_beside(sweep), *_check_names(sweep)]
+
+
+def _check_beside(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield what is given beside components and says the same as they do, or something else."""
+    if sweep.arms:
+        yield Problem("arms", "goes without components, which make the arms; leave one of them out")
+    if sweep.baseline is not None:
+        text = "goes without components: the reference is the arm of the first levels, or of leave-one-out the full one"
+        yield Problem("baseline", text, sweep.baseline)
+    if sweep.factor:
+        yield Problem("factor", "goes without components: what they set is compared", list(sweep.factor))
+    if sweep.design != "factorial" and sweep.interactions is not None:
+        yield Problem("interactions", "goes with design: factorial, whose cells show them", sweep.interactions)
+    if sweep.design == "factorial" and sweep.at_grid:
+        text = "grid goes without design: factorial: name what is searched as a component instead, each value a level"
+        yield Problem("confirm.at", text, "grid")
+
+
+def _check_names(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem where the longest name of an arm does not fit."""
+    longest = max(sweep.designed.arms, key=len) if sweep.designed else ""
+    if len(longest) > MOST_LETTERS:
+        text = f"the name of an arm has at most {MOST_LETTERS} letters, and {longest[:60]}... has {len(longest)}"
+        yield Problem("components", f"{text}: give levels: {{NAME: value}} with shorter names")
+
+
+def merge_alike(problems: Iterable[Problem], arms: Iterable[str]) -> list[Problem]:
+    """Return `problems` with those that several arms have told once, with the names of these arms."""
+    every = list(arms)
+    merged: dict[tuple[str, str, str], list[str]] = {}
+    first: dict[tuple[str, str, str], Problem] = {}
+    for problem in problems:
+        arm = max((a for a in every if problem.path.startswith(f"arms.{a}.")), key=len, default="")
+        path = problem.path.removeprefix(f"arms.{arm}.") if arm else problem.path
+        key = path, problem.message, repr(problem.given)
+        first.setdefault(key, problem)
+        merged.setdefault(key, []).append(arm)
+    return [
+        first[key]
+        if len(own) == 1 or not all(own)
+        else Problem(key[0], f"{key[1]} (in {_name_arms(own, every)})", first[key].given)
+        for key, own in merged.items()
+    ]
+
+
+def _name_arms(own: list[str], every: list[str]) -> str:
+    return "every arm" if len(own) == len(every) else f"the arms {join_words(own)}"
+
+
+def check_levels(sweep: SweepFields) -> Iterator[Problem]:
+    """Yield a problem for arms that are the same experiment, and search the same: a level that changes nothing."""
+    alike: dict[str, list[str]] = {}
+    for arm in sweep.own_arms:
+        alike.setdefault(json.dumps(sweep.base(arm).flat(), sort_keys=True, default=str), []).append(arm)
+    for arms in alike.values():
+        if len(arms) > 1:
+            text = f"the arms {join_words(arms)} are the same experiment: what tells them apart has no effect there"
+            yield Problem("components", text)

@@ -1,0 +1,68 @@
+"""Contrasts of the cells of a factorial design: main effects, and interactions of two components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of a component, against its reference."""
+
+    component: str
+    """As it is told."""
+    level: str
+    reference: str
+    path: str
+    """The component as the file names it."""
+
+    def __str__(self) -> str:
+        return f"{self.component}={self.level}"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A weighted sum over the cells of a design, which is 0 where there is no effect. The file fixes it before it runs.
+
+    Of one level it is the main effect: the mean, over the combinations of the other components, of the cell at the
+    level less the cell at the reference. Of two levels it is their interaction: the effect of the first where the
+    second is at its level, less that effect where the second is at its reference; the mean over the combinations of
+    the others.
+    """
+
+    levels: tuple[Level, ...]
+    """One, or two of different components."""
+    weights: Mapping[str, float]
+    """Cell -> weight; they sum to 0."""
+    partners: tuple[Mapping[str, str], ...]
+    """For each of its components: cell -> the one that differs from it in that component alone. It has the opposite
+    weight."""
+
+    @property
+    def name(self) -> str:
+        """'norm=lns', or 'norm=lns x qk_norm=true'."""
+        return " x ".join(map(str, self.levels))
+
+    @property
+    def is_main(self) -> bool:
+        """Whether it is a main effect."""
+        return len(self.levels) == 1
+
+    @property
+    def sd_share(self) -> float:
+        """Its standard deviation, over seeds, in those of a difference of two cells, where the cells of a seed vary
+        independently of each other but for what the seed does to all alike."""
+        return math.sqrt(sum(weight**2 for weight in self.weights.values()) / 2)
+
+    def list_pairs(self) -> set[tuple[str, str]]:
+        """Return all cells with each of their partners."""
+        return {pair for partners in self.partners for pair in partners.items()}
+
+    def describe(self) -> str:
+        """Return 'norm=lns less norm=pre'; of an interaction the name."""
+        if not self.is_main:
+            return self.name
+        level = self.levels[0]
+        return f"{level} less {level.component}={level.reference}"

@@ -1,0 +1,308 @@
+"""What the cells of a factorial design show: main effects and interactions, on the same fresh seeds in all cells.
+
+The seed is the block. Each seed gives one number for each contrast, the weighted sum of its cells, so that whatever a
+seed does to all cells alike cancels; Student's t over these numbers is the test. A seed on which a cell of the contrast
+failed has no such number: it is left out and counted, and the failures are compared on their own, by the exact sign
+test on the seeds on which more cells failed at one level than at the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from ablate.verdict.comparison import measure_pair
+from ablate.verdict.contrasts import Contrast
+from ablate.verdict.failures import ALPHA, count_family
+from ablate.verdict.looks import Looks
+from ablate.verdict.outcomes import Outcome
+from ablate.verdict.pairing import Pairing
+from ablate.verdict.records import DECIDED, FreshOutcomes, Versus
+from ablate.verdict.sequential import LEAST
+
+EffectKind = Literal[
+    "better",
+    "worse",
+    "mixed",
+    "equivalent",
+    "fails more often",
+    "fails less often",
+    "better together",
+    "worse together",
+    "additive",
+    "undecided",
+    "cannot be stated",
+    "figures",
+]
+CLAIMS: tuple[EffectKind, ...] = (
+    "better", "worse", "mixed", "fails more often", "fails less often", "better together", "worse together",
+)  # fmt: skip
+_DECIDED = {*DECIDED, "better together", "worse together", "additive"}
+
+CrossedCells = Mapping[tuple[str, str], Mapping[int, Outcome]]
+"""(loser, winner) -> seed -> outcome of the cell that is behind at the settings of the other."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What may be said of a contrast."""
+
+    contrast: Contrast
+    kind: EffectKind
+    versus: Versus
+    """The contrast over the seeds on which all of its cells trained. `failed` counts the runs of the cells with
+    positive weights, `other_failed` those with negative ones."""
+    runs: int
+    """Of the cells with positive weights, and of those with negative ones, each."""
+    planned: int
+    """Seeds that there are to be."""
+    looks: Looks | None
+    """None: no round is complete."""
+    family: int
+    """Comparisons that share 5 %."""
+    effect: float | None
+    """The smallest difference that matters; None: not said."""
+    untrained: tuple[str, ...] = ()
+    """Cells without settings, and those that failed on every seed, of three or more: no further seed will help."""
+    crossed: Versus | None = None
+    """The same with the cells that are behind at the settings of their partners; None where none was run or needed."""
+    needs_crossed: tuple[tuple[str, str], ...] = ()
+    """(loser, winner): the cells that are still to be trained at the other's settings before anything is claimed."""
+    agrees: bool | None = None
+    """Whether the crossed contrast says the same; None where none is needed."""
+    failure_side: int = 0
+    """1: the level of a main effect is shown to fail more often than the reference; -1: less often; 0: neither."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether further seeds would not be run for it."""
+        return self.kind in _DECIDED or bool(self.untrained)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, for JSON."""
+        plain = asdict(self)
+        plain |= {"name": self.contrast.name, "decided": self.decided, "main": self.contrast.is_main}
+        for key in ("versus", "crossed"):
+            versus: Versus | None = getattr(self, key)
+            if versus is not None:
+                plain[key]["interval"] = versus.interval
+        return plain
+
+
+def compare_cells(
+    contrasts: Mapping[str, Contrast],
+    cells: Mapping[str, FreshOutcomes],
+    crossed: CrossedCells,
+    *,
+    planned: int,
+    maximize: bool = False,
+    effect: float | None = None,
+    resolution: float = 0.0,
+    shared: Collection[str] = (),
+    others: int = 0,
+) -> dict[str, Effect]:
+    """Return what may be said of each of `contrasts`.
+
+    Args:
+        contrasts: of the design.
+        cells: what is known of each cell.
+        crossed: the runs at another's settings.
+        planned: the number of seeds that each is to have.
+        maximize: whether more of the objective is better.
+        effect: the smallest difference that matters; None: nothing is called equivalent.
+        resolution: 1/N for a metric that counts N items, such as accuracy; 0: it does not count.
+        shared: paths of the searched parameters; where cells that are compared differ in one, an effect is claimed only
+            if it stands with those that are behind at the others' settings.
+        others: comparisons that share the error besides these.
+    """
+    pairings = {
+        name: pair_cells(contrast, _list_outcomes(contrast, cells), cells) for name, contrast in contrasts.items()
+    }
+    tests = [sum(pairings[name].alone) for name, contrast in contrasts.items() if contrast.is_main]
+    family = count_family(others + len(contrasts), tests)
+    effects = {}
+    for name, contrast in contrasts.items():
+        pairing, share = pairings[name], resolution * contrast.sd_share
+        versus = measure_pair(pairing, ALPHA / family, share)
+        side = (pairing.alone[0] > pairing.alone[1]) - (pairing.alone[0] < pairing.alone[1])
+        facts: dict[str, Any] = {
+            "versus": versus,
+            "runs": pairing.seeds * len(contrast.weights) // 2,
+            "planned": planned,
+            "looks": pairing.looks,
+            "family": family,
+            "effect": effect,
+            "untrained": _list_untrained(contrast, cells),
+            "failure_side": side if contrast.is_main and versus.failure_side else 0,
+        }
+        crossing: dict[str, Any] = {}
+        if versus.side and pairing.ready:
+            crossing = _cross(contrast, cells, crossed, versus, maximize, tuple(shared), ALPHA / family, share)
+        kind = _decide(contrast, pairing, facts, maximize, crossing.get("agrees"))
+        effects[name] = Effect(contrast, kind, **facts, **crossing)
+    return effects
+
+
+def pair_cells(
+    contrast: Contrast, outcomes: Mapping[str, Mapping[int, Outcome]], cells: Mapping[str, FreshOutcomes]
+) -> Pairing:
+    """Return a contrast on the seeds that all of its cells have, up to the last look.
+
+    Args:
+        contrast: the weights.
+        outcomes: cell -> seed -> outcome, in the order of the seeds.
+        cells: for their looks; those of the cell with the fewest count.
+    """
+    looks = _find_looks(contrast, cells)
+    sizes = looks.sizes if looks else ()
+    first, *rest = (outcomes[cell] for cell in contrast.weights)
+    common = [seed for seed in first if all(seed in other for other in rest)]
+    common = common[: sizes[-1]] if sizes else common
+    differences: list[float] = []
+    scale, failed, other_failed, more, fewer = 0.0, 0, 0, 0, 0
+    pairs_at: list[int] = []
+    discordant_at: list[int] = []
+    for count, seed in enumerate(common, 1):
+        ended = {cell: outcomes[cell][seed] for cell in contrast.weights}
+        lost = [cell for cell, outcome in ended.items() if not outcome.trained]
+        ours = sum(contrast.weights[cell] > 0 for cell in lost)
+        failed, other_failed = failed + ours, other_failed + len(lost) - ours
+        more, fewer = more + (2 * ours > len(lost)), fewer + (2 * ours < len(lost))
+        if not lost:
+            values = {cell: outcome.value or 0.0 for cell, outcome in ended.items()}
+            differences.append(sum(weight * values[cell] for cell, weight in contrast.weights.items()))
+            scale = max(scale, *map(abs, values.values()))
+        if count in sizes:
+            pairs_at.append(len(differences))
+            discordant_at.append(more + fewer)
+    short = len(sizes) - len(pairs_at)  # looks at more seeds than there are now
+    return Pairing(
+        looks,
+        len(common),
+        failed,
+        other_failed,
+        (more, fewer),
+        tuple(differences),
+        scale,
+        (*pairs_at, *[len(differences)] * short),
+        (*discordant_at, *[more + fewer] * short),
+    )
+
+
+def _find_looks(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> Looks | None:
+    """Return the looks of the cell that has the fewest: a process that is killed may have written some of a round."""
+    known = [cells[cell].looks for cell in contrast.weights]
+    return None if None in known else min((one for one in known if one), key=lambda one: len(one.sizes))
+
+
+def _list_outcomes(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> dict[str, Mapping[int, Outcome]]:
+    return {cell: cells[cell].outcomes for cell in contrast.weights}
+
+
+def _list_untrained(contrast: Contrast, cells: Mapping[str, FreshOutcomes]) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name in contrast.weights
+        if not cells[name].found
+        or (len(ended := cells[name].outcomes.values()) >= LEAST and not any(one.trained for one in ended))
+    )
+
+
+def _cross(
+    contrast: Contrast,
+    cells: Mapping[str, FreshOutcomes],
+    crossed: CrossedCells,
+    versus: Versus,
+    maximize: bool,
+    shared: tuple[str, ...],
+    alpha: float,
+    resolution: float,
+) -> dict[str, Any]:
+    """Return what the cells that are behind, at the settings of their partners, add to an `Effect`; nothing where all
+    partners have the same settings. An interaction has to stand with the partners in either component. All of these
+    contrasts must claim the same, so that none needs a correction for the others (an intersection-union test)."""
+    behind = -versus.side if maximize else versus.side  # the sign of the weights of the cells that are behind
+    losers = [cell for cell, weight in contrast.weights.items() if weight * behind > 0]
+    differing = [
+        {loser: partners[loser] for loser in losers if _differ(cells[loser], cells[partners[loser]], shared)}
+        for partners in contrast.partners
+    ]
+    outcomes = _list_outcomes(contrast, cells)
+    seeds = [*next(iter(outcomes.values()))][: versus.seeds]
+    missing = tuple(
+        pair
+        for pairs in differing
+        for pair in pairs.items()
+        if any(seed not in crossed.get(pair, {}) for seed in seeds)
+    )
+    if missing:
+        return {"needs_crossed": missing, "agrees": False}
+    figures = [
+        _measure_crossed(contrast, cells, crossed, pairs, seeds, alpha, resolution) for pairs in differing if pairs
+    ]
+    if not figures:
+        return {}
+    told = [one for one in figures if one is not None]
+    return {
+        "crossed": min(told, key=lambda one: one.side * versus.side, default=None),
+        "agrees": all(one.side == versus.side for one in told),
+    }
+
+
+def _differ(one: FreshOutcomes, other: FreshOutcomes, shared: tuple[str, ...]) -> bool:
+    return any(one.params.get(path) != other.params.get(path) for path in shared)
+
+
+def _measure_crossed(
+    contrast: Contrast,
+    cells: Mapping[str, FreshOutcomes],
+    crossed: CrossedCells,
+    pairs: Mapping[str, str],
+    seeds: list[int],
+    alpha: float,
+    resolution: float,
+) -> Versus | None:
+    """Return the figures of a contrast with each loser of `pairs` at the settings of the winner; None where every loser
+    of a main effect fails there on all seeds, and its winner on none."""
+    outcomes = _list_outcomes(contrast, cells)
+    there = {**outcomes, **{loser: crossed[loser, winner] for loser, winner in pairs.items()}}
+    # of equal settings that fail with the same probability, one fails on all of n seeds and the other on none in at
+    # most 0.25^n: such a pair is beaten, and the others have to show the rest
+    beaten = {
+        loser
+        for loser, winner in pairs.items()
+        if contrast.is_main
+        and len(seeds) >= LEAST
+        and not any(there[loser][seed].trained for seed in seeds)
+        and all(outcomes[winner][seed].trained for seed in seeds)
+    }
+    out = beaten | {pairs[loser] for loser in beaten}
+    left = {cell: weight for cell, weight in contrast.weights.items() if cell not in out}
+    rest = Contrast(contrast.levels, left, contrast.partners)
+    return measure_pair(pair_cells(rest, there, cells), alpha, resolution) if left else None
+
+
+def _decide(
+    contrast: Contrast, pairing: Pairing, facts: Mapping[str, Any], maximize: bool, agrees: bool | None
+) -> EffectKind:
+    """Return the kind of what a contrast shows. `agrees`: of the crossed contrast."""
+    versus: Versus = facts["versus"]
+    untrained: tuple[str, ...] = facts["untrained"]
+    more, fewer = versus.failed > versus.other_failed, versus.failed < versus.other_failed
+    if not pairing.ready:
+        return "cannot be stated" if untrained and not pairing.seeds else "figures"
+    if versus.side and agrees is not False:
+        wins = versus.side == (1 if maximize else -1)
+        if not contrast.is_main:
+            return "better together" if wins else "worse together"
+        if wins:
+            return "mixed" if more else "better"
+        return "mixed" if fewer else "worse"
+    if facts["failure_side"]:
+        return "fails more often" if facts["failure_side"] > 0 else "fails less often"
+    if pairing.pairs < LEAST:
+        return "cannot be stated"
+    if versus.lies_within(facts["effect"]) and not more and not fewer:
+        return "equivalent" if contrast.is_main else "additive"
+    return "undecided"

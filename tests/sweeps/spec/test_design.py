@@ -1,0 +1,204 @@
+"""The arms that components make, written out by hand; and what is told of components that make none."""
+
+import pytest
+from optuna.storages import InMemoryStorage
+
+from ablate.config.errors import ConfigError
+from ablate.sweeps.simulation import simulate
+from ablate.sweeps.spec import audit
+from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.scale import scale_sweep
+from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.storage import read_generation
+
+TWO = {"norm": ["pre", "lns"], "final_norm": {"setting": "norm.final_norm", "levels": [True, False]}}
+
+
+def sweep(components=TWO, design="factorial", **more):
+    tree = {"name": "t", "components": components, "design": design, "sampler": "grid", "confirm": {"seeds": 4}}
+    return Sweep.from_tree({**tree, **more})
+
+
+def settings(spec):
+    return {arm: one.settings for arm, one in spec.own_arms.items()}
+
+
+def refuse(*args, **more):
+    with pytest.raises(ConfigError) as error:
+        sweep(*args, **more)
+    return str(error.value)
+
+
+def test_one_at_a_time_is_the_first_levels_and_each_change():
+    spec = sweep({**TWO, "init": ["normal", "scaled", "small_scaled"]}, "one-at-a-time")
+    first = {"norm": "pre", "norm.final_norm": True, "init": "normal"}
+    assert settings(spec) == {
+        "reference": first,
+        "norm=lns": {**first, "norm": "lns"},
+        "final_norm=false": {**first, "norm.final_norm": False},
+        "init=scaled": {**first, "init": "scaled"},
+        "init=small_scaled": {**first, "init": "small_scaled"},
+    }
+    assert spec.baselines == dict.fromkeys(spec.all_arms, "reference")
+    assert spec.count_comparisons() == 4
+    assert spec.base("norm=lns").norm.kind == "lns"
+    assert spec.base("final_norm=false").norm.final_norm is False
+
+
+def test_leave_one_out_is_the_last_levels_and_each_back_at_its_first():
+    spec = sweep(TWO, "leave-one-out")
+    assert settings(spec) == {
+        "full": {"norm": "lns", "norm.final_norm": False},
+        "norm=pre": {"norm": "pre", "norm.final_norm": False},
+        "final_norm=true": {"norm": "lns", "norm.final_norm": True},
+    }
+    assert spec.baselines == dict.fromkeys(spec.all_arms, "full")
+
+
+def test_a_factorial_is_every_combination_with_its_contrasts():
+    spec = sweep()
+    cells = [(norm, final) for norm in ("pre", "lns") for final in (True, False)]
+    names = [f"norm={norm} final_norm={str(final).lower()}" for norm, final in cells]
+    assert settings(spec) == {
+        name: {"norm": norm, "norm.final_norm": final} for name, (norm, final) in zip(names, cells, strict=True)
+    }
+    pre_on, pre_off, lns_on, lns_off = names
+    weights = {name: dict(contrast.weights) for name, contrast in spec.contrasts.items()}
+    assert weights == {
+        "norm=lns": {pre_on: -0.5, pre_off: -0.5, lns_on: 0.5, lns_off: 0.5},
+        "final_norm=false": {pre_on: -0.5, pre_off: 0.5, lns_on: -0.5, lns_off: 0.5},
+        "norm=lns x final_norm=false": {pre_on: 1.0, pre_off: -1.0, lns_on: -1.0, lns_off: 1.0},
+    }
+    across = [{pre_on: lns_on, lns_on: pre_on, pre_off: lns_off, lns_off: pre_off}]
+    across += [{pre_on: pre_off, pre_off: pre_on, lns_on: lns_off, lns_off: lns_on}]
+    partners = {name: [dict(one) for one in contrast.partners] for name, contrast in spec.contrasts.items()}
+    assert partners == {
+        "norm=lns": across[:1], "final_norm=false": across[1:], "norm=lns x final_norm=false": across,
+    }  # fmt: skip
+    assert spec.count_comparisons() == 3
+    assert sweep(interactions=False).count_comparisons() == 2
+
+
+def test_a_component_of_three_levels_has_two_main_effects_and_a_mapping_names_its_levels():
+    recipe = {"levels": {"plain": {}, "stable": {"init": "scaled", "optimizer.weight_decay": 0.0}}}
+    spec = sweep({"norm": ["pre", "lns", {"kind": "mix", "alpha": 0.25}], "recipe": recipe})
+    assert list(spec.contrasts) == [
+        "norm=lns", "norm=mix(alpha=0.25)", "recipe=stable", "norm=lns x recipe=stable",
+        "norm=mix(alpha=0.25) x recipe=stable",
+    ]  # fmt: skip
+    third = 1 / 3
+    assert set(spec.contrasts["recipe=stable"].weights.values()) == {-third, third}
+    assert settings(spec)["norm=mix(alpha=0.25) recipe=stable"] == {
+        "norm": {"kind": "mix", "alpha": 0.25}, "init": "scaled", "optimizer.weight_decay": 0.0,
+    }  # fmt: skip
+    assert spec.compared_paths == ("norm", "init", "optimizer.weight_decay")
+
+
+@pytest.mark.parametrize("design", ["one-at-a-time", "leave-one-out", "factorial"])
+def test_the_arms_differ_in_the_components_alone_and_are_searched_alike(design):
+    spec = sweep(design=design, search={"optimizer.lr": [1e-3, 3e-3]})
+    assert audit.find_factor(spec) == ("norm", "norm.final_norm")
+    assert audit.find_confounds(spec) == []
+    assert {spec.trials(arm) for arm in spec.all_arms} == {2}
+    assert spec.design in spec.to_yaml()
+
+
+def test_another_difference_is_a_confound_that_has_to_be_declared():
+    components = {"norm": ["pre", "lns"], "length": {"setting": "schedule.warmup_fraction", "levels": [0.1, 0.2]}}
+    assert audit.find_confounds(sweep(components)) == []
+    plain = sweep({"norm": {"levels": {"pre": "pre", "lns": {"kind": "lns", "layer": "layernorm"}}}}, "one-at-a-time")
+    assert audit.find_factor(plain) == ("norm",)
+
+
+def test_it_is_the_same_sweep_when_it_is_read_back():
+    ends = {"setting": "trainer.val_check_interval", "levels": {"end": None, "often": 10}}
+    components = {
+        **TWO,
+        "decay": {"setting": "optimizer.weight_decay", "levels": {"none": 0.0, "some": 0.1}},
+        "val": ends,
+    }
+    spec = sweep(components)
+    storage = InMemoryStorage()
+    simulate(spec, lambda arm, params, seed: 2.0 + seed / 7, storage)
+    stored = read_generation(storage, "t", 1).spec
+    assert stored.to_tree() == spec.to_tree()
+    assert settings(stored) == settings(spec)
+    assert stored.contrasts == spec.contrasts
+    plain = Sweep.from_tree({"name": "t", "search": {"optimizer.lr": [1e-3, 3e-3]}, "sampler": "grid"}).to_tree()
+    assert not {"components", "design", "interactions"} & {*plain}  # so that earlier sweeps are the same as they were
+
+
+def test_all_problems_of_components_are_told_at_once():
+    text = refuse(
+        {"final_norm": [True, False], "norm": ["pre", "pre"], "one": {"setting": "norm", "levels": ["pre", "lns"]}},
+        "leave-one-out", arms={"a": {}}, baseline="a", factor="norm", interactions=True,
+    )  # fmt: skip
+    assert text.startswith("7 problems")
+    for part in (
+        "components.final_norm: is no setting of an experiment. Give setting: PATH",
+        "components.norm: has the level pre twice",
+        "components.one: sets norm, which norm sets too",
+        "arms: goes without components",
+        "baseline: goes without components",
+        "factor: goes without components",
+        "interactions: goes with design: factorial",
+    ):
+        assert part in text
+    assert "Did you mean norm.final_norm?" in text
+
+
+def test_what_does_not_go_with_a_design_is_told():
+    assert "design: is required with components" in refuse(design=None)
+    assert "goes with components" in refuse(None)
+    three = {"norm": ["pre", "post", "lns"]}
+    assert "leave-one-out takes two levels" in refuse(three, "leave-one-out")
+    many = {f"c{i}": {"setting": f"trainer.c{i}", "levels": [1, 2]} for i in range(7)}
+    assert "makes 128 arms (2 x 2 x 2 x 2 x 2 x 2 x 2), and a design has at most 64" in refuse(many)
+    grid = {"search": {"optimizer.lr": [1e-3, 3e-3]}, "confirm": {"at": "grid", "seeds": 3}}
+    assert "name what is searched as a component instead" in refuse(**grid)
+    assert len(sweep(TWO, "one-at-a-time", **grid).all_arms) == 6
+
+
+def test_arms_that_are_not_valid_are_told_by_name_each_problem_once():
+    text = refuse({**TWO, "optimizer.lr": [1e-3, -1.0]})
+    assert text.count("optimizer.lr") == 1
+    assert "norm=pre final_norm=true lr=-1, norm=pre final_norm=false lr=-1, norm=lns final_norm=true lr=-1 and" in text
+    text = refuse({"norm": ["pre", "lnss"], "trainer.max_steps": [10, "x"]}, "one-at-a-time")
+    assert "Did you mean lns?" in text
+    assert "arms.norm=lnss.norm.kind" in text
+    assert "arms.max_steps=x.trainer.max_steps" in text
+
+
+def test_a_level_that_changes_nothing_is_told():
+    same = {"norm": ["pre", "lns"], "steps": {"setting": "trainer.max_steps", "levels": {"one": 7, "other": 7.0}}}
+    text = refuse(same)
+    assert "the arms norm=pre steps=one and norm=pre steps=other are the same experiment" in text
+    assert "the arms norm=lns steps=one and norm=lns steps=other" in text
+
+
+def test_the_sizes_of_a_file_share_one_family(tmp_path):
+    file = tmp_path / "sized.yaml"
+    file.write_text(
+        "name: sized\ncomponents: {norm: [pre, lns], init: [normal, scaled]}\ndesign: factorial\nsampler: grid\n"
+        "confirm: {seeds: 3}\nsizes: {small: {model.hidden: 64}, large: {model.hidden: 128},"
+        " own: {model.hidden: 256, arms: {pre: {norm: pre}, post: {norm: post}}}}\n"
+    )
+    small, large, own = load_sweeps(file)
+    assert (small.family, large.family, own.family) == (3 + 1, 3 + 1, 3 + 3)
+    assert list(own.own_arms) == ["pre", "post"]
+    assert not own.contrasts
+    file.write_text(file.read_text().partition(", own")[0] + "}\n")
+    (plain, _) = load_sweeps(file, {"interactions": False})
+    assert plain.family == plain.count_comparisons() == 2
+    (other, _) = load_sweeps(file, {"design": "one-at-a-time"})
+    assert list(other.all_arms) == ["reference", "norm=lns", "init=scaled"]
+
+
+def test_a_design_is_scaled_and_what_its_components_set_is_not():
+    spec = sweep(search={"optimizer.lr": [1e-3, 3e-3]}, experiment={"trainer": {"max_steps": 100}})
+    scaled = scale_sweep(spec, 0.5)
+    assert list(scaled.all_arms) == list(spec.all_arms)
+    assert {scaled.base(arm).trainer.max_steps for arm in scaled.all_arms} == {50}
+    lengths = sweep({"norm": ["pre", "lns"], "trainer.max_steps": [100, 200]})
+    with pytest.raises(ConfigError, match=r"trainer\.max_steps: is set by components"):
+        scale_sweep(lengths, 0.5)
