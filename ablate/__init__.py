@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ablate.config import torchvision_repair
+from ablate.config.lazy import postpone_collection
 
 torchvision_repair.install()
 
@@ -50,7 +51,9 @@ __all__ = sorted([*_HOMES, "__version__"])
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ablate' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with postpone_collection():
+        module = import_module(_HOMES[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

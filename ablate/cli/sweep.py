@@ -22,7 +22,7 @@ from ablate.cli.arguments import (
 from ablate.cli.output import build_console, interrupt_on_sigterm, print_json, repeat_command
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_words
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, postpone_collection
 from ablate.config.logs import print_wrapped
 from ablate.config.yaml import parse_overrides
 from ablate.distributed import slurm
@@ -149,7 +149,8 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
     for spec in specs:
         try:
             fresh = options.fresh and spec.name in requested
-            text = dry_run.plan(spec, _count_workers(spec, options), options.storage, fresh)
+            with postpone_collection():
+                text = dry_run.plan(spec, _count_workers(spec, options), options.storage, fresh)
         except DataError as error:
             text = dry_run.outline(spec)
             missing += [str(error)] if str(error) not in missing else []

@@ -13,6 +13,7 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.models.base import strip_wrapper
+from ablate.tasks import gradients
 from ablate.tasks.metrics import LOSS
 
 Compiled = Literal["reduce-overhead"] | bool
@@ -104,9 +105,7 @@ class Task(LightningModule):
         """Clip the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
         sake of float16's loss scaling, which bfloat16 does not have."""
         if gradient_clip_val:
-            norm = ranks.norm([p.grad for p in self.parameters() if p.grad is not None])
-            for parameters in ranks.group_by_mesh(self.parameters()):
-                torch.nn.utils.clip_grads_with_norm_(parameters, gradient_clip_val, norm)
+            gradients.clip(self.parameters(), gradient_clip_val)
 
     def configure_model(self) -> None:
         """Share the model among the ranks, where the strategy does that."""

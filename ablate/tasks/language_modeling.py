@@ -11,6 +11,7 @@ from ablate.data import IGNORED, Corpus, ValSet
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.models import Model
+from ablate.tasks import gradients
 from ablate.tasks.base import Compiled, Task
 from ablate.tasks.losses import predict_tokens
 from ablate.tasks.metrics import BITS_PER_BYTE, PERPLEXITY
@@ -49,8 +50,7 @@ class LanguageModeling(Task):
         targets = ranks.total(torch.stack(self._counts).sum())
         self._counts.clear()
         self.train_loss_scale = config.batch_size * self.per_item * config.tensor_parallel / targets
-        for gradients in ranks.group_by_mesh(p.grad for p in self.parameters() if p.grad is not None):
-            torch._foreach_mul_(gradients, self.train_loss_scale)
+        gradients.scale(self.parameters(), self.train_loss_scale)
 
     def compute_metrics(self, loss: float) -> dict[str, float]:
         return {f"val/{name}": value for name, value in self._compute_text_metrics(loss, self.bytes_per_token).items()}

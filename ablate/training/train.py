@@ -13,6 +13,7 @@ import torch
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, DataError, OutOfMemory
+from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.estimate.advice import advise
@@ -113,7 +114,8 @@ def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
 
 def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
     """Train by Lightning, which takes seconds to import."""
-    from ablate.training.fit import fit
+    with postpone_collection():
+        from ablate.training.fit import fit
 
     return fit(experiment, corpus, speed, tracker, hooks)
 

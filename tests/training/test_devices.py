@@ -23,7 +23,8 @@ from ablate.parallel.sharing import validate_sharing
 from ablate.tasks.base import Task
 from ablate.training.callbacks import Interrupt, Stop
 from ablate.training.checkpoints import Earlier
-from ablate.training.fit import fit, translate_errors
+from ablate.training.errors import translate_errors
+from ablate.training.fit import fit
 from ablate.training.precision import Speed
 from ablate.training.procedures import Hooks, Place
 from ablate.training.runs import load_experiment
