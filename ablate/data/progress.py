@@ -1,4 +1,5 @@
-"""The progress of a long preparation: a bar on a terminal, elsewhere a line now and then, nothing where it is short."""
+"""The progress of a long preparation: a bar on a terminal, elsewhere a line now and then, nothing where it is short or
+where nobody wants what Ablate logs at INFO."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def show_progress(what: str, total: int | None, unit: str = "tokens") -> Iterato
             now = time.monotonic()
             if bar is not None:
                 bar(done)
-            elif now - begin >= AFTER and sys.stderr.isatty():
+            elif now - begin >= AFTER and sys.stderr.isatty() and logger.isEnabledFor(logging.INFO):
                 bar = stack.enter_context(_show_bar(what, total, unit))
             elif now - shown >= EVERY:
                 shown = now

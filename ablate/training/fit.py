@@ -35,6 +35,7 @@ from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
 from ablate.training.trainer import build_trainer
 
+
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
     """Train `experiment` on all ranks, for an MLflow run that is open, and return how it ended."""
     folder = run_folder(tracker.run_id)

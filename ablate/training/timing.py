@@ -67,7 +67,7 @@ def train(model: Model, experiment: Experiment, corpus: Corpus, precision: str) 
                 counts.append((targets != IGNORED).sum())
             with _compute_in(precision, device):
                 loss = compute_loss(model, inputs, targets)
-            (loss / config.accumulate).backward()  # type: ignore[no-untyped-call]
+            (loss / config.accumulate).backward()
         if counts:  # until here each loss is a sum over the number of positions: see LanguageModeling
             positions = config.batch_size * corpus.items_per_sample
             gradients.scale(model.parameters(), positions / torch.stack(counts).sum())

@@ -33,18 +33,7 @@ from ablate.training.trainer import advise_less_memory, check_ranks
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment`, tracked in MLflow, and return how it ended.
-
-    A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised as an
-    AblateError. On rank 0 of a group (see `ablate.distributed`) all ranks train it together.
-
-    Args:
-        experiment: the configuration.
-        place: the MLflow experiment, parent run, name and tags. With `run_id` the interrupted run of that id is resumed
-            from its last checkpoint, with the numbers that it would have had.
-        hooks: functions that are called while the run goes.
-        procedure: how it is run; by default training by Lightning, or alignment where `experiment.align` is set.
-    """
+    """Run `experiment` and return how it ended, as `ablate.training.shown.train` does, and show nothing."""
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)
