@@ -56,7 +56,12 @@ def to_text(report: ReportData, width: int = 100) -> str:
     """Return what `render` prints, without colours, `width` characters wide."""
     from rich.console import Console
 
-    plain: dict[str, Any] = {"color_system": None, "legacy_windows": False, "force_terminal": False, "force_jupyter": False}
+    plain: dict[str, Any] = {
+        "color_system": None,
+        "legacy_windows": False,
+        "force_terminal": False,
+        "force_jupyter": False,
+    }
     console = Console(file=io.StringIO(), width=width, **plain)
     with console.capture() as capture:
         render(report, console)
