@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ablate.config import torchvision_repair
+from ablate.config.lazy import postpone_collection
 
 torchvision_repair.install()
 
@@ -22,10 +23,10 @@ if TYPE_CHECKING:
     from ablate.export.in_memory import to_hf as to_hf
     from ablate.reports.report import Report as Report
     from ablate.reports.report import report as report
-    from ablate.sweeps.run import sweep as sweep
+    from ablate.sweeps.shown import sweep as sweep
     from ablate.sweeps.spec.sweep import Sweep as Sweep
     from ablate.training.procedures import Result as Result
-    from ablate.training.train import train as train
+    from ablate.training.shown import train as train
     from ablate.training.trained import open_trained as open_trained
 
 __version__ = "0.2.0.dev0"
@@ -40,9 +41,9 @@ _HOMES = {
     "diagnose": "ablate.diagnostics.run",
     "open_trained": "ablate.training.trained",
     "report": "ablate.reports.report",
-    "sweep": "ablate.sweeps.run",
+    "sweep": "ablate.sweeps.shown",
     "to_hf": "ablate.export.in_memory",
-    "train": "ablate.training.train",
+    "train": "ablate.training.shown",
 }
 __all__ = sorted([*_HOMES, "__version__"])
 
@@ -50,7 +51,9 @@ __all__ = sorted([*_HOMES, "__version__"])
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ablate' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    with postpone_collection():
+        module = import_module(_HOMES[name])
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

@@ -72,7 +72,7 @@ def main() -> int:
         for model in given.models:
             for compiled in (False, True):
                 experiment = describe(model, given.seq, given.batch, compiled)
-                row = compare(train(experiment), plan(experiment, Assumed(gpu)), gpu)
+                row = compare(train(experiment, progress=False), plan(experiment, Assumed(gpu)), gpu)
                 print(f"| {model} | {'compiled' if compiled else 'eager'} | {row} |", flush=True)
     return 0
 

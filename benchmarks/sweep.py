@@ -46,7 +46,6 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     os.environ["ABLATE_STORE"] = store
     import torch
-    from rich.console import Console
 
     import ablate.sweeps.preload  # noqa: F401 - what trials need, which a sweep's worker server imports too
     from ablate import Experiment, Sweep, sweep, train
@@ -62,10 +61,10 @@ def side(workers: int, cores: int, steps: int, store: str, pipe: Connection) -> 
         for number in range(made, trials):
             trial = create_study(sampler=spec.sampler.build(number)).ask()
             lr = trial.suggest_float("optimizer.lr", 1e-4, 1e-2, log=True)
-            train(Experiment.from_mapping(spec.experiment, {"optimizer.lr": lr}))
+            train(Experiment.from_mapping(spec.experiment, {"optimizer.lr": lr}), progress=False)
 
     def swept(trials: int) -> None:
-        record = sweep(Sweep.from_tree(tree(trials, steps)), workers=workers, console=Console(quiet=True))
+        record = sweep(Sweep.from_tree(tree(trials, steps)), workers=workers, progress=False)
         assert record.counts()["completed"] == trials
 
     run: Callable[[int], None] = swept if workers else loop

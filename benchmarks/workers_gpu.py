@@ -61,7 +61,6 @@ def main() -> int:
     top.add_argument("--cpu", action="store_true")
     given = top.parse_args()
     import torch
-    from rich.console import Console
 
     from ablate.sweeps.gpu_sharing import count_workers, find_largest
 
@@ -81,7 +80,7 @@ def main() -> int:
                 todo = spec(given, given.trials * number)
                 workers = each if given.cpu else count_workers(todo, each)
                 begin = time.perf_counter()
-                record = sweep(todo, workers=workers, console=Console(quiet=True))
+                record = sweep(todo, workers=workers, progress=False)
                 times.append(time.perf_counter() - begin)
                 ended = record.counts()
                 if ended["failed"]:

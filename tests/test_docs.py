@@ -144,9 +144,15 @@ def test_the_notebook_runs(store, tmp_path, monkeypatch, capsys):
     told = capsys.readouterr().out
     assert "norm.alpha: must be less than or equal to 1 (given: 1.5)" in told
     assert "completed 20 " in told
+    assert re.search(r"^update 1/20: loss \d", told, re.M)
+    assert "sweep from-python: 2 arms, runs of 20 updates" in told
+    assert len(re.findall(r"^\[[1-4]/4\] (pre|post) .* completed, val/loss ", told, re.M)) == 4
     assert len(re.findall(r"^(pre|post) [01] \{'optimizer.lr': 0.0", told, re.M)) == 4
     assert namespace["trained"].run_id == namespace["result"].run_id
     assert (namespace["findings"].folder / "report.html").exists()
+    again = namespace["sweep"](namespace["spec"], progress=False)
+    assert again.trials == namespace["record"].trials
+    assert capsys.readouterr().out == ""
 
 
 def test_the_images_of_the_tutorial_can_be_trained_on(example_files, tmp_path):

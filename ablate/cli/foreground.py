@@ -8,13 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ablate import tracking
-from ablate.cli.run_progress import RunProgress
-from ablate.config.formatting import format_duration
-from ablate.config.logs import print_wrapped
 from ablate.distributed import groups, ranks, slurm
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Hooks, Place, Result
-from ablate.training.runs import name_run
+from ablate.training.shown import RunDisplay
 from ablate.training.train import choose_procedure, train
 
 if TYPE_CHECKING:
@@ -37,45 +34,35 @@ def train_in_foreground(experiment: Experiment, console: Console, run_id: str | 
     checkpoint and ends the run as interrupted; a second Ctrl-C, and one before the first update, stops at once (a group
     of processes ends in order).
     """
-    procedure = choose_procedure(experiment)
-    shown, total = RunProgress(console, experiment), experiment.trainer.max_steps
+    procedure, place = choose_procedure(experiment), Place(run_id=run_id)
+    display = RunDisplay(console, experiment)
     run_ids: list[str] = []
-
-    def say(text: str) -> None:
-        print_wrapped(console, text)
 
     def started(run: str, text: str, before: Earlier) -> None:
         stop.training = True
         slurm.remember(tracking.open_store(), run)
-        say(f"run {run}:\n{text}")
         run_ids.append(run)
+        display.show_start(run, text, before)
         if run_id and not before.updates and procedure.resumes:
-            say("the run has no complete checkpoint and starts from the beginning")
-        if before.updates:
-            say(f"resumed at update {before.updates}/{total}")
-            shown.begin_at(before.updates)
+            display.say("the run has no complete checkpoint and starts from the beginning")
 
     def validated(step: int, metrics: Mapping[str, float]) -> bool:
-        values = ", ".join(f"{key} {value:.4f}" for key, value in metrics.items())
-        say(f"update {step}/{total}: {values}")
+        display.show_validation(step, metrics)
         return True
 
     stopping = STOPPING if procedure.resumes else STOPPING_WITHOUT_CHECKPOINT
-    with shown.show(), _StopSignals(stopping, say) as stop:
-        hooks = Hooks(started, shown.advance, validated, lambda: bool(stop.signals))
+    with display.show(), _StopSignals(stopping, display.say) as stop:
+        hooks = Hooks(started, display.progress.advance, validated, lambda: bool(stop.signals))
         try:
-            result = train(experiment, Place(run_id=run_id), hooks, procedure)
+            result = train(experiment, place, hooks, procedure)
         except ranks.Lost as error:
             again = f" Continue with: {groups.describe_command()} train --resume {run_ids[0]}" if run_ids else ""
             raise ranks.Lost(f"{error}{again}") from None
-    say(f"{result.status}{f': {result.reason}' if result.reason else ''} after {format_duration(result.seconds)}")
+    display.show_end(result, place)
     if result.status == "interrupted":
-        say(f"Continue with: {groups.describe_command()} train --resume {result.run_id}")
+        display.say(f"Continue with: {groups.describe_command()} train --resume {result.run_id}")
         if message := slurm.requeue(stop.signals):
-            say(message)
-    else:
-        where = f'run "{name_run(experiment)}" of the experiment "{Place.experiment}"'
-        say(f"In MLflow: {where}. Open it with: ablate ui")
+            display.say(message)
     return result
 
 

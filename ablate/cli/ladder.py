@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import ablate
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_storage, add_verb, parse_names, parse_positive
 from ablate.cli.output import build_console, print_json, repeat_command
 from ablate.cli.tables import build_table
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from ablate.scaling import ladder, report, rungs, statements, tables
     from ablate.sweeps import dry_run
+    from ablate.sweeps import run as sweep_run
     from ablate.sweeps.spec import library
 else:
     ladder = LazyModule("ablate.scaling.ladder")
@@ -28,7 +28,8 @@ else:
     rungs = LazyModule("ablate.scaling.rungs")
     statements = LazyModule("ablate.scaling.statements")
     tables = LazyModule("ablate.scaling.tables")
-    dry_run, library = LazyModule("ablate.sweeps.dry_run"), LazyModule("ablate.sweeps.spec.library")
+    dry_run, sweep_run = LazyModule("ablate.sweeps.dry_run"), LazyModule("ablate.sweeps.run")
+    library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
 ablate ladder sweeps/demo-ladder.yaml --extrapolate 9m --workers 2
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     for rung in known:
         console.print(f"{rung.spec.name}: {rung.parameters:,} parameters in the layers", style="bold")
         try:
-            record = ablate.sweep(rung.spec, workers=options.workers, storage=options.storage, console=console)
+            record = sweep_run.sweep(rung.spec, workers=options.workers, storage=options.storage, console=console)
         except KeyboardInterrupt:
             print(f"\nStopped. Continue with:\n  {repeat_command('ladder')}", file=sys.stderr)
             return 130

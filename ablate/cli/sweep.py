@@ -22,7 +22,7 @@ from ablate.cli.arguments import (
 from ablate.cli.output import build_console, interrupt_on_sigterm, print_json, repeat_command
 from ablate.config.errors import DataError
 from ablate.config.formatting import count_noun, join_words
-from ablate.config.lazy import LazyModule
+from ablate.config.lazy import LazyModule, postpone_collection
 from ablate.config.logs import print_wrapped
 from ablate.config.yaml import parse_overrides
 from ablate.distributed import slurm
@@ -30,13 +30,15 @@ from ablate.distributed import slurm
 if TYPE_CHECKING:
     from ablate.reports import terminal
     from ablate.reports.report import Report
-    from ablate.sweeps import dry_run, gpu_sharing, slurm_jobs
+    from ablate.sweeps import dry_run, gpu_sharing, progress, slurm_jobs
+    from ablate.sweeps import run as sweep_run
     from ablate.sweeps.spec import files, library, references
     from ablate.sweeps.spec.sweep import Sweep
 else:
     terminal = LazyModule("ablate.reports.terminal")
     gpu_sharing = LazyModule("ablate.sweeps.gpu_sharing")
     dry_run = LazyModule("ablate.sweeps.dry_run")
+    progress, sweep_run = LazyModule("ablate.sweeps.progress"), LazyModule("ablate.sweeps.run")
     slurm_jobs = LazyModule("ablate.sweeps.slurm_jobs")
     references = LazyModule("ablate.sweeps.spec.references")
     files, library = LazyModule("ablate.sweeps.spec.files"), LazyModule("ablate.sweeps.spec.library")
@@ -157,7 +159,8 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
     for spec in specs:
         try:
             fresh = options.fresh and spec.name in requested
-            text = dry_run.plan(spec, _count_workers(spec, options), options.storage, fresh)
+            with postpone_collection():
+                text = dry_run.plan(spec, _count_workers(spec, options), options.storage, fresh)
         except DataError as error:
             text = dry_run.outline(spec)
             missing += [str(error)] if str(error) not in missing else []
@@ -193,14 +196,10 @@ def _run(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespac
 def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: list[Report]) -> int:
     """Run or continue one sweep, print its report and add it to `reports`, and return the exit status."""
     console, command = build_console(stderr=options.json), repeat_command(options.verb)
-    workers, base = _count_workers(spec, options), spec.base(next(iter(spec.all_arms)))
-    print_wrapped(  # before anything that takes seconds: imports, data, the storage
-        console,
-        f"sweep {spec.name}: {_describe_arms(spec)}, runs of {base.trainer.max_steps:,} updates = "
-        f"{base.items:,} {base.unit}, {workers} at a time",
-    )
+    workers = _count_workers(spec, options)
+    print_wrapped(console, progress.describe_sweep(spec, workers))
     try:
-        record = ablate.sweep(spec, workers=workers, storage=options.storage, fresh=fresh, console=console)
+        record = sweep_run.sweep(spec, workers=workers, storage=options.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
         aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
         way_on = "start again" if aligned else "resume from its last checkpoint"
@@ -214,12 +213,6 @@ def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: lis
     if failed:
         print(f"{count_noun(failed, 'trial')} failed. The same command retries them:\n  {command}", file=sys.stderr)
     return 1 if failed else 0
-
-
-def _describe_arms(spec: Sweep) -> str:
-    arms = count_noun(len(spec.own_arms), "arm")
-    points = {cell.shared for cell in spec.cells.values()}
-    return f"{arms} at {count_noun(len(points), 'point')}" if points else arms
 
 
 def _count_workers(spec: Sweep, options: argparse.Namespace) -> int:

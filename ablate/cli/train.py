@@ -18,11 +18,11 @@ from ablate.distributed import launching, slurm
 if TYPE_CHECKING:
     from ablate.cli import foreground
     from ablate.sweeps import donors
-    from ablate.training import runs, trainer
+    from ablate.training import progress, runs, trainer
 else:
     foreground = LazyModule("ablate.cli.foreground")
     donors = LazyModule("ablate.sweeps.donors")
-    runs = LazyModule("ablate.training.runs")
+    progress, runs = LazyModule("ablate.training.progress"), LazyModule("ablate.training.runs")
     trainer = LazyModule("ablate.training.trainer")
 
 
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
         experiment = ablate.Experiment.load(file, overrides)
     console = build_console(stderr=options.json)
     if os.environ.get(launching.LAUNCHED) is None:  # else the process that started this one has said it
-        print_wrapped(console, _describe(experiment, run_id))
+        print_wrapped(console, progress.describe_run(experiment, run_id))
     if devices := trainer.count_launches(experiment.trainer):
         return launching.launch(devices)
     experiment = donors.resolve_donors(experiment)
@@ -58,13 +58,3 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print_json(result.to_dict())
     return 130 if result.status == "interrupted" else 0
-
-
-def _describe(experiment: ablate.Experiment, run_id: str | None) -> str:
-    """Return the first line, which is printed before anything that takes seconds: imports and data."""
-    what = f"run {run_id}, resumed" if run_id else f"{experiment.model.kind}, norm {experiment.norm.kind}"
-    return (
-        f"training {what}, on {experiment.data.kind}: {experiment.trainer.max_steps:,} updates of "
-        f"{experiment.items_per_update:,} {experiment.unit}, learning rate {experiment.optimizer.lr:g}, "
-        f"seed {experiment.seed}"
-    )

@@ -71,6 +71,31 @@ class _StderrHandler(logging.StreamHandler[TextIO]):
         return wrap_for(self.stream, super().format(record))
 
 
+def open_console(shown: bool = True) -> Console:
+    """Return rich's console on stdout, with names as they are; what is printed where it is not `shown` is dropped.
+
+    A notebook gets plain lines, as a file does: rich would take it for a browser, or by its environment for a terminal.
+    """
+    from rich.console import Console
+
+    return Console(
+        quiet=not shown,
+        force_terminal=sys.stdout.isatty(),
+        force_jupyter=False,
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+@contextlib.contextmanager
+def log_where_unheard() -> Iterator[None]:
+    """Write what Ablate logs within to stderr, from INFO on, unless the caller's own handlers have it."""
+    with contextlib.nullcontext() if logging.getLogger("ablate").hasHandlers() else log_to_stderr():
+        yield
+
+
 @contextlib.contextmanager
 def log_to_stderr() -> Iterator[None]:
     """Write Ablate's log messages within this context to stderr, from level INFO."""

@@ -1,4 +1,5 @@
-"""The progress of a long preparation: a bar on a terminal, otherwise occasional lines; nothing for a short one."""
+"""The progress of a long preparation: a bar on a terminal, otherwise occasional lines; nothing for a short one, or if
+Ablate's log at level INFO is not shown."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ def show_progress(what: str, total: int | None, unit: str = "tokens") -> Iterato
             now = time.monotonic()
             if bar is not None:
                 bar(done)
-            elif now - begin >= AFTER and sys.stderr.isatty():
+            elif now - begin >= AFTER and sys.stderr.isatty() and logger.isEnabledFor(logging.INFO):
                 bar = stack.enter_context(_show_bar(what, total, unit))
             elif now - shown >= EVERY:
                 shown = now

@@ -6,7 +6,7 @@ import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.reports.report_data import ReportData
 from ablate.reports.sections import PARTS, SPREADS
@@ -56,7 +56,13 @@ def to_text(report: ReportData, width: int = 100) -> str:
     """Return what `render` prints, without colours, `width` characters wide."""
     from rich.console import Console
 
-    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False, force_terminal=False)
+    plain: dict[str, Any] = {
+        "color_system": None,
+        "legacy_windows": False,
+        "force_terminal": False,
+        "force_jupyter": False,
+    }
+    console = Console(file=io.StringIO(), width=width, **plain)
     with console.capture() as capture:
         render(report, console)
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"

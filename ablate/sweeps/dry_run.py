@@ -258,9 +258,10 @@ def _list_points(spec: Sweep) -> dict[str, list[dict[str, Any]]]:
 def _read_record(spec: Sweep, storage: str | None) -> tuple[Sweep, SweepRecord | None]:
     """Return the sweep, with the defaults with which it was started, and its record; None for a new one. Raises
     SweepError if it was started with another file."""
-    opened = open_existing(storage_url(storage))
+    if (opened := open_existing(storage_url(storage))) is None:
+        return spec, None
     with explain_damage(opened):
-        if opened is None or spec.name not in list_generations(opened):
+        if spec.name not in list_generations(opened):
             return spec, None
         _, spec = pick_generation(spec, opened, fresh=False)
     return spec, read_sweep(spec.name, storage)

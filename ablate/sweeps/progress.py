@@ -12,10 +12,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from ablate.config.formatting import format_duration, join_words
+from ablate.config.formatting import count_noun, format_duration, join_words
 from ablate.config.logs import print_wrapped
+from ablate.sweeps.spec.sweep import Sweep
 
 _NUMBERS = re.compile(r" \([^)]*\)")  # in a verdict
+
+
+def describe_sweep(spec: Sweep, workers: int) -> str:
+    """Return the first line, which is printed before anything that takes seconds: imports, data, the storage."""
+    base, points = spec.base(next(iter(spec.all_arms))), {cell.shared for cell in spec.cells.values()}
+    arms = count_noun(len(spec.own_arms), "arm") + (f" at {count_noun(len(points), 'point')}" if points else "")
+    return (
+        f"sweep {spec.name}: {arms}, runs of {base.trainer.max_steps:,} updates = {base.items:,} {base.unit}, "
+        f"{workers} at a time"
+    )
 
 
 @dataclass

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import AblateError, StoreError, SweepError
 from ablate.config.formatting import count_noun, format_number, format_setting
+from ablate.config.logs import open_console
 from ablate.distributed import ranks
 from ablate.sweeps.arms import ArmTrials, end_run
 from ablate.sweeps.heartbeats import HEARTBEAT, record_heartbeat
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
     from optuna import Trial
+    from rich.console import Console
 
     from ablate.config.merging import Tree
 
@@ -49,18 +49,7 @@ def sweep(
     fresh: bool = False,
     console: Console | None = None,
 ) -> SweepRecord:
-    """Run `spec` until every arm has its trials, and return the sweep's record. A further call continues it.
-
-    Args:
-        spec: the sweep.
-        workers: trials at a time; each computes on its share of the cores.
-        storage: URL of the Optuna storage; by default the SQLite database under `mlruns/`.
-        fresh: start from the beginning, and keep the old trials as an earlier generation.
-        console: where progress is shown.
-
-    Raises SweepError if `spec` differs from the file that its studies were started with, DataError and StoreError
-    before any trial runs, KeyboardInterrupt after Ctrl-C, when all running trials have been requeued.
-    """
+    """Run or continue `spec` as `ablate.sweeps.shown.sweep` does, and shows its progress on `console` alone."""
     warnings.filterwarnings("ignore", module="optuna")
     if workers > 1 and ranks.world_size() > 1:
         raise SweepError(
@@ -73,7 +62,7 @@ def sweep(
     with translate_storage_errors(url):
         queue = TrialQueue(arms, studies)
         again = queue.recover()
-        runner = _Runner(arms[0].spec, title, queue, workers, threads, console or Console())
+        runner = _Runner(arms[0].spec, title, queue, workers, threads, console or open_console())
         if threads != wanted:
             runner.display.note(f"Each trial computes on {count_noun(threads, 'thread')}, as the earlier trials did.")
         if (before := note_ranks(arms)) != ranks.world_size():

@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ablate.config.errors import StoreError
+from ablate.config.lazy import postpone_collection
 from ablate.tracking.databases import (
     LOCKED,
     hold_creation_lock,
@@ -51,7 +52,8 @@ def client() -> MlflowClient:
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     uri = tracking_uri()
     with explain_errors(uri), silence_logs(), hold_creation_lock(uri, _create_tables):
-        from mlflow.tracking import MlflowClient
+        with postpone_collection():
+            from mlflow.tracking import MlflowClient
 
         waiting = f"{uri}?timeout={LOCKED:g}" if sqlite_file(uri) and "?" not in uri else uri
         connection = MlflowClient(tracking_uri=waiting)

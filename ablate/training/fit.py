@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +12,6 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from ablate import tracking
-from ablate.config.errors import DataError, OutOfMemory
 from ablate.config.merging import Tree
 from ablate.data import Corpus
 from ablate.distributed import groups, ranks
@@ -28,7 +25,8 @@ from ablate.parallel.deferred import Recipes
 from ablate.training.averaging import WeightAverage
 from ablate.training.callbacks import Checkpoint, Curves, Interrupt, RunCallback, Stop, Validations
 from ablate.training.checkpoints import Earlier, find_newest
-from ablate.training.loaders import Loaders, simplify_error
+from ablate.training.errors import translate_errors
+from ablate.training.loaders import Loaders
 from ablate.training.loggers import RunLogger
 from ablate.training.module import TrainingModule
 from ablate.training.observing import Observer, build_callbacks
@@ -36,16 +34,9 @@ from ablate.training.precision import Speed
 from ablate.training.predictions import Predictions, has_figure
 from ablate.training.procedures import Ended, Hooks
 from ablate.training.profiling import describe_profile, publish_profile
-from ablate.training.runs import CHECKPOINT, count_epochs, describe_error, run_folder
+from ablate.training.runs import CHECKPOINT, count_epochs, run_folder
 from ablate.training.trained import PREFIX
 from ablate.training.trainer import build_trainer
-
-_NO_MEMORY = re.compile(
-    r"can't allocate memory|out of memory|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE)_STATUS_ALLOC_FAILED"
-    r"|CUBLAS_STATUS_NOT_INITIALIZED when calling `?cublas\w*Create"
-)
-"""In the message of a plain RuntimeError: of the CPU's allocator, of a CUDA context, of NCCL, and of libraries that
-allocate their own workspace."""
 
 
 def fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
@@ -199,22 +190,6 @@ def _fit(prepared: _Prepared, checkpoint: Path | None) -> tuple[str, str]:
         finally:
             prepared.logger.close(status)
     return status, reason
-
-
-@contextlib.contextmanager
-def translate_errors() -> Iterator[None]:
-    """Raise errors of Lightning and torch in this context as Ablate's: DataError, OutOfMemory, and KeyboardInterrupt
-    for the SystemExit that Lightning makes of Ctrl-C."""
-    try:
-        yield
-    except DataError as error:
-        raise simplify_error(error) from error
-    except SystemExit:
-        raise KeyboardInterrupt from None
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, (MemoryError, torch.OutOfMemoryError)) and not _NO_MEMORY.search(str(error)):
-            raise
-        raise OutOfMemory(f"Out of memory: {describe_error(error)}") from error
 
 
 def _train_along(tree: Tree, speed: Speed, folder: Path, checkpoint: Path | None, threads: int) -> None:

@@ -4,33 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import DataLoader
 
-from ablate.config.errors import DataError
-from ablate.data import BatchDataset, Corpus, SequentialBatches, TrainSet, build_loader
-from ablate.distributed import ranks
-from ablate.experiment.trainer import MOST_WORKERS, TrainerConfig
+from ablate.data import BatchDataset, Corpus, SequentialBatches, build_loader
 from ablate.experiment.tree import Experiment
+from ablate.training.data_workers import count_workers
 from ablate.training.random_states import find_part
-
-
-def simplify_error(error: DataError) -> DataError:
-    """Return `error` with only its own message: from a worker process, the message includes the whole traceback."""
-    return DataError(str(error).rpartition(f"{DataError.__qualname__}: ")[2].strip())
-
-
-def count_workers(config: TrainerConfig, data: TrainSet | BatchDataset) -> int:
-    """Return the number of processes that read `data` for this rank. A single process may use the cores that it
-    computes on: the workers of a sweep share them."""
-    if config.num_workers != "auto":
-        return config.num_workers
-    if not torch.cuda.is_available():
-        return 0
-    cores = torch.get_num_threads() if ranks.world_size() == 1 else ranks.count_cores() // ranks.local_size()
-    count = getattr(data, "count_workers", lambda cores: 0)  # a plugin's own may not say
-    return min(MOST_WORKERS, int(count(max(1, cores - 1))))
 
 
 class Loaders(LightningDataModule):

@@ -18,6 +18,7 @@ from ablate.models.base import strip_wrapper
 from ablate.optim.optimizers import build_optimizer
 from ablate.parallel.sharing import Compiled
 from ablate.tasks.base import count_samples
+from ablate.training import gradients
 
 
 class TrainingModule(LightningModule):
@@ -78,17 +79,14 @@ class TrainingModule(LightningModule):
         self.train_loss_scale = self._positions * ranks.world_size() / targets
         self._counts.clear()
         self._positions = 0
-        for gradients in ranks.group_by_mesh(p.grad for p in self.parameters() if p.grad is not None):
-            torch._foreach_mul_(gradients, self.train_loss_scale)
+        gradients.scale(self.parameters(), self.train_loss_scale)
 
     def on_validation_epoch_start(self) -> None:
         self._sums = torch.zeros_like(self._sums, device=self.device)
 
     def validation_step(self, batch: tuple[Any, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         inputs, targets = batch
-        if not count_samples(
-            inputs
-        ):  # a rank with fewer items than batches: it computes with the others, whose weights it has
+        if not count_samples(inputs):  # a rank with fewer items than batches computes with the others' weights
             self.task.run_blank(self.model, inputs)
             return
         metrics = self.metrics if dataloader_idx == 0 else None
@@ -117,9 +115,7 @@ class TrainingModule(LightningModule):
         """Clip the norm of the whole gradient. Lightning refuses to with a fused optimizer under autocast, for the
         sake of float16's loss scaling, which bfloat16 does not have."""
         if gradient_clip_val:
-            norm = ranks.norm([p.grad for p in self.parameters() if p.grad is not None])
-            for parameters in ranks.group_by_mesh(self.parameters()):
-                torch.nn.utils.clip_grads_with_norm_(parameters, gradient_clip_val, norm)
+            gradients.clip(self.parameters(), gradient_clip_val)
 
     def configure_model(self) -> None:
         """Share the model among the ranks, where the strategy does that."""

@@ -1,75 +1,128 @@
-"""The time of an update on this machine, measured on a few updates."""
+"""The time of an update on this machine, measured by making a few, without Lightning, whose import takes seconds."""
 
 from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+import torch.utils._pytree as pytree
+from torch import Tensor
 
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.training.callbacks import Stop
-from ablate.training.fit import translate_errors
-from ablate.training.loaders import Loaders
-from ablate.training.module import TrainingModule
+from ablate.models import Model
+from ablate.optim.optimizers import build_optimizer
+from ablate.training import gradients
+from ablate.training.data_workers import count_workers
+from ablate.training.errors import translate_errors
 from ablate.training.precision import choose_speed
-from ablate.training.trainer import BARE, quiet_lightning
-
-
-class Stopwatch(Callback):
-    """Times a number of updates, or those that start within a number of seconds, and then ends training with `Stop`."""
-
-    def __init__(self, updates: int, seconds: float) -> None:
-        self.updates, self.seconds = updates, seconds
-        self.durations: list[float] = []
-        self._begin = self._since = 0.0
-
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._begin = self._since = _read_clock(trainer)
-
-    def on_train_batch_end(
-        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if trainer.global_step == len(self.durations):  # one of several batches of an update
-            return
-        now = _read_clock(trainer)
-        self.durations.append(now - self._since)
-        self._since = now
-        if len(self.durations) == self.updates or now - self._begin > self.seconds:
-            raise Stop("completed", "timed")
-
-
-def _read_clock(trainer: Trainer) -> float:
-    """Return the time after all launched work has finished: a GPU computes asynchronously."""
-    device = trainer.strategy.root_device
-    if device.type != "cpu":
-        torch.get_device_module(device.type).synchronize()
-    return time.perf_counter()
 
 
 def time_update(experiment: Experiment, corpus: Corpus, updates: int, seconds: float) -> float:
     """Return the seconds of the fastest of `updates` updates of `experiment`, eager and on one device, which is a GPU
     where there is one; of fewer where they take more than `seconds`. Raises DataError, OutOfMemory."""
-    quiet_lightning()
     if isinstance(loaders := experiment.trainer.num_workers, int):  # starting hundreds takes longer than timing
         fewer = experiment.trainer.model_copy(update={"num_workers": min(loaders, ranks.count_cores())})
         experiment = experiment.model_copy(update={"trainer": fewer})
-    stopwatch = Stopwatch(updates, seconds)
-    trainer = Trainer(
-        max_steps=updates,
-        accelerator="auto",
-        devices=1,
-        precision=choose_speed(experiment, corpus).precision,  # type: ignore[arg-type]
-        accumulate_grad_batches=experiment.trainer.accumulate,
-        gradient_clip_val=experiment.trainer.gradient_clip_val,
-        limit_val_batches=0,
-        callbacks=[stopwatch],
-        **BARE,
-    )
-    with translate_errors(), contextlib.suppress(Stop):
-        trainer.fit(TrainingModule(experiment, corpus), Loaders(experiment, corpus))
-    return min(stopwatch.durations)
+    device = _pick_device()
+    with translate_errors():
+        model = experiment.build_model(corpus.classes, corpus.shape)
+        training = train(model.to(device), experiment, corpus, choose_speed(experiment, corpus).precision)
+        return _time_fastest(training, device, updates, seconds)
+
+
+def _time_fastest(training: Iterator[None], device: torch.device, updates: int, seconds: float) -> float:
+    durations: list[float] = []
+    begin = since = _read_clock(device)
+    for _ in training:
+        now = _read_clock(device)
+        durations.append(now - since)
+        if len(durations) == updates or now - begin > seconds:
+            break
+        since = now
+    return min(durations)
+
+
+def train(model: Model, experiment: Experiment, corpus: Corpus, precision: str) -> Iterator[None]:
+    """Train `model` on its device, and yield after each update; without end.
+
+    The updates are those that Lightning makes of `TrainingModule`, in the same arithmetic (`precision` is
+    `trainer.precision`, decided). What is left out: compilation, curves, validations and the average of the weights.
+    """
+    config, device = experiment.trainer, next(model.parameters()).device
+    if precision == "bf16-true":
+        model.to(torch.bfloat16)
+    optimizer = build_optimizer(experiment.optimizer, model)
+    schedule = experiment.schedule.build(optimizer, config.max_steps)
+    batches = _read_batches(experiment, corpus, device, precision)
+    experiment.norm.prepare(model, lambda: next(_read_batches(experiment, corpus, device, precision))[0])
+    task = experiment.task
+    while True:
+        counts: list[Tensor] = []
+        positions = 0
+        for _ in range(config.accumulate):
+            inputs, targets = next(batches)
+            if corpus.padded:
+                counts.append(task.count_targets(inputs, targets))
+                positions += task.count_positions(inputs, targets)
+            with _compute_in(precision, device):
+                loss = task.compute_loss(model, inputs, targets)
+            (loss / config.accumulate).backward()
+        if counts:  # until here each loss is a sum over the number of positions: see TrainingModule
+            gradients.scale(model.parameters(), positions / torch.stack(counts).sum())
+        if config.gradient_clip_val:
+            gradients.clip(model.parameters(), config.gradient_clip_val)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        yield
+
+
+def _read_batches(
+    experiment: Experiment, corpus: Corpus, device: torch.device, precision: str
+) -> Iterator[tuple[Any, Any]]:
+    """Yield the inputs and targets of the training batches, without end."""
+    config = experiment.trainer
+    workers = count_workers(config, corpus.train)
+    loader = corpus.train.batches(config.batch_size // config.accumulate, experiment.seed, workers=workers)
+    for batch in loader:
+        inputs, targets = pytree.tree_map(lambda t: _narrow(t.to(device, non_blocking=True), precision), tuple(batch))
+        yield inputs, targets
+
+
+def _narrow(tensor: Tensor, precision: str) -> Tensor:
+    return tensor.bfloat16() if precision == "bf16-true" and tensor.is_floating_point() else tensor
+
+
+@contextlib.contextmanager
+def _compute_in(precision: str, device: torch.device) -> Iterator[None]:
+    """Compute within in bfloat16 where `precision` says so, as Lightning does."""
+    if precision == "bf16-true":
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
+    else:
+        mixed = precision == "bf16-mixed"
+        with torch.autocast(device.type, torch.bfloat16, enabled=mixed, cache_enabled=False):
+            yield
+
+
+def _pick_device() -> torch.device:
+    """Return the device that Lightning takes by itself."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def _read_clock(device: torch.device) -> float:
+    """Return the time when all that was launched is done: a GPU computes behind our back."""
+    if device.type != "cpu":
+        torch.get_device_module(device.type).synchronize()
+    return time.perf_counter()

@@ -13,6 +13,7 @@ import torch
 from ablate import tracking
 from ablate.config import plugins
 from ablate.config.errors import ConfigError, DataError, OutOfMemory
+from ablate.config.lazy import postpone_collection
 from ablate.data import Corpus
 from ablate.distributed import ranks
 from ablate.estimate.advice import advise
@@ -32,18 +33,7 @@ from ablate.training.trainer import advise_less_memory, check_ranks
 def train(
     experiment: Experiment, place: Place | None = None, hooks: Hooks | None = None, procedure: Procedure | None = None
 ) -> Result:
-    """Run `experiment`, tracked in MLflow, and return its result.
-
-    A run that diverges, is pruned or is interrupted is a result; an error of the data or the store is raised as an
-    AblateError. On rank 0 of a group (see `ablate.distributed`) all ranks train it together.
-
-    Args:
-        experiment: the configuration.
-        place: the MLflow experiment, parent run, name and tags. With `run_id` the interrupted run of that id is resumed
-            from its last checkpoint, with the same numbers as without the interruption. hooks: functions that are
-            called during the run. procedure: the procedure of the run; by default training with Lightning, or alignment
-            if `experiment.align` is set.
-    """
+    """Run `experiment` and return how it ended, as `ablate.training.shown.train` does, and show nothing."""
     begin = time.perf_counter()
     place, hooks, procedure = place or Place(), hooks or Hooks(), procedure or choose_procedure(experiment)
     check_ranks(experiment.trainer)
@@ -112,8 +102,9 @@ def pin_sources(experiment: Experiment, corpus: Corpus) -> Experiment:
 
 
 def _fit(experiment: Experiment, corpus: Corpus, speed: Speed, tracker: tracking.Tracker, hooks: Hooks) -> Ended:
-    """Train with Lightning, which takes seconds to import."""
-    from ablate.training.fit import fit
+    """Train by Lightning, which takes seconds to import."""
+    with postpone_collection():
+        from ablate.training.fit import fit
 
     return fit(experiment, corpus, speed, tracker, hooks)
 

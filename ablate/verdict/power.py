@@ -12,6 +12,7 @@ from ablate.verdict.sequential import LEAST
 
 POWER = 0.8  # with which a difference is to be found
 MOST = 10_000  # seeds that anyone may be told to run
+PRECISE = 1e-9  # standard deviations within which a difference is found
 QUANTILES = 2000  # of the chi-square distribution that the power is averaged over
 
 
@@ -53,11 +54,12 @@ def find_smallest_difference(sd: float, looks: Looks, comparisons: int = 1) -> f
 
 @lru_cache(maxsize=1024)
 def _find_shift(n: int, level: float) -> float:
-    """Return the true difference in standard deviations that `n` pairs detect with a power of 80 % at `level`."""
-    from scipy.optimize import brentq
-
-    most = 4 * find_t_limit(level, n)
-    return float(brentq(lambda shift: find_power(shift, n, level) - POWER, 0, most, xtol=1e-9))
+    """Return the true difference in standard deviations that `n` pairs find with a power of 80 % at `level`."""
+    low, high = 0.0, 4 * find_t_limit(level, n)
+    while high - low > PRECISE:  # the power grows with the difference
+        middle = (low + high) / 2
+        low, high = (low, middle) if find_power(middle, n, level) >= POWER else (middle, high)
+    return high
 
 
 def count_seeds(sd: float, effect: float, comparisons: int = 1) -> int | None:

@@ -183,6 +183,16 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report,
     assert "…" not in text
 
 
+def test_in_a_notebook_the_plain_table_is_returned_and_not_displayed(
+    made: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside, displayed = to_text(made), []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *content: displayed.append(content))
+    assert to_text(made) == outside
+    assert not displayed
+
+
 def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report) -> None:
     text = to_text(made)
     assert "\x1b" not in text

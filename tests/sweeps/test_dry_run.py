@@ -1,5 +1,9 @@
 """The plan of a sweep, and that looking creates nothing."""
 
+import re
+import subprocess
+import sys
+
 import pytest
 import yaml
 from rich.console import Console
@@ -196,3 +200,18 @@ def test_what_was_chosen_and_run_is_not_planned_again(store, tiny_settings):
     text = plan(more, 1, None)
     assert "to do: 2 trials" in text
     assert "to choose among candidates" not in text
+
+
+HEAVY = ["lightning", "torchmetrics", "mlflow", "matplotlib", "transformers", "sqlalchemy", "scipy.optimize"]
+
+
+def test_a_dry_run_times_an_update_and_imports_nothing_that_it_does_not_need(tmp_path):
+    code = f"""
+import sys
+from ablate.cli import main
+assert main(["sweep", "demo", "--dry-run"]) == 0
+assert not {{*{HEAVY}}} & {{*sys.modules}}
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"to do: 80 trials, .*; about [\d.]+ (s|min|h) with 1 at a time", done.stdout)

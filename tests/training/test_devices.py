@@ -22,7 +22,8 @@ from ablate.experiment.tree import Experiment
 from ablate.parallel.sharing import validate_sharing
 from ablate.training.callbacks import Interrupt, Stop
 from ablate.training.checkpoints import Earlier
-from ablate.training.fit import fit, translate_errors
+from ablate.training.errors import translate_errors
+from ablate.training.fit import fit
 from ablate.training.module import TrainingModule
 from ablate.training.precision import Speed
 from ablate.training.procedures import Hooks, Place

@@ -1,43 +1,101 @@
-"""The time of an update: measured by training, on as few updates as are asked for."""
+"""The time of an update: of updates that are those of a run, as few as are asked for."""
 
+import itertools
+import json
 import math
 from types import SimpleNamespace
 
 import pytest
 import torch
+from ablate.tasks.registry import tasks
+from lightning.pytorch import Trainer
 
 from ablate import tracking
 from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
-from ablate.training.callbacks import Stop
-from ablate.training.timing import Stopwatch, time_update
+from ablate.training import timing
+from ablate.training.loaders import Loaders
+from ablate.training.trainer import BARE, quiet_lightning
+
+LINES = [json.dumps({"text": f"{number} " + "some words " * (number % 7)}) for number in range(80)]
 
 
-def test_an_update_is_timed_with_its_accumulated_batches(store, tiny_settings, monkeypatch):
-    seen = []
-    of_batch = Stopwatch.on_train_batch_end
+def fit_by_lightning(model, experiment, corpus, updates):
+    """Train `model` by Lightning's Trainer."""
+    quiet_lightning()
+    trainer = Trainer(
+        max_steps=updates,
+        accelerator="cpu",
+        devices=1,
+        precision=experiment.trainer.precision,
+        accumulate_grad_batches=experiment.trainer.accumulate,
+        gradient_clip_val=experiment.trainer.gradient_clip_val,
+        limit_val_batches=0,
+        **BARE,
+    )
+    trainer.fit(tasks[experiment.data.task](experiment, corpus, model=model), Loaders(experiment, corpus))
 
-    def count(self, trainer, module, *args):
-        try:
-            of_batch(self, trainer, module, *args)
-        finally:
-            seen.append((trainer.global_step, len(self.durations)))
 
-    monkeypatch.setattr(Stopwatch, "on_train_batch_end", count)
+CASES = {
+    "plain": {},
+    "admin": {"norm": "admin"},
+    "clipped": {"trainer.gradient_clip_val": 0.01},
+    "accumulated": {"trainer.accumulate": 2, "trainer.gradient_clip_val": 0.01},
+    "autocast": {"trainer.precision": "bf16-mixed"},
+    "bfloat16": {"trainer.precision": "bf16-true"},
+    "padded": {"data.kind": "text", "data.layout": "documents", "trainer.accumulate": 2},
+    "images": {},
+    "images in bfloat16": {"trainer.precision": "bf16-true"},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_updates_that_are_timed_are_those_of_lightning(tiny_settings, vit_settings, store, tmp_path, case):
+    base, settings = vit_settings if "images" in case else tiny_settings, CASES[case]
+    if case == "padded":
+        (tmp_path / "lines.jsonl").write_text("\n".join(LINES))
+        base = {**base, "data": {"seq_len": 32}}
+        settings = {**settings, "data.files": str(tmp_path / "lines.jsonl")}
+    experiment = Experiment.from_mapping(base, {"trainer.precision": "32-true", "optimizer.lr": 0.01, **settings})
+    corpus = experiment.data.load(tracking.cache_folder())
+    assert corpus.padded == (case == "padded")
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(experiment.model.build(experiment.norm, experiment.init, corpus.classes, corpus.shape))
+    ours, theirs = models
+    before = {name: value.clone() for name, value in ours.state_dict().items()}
+    for _ in itertools.islice(timing.train(ours, experiment, corpus, experiment.trainer.precision), 3):
+        pass
+    fit_by_lightning(theirs, experiment, corpus, 3)
+    weights, expected = ours.state_dict(), theirs.state_dict()
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    assert not all(torch.equal(weights[name].float(), before[name].float()) for name in before)
+
+
+def test_the_fastest_update_counts_and_no_more_are_made_than_asked_for(store, tiny_settings, monkeypatch):
+    made, times = [], iter([0.0, 5.0, 7.0, 10.0])  # the first is slow: all is new to it
+    training = timing.train
+
+    def count(*args):
+        for update in training(*args):
+            made.append(update)
+            yield update
+
+    monkeypatch.setattr(timing, "train", count)
+    monkeypatch.setattr(timing, "_read_clock", lambda device: next(times))
     monkeypatch.setattr(ranks, "count_cores", lambda: 0)  # so many of the 512 processes are started
     experiment = Experiment.from_mapping(tiny_settings, {"trainer.accumulate": 2, "trainer.num_workers": 512})
-    seconds = time_update(experiment, experiment.data.load(tracking.cache_folder()), updates=3, seconds=60.0)
-    assert 0 < seconds < math.inf
-    assert seen == [(0, 0), (1, 1), (1, 1), (2, 2), (2, 2), (3, 3)]
+    corpus = experiment.data.load(tracking.cache_folder())
+    assert timing.time_update(experiment, corpus, updates=3, seconds=60.0) == 2.0
+    assert len(made) == 3
 
 
-def test_a_slow_machine_times_what_fits():
-    stopwatch = Stopwatch(updates=100, seconds=0.0)
-    trainer = SimpleNamespace(global_step=1, strategy=SimpleNamespace(root_device=torch.device("cpu")))
-    stopwatch.on_train_start(trainer, None)
-    with pytest.raises(Stop, match="timed"):
-        stopwatch.on_train_batch_end(trainer, None, None, None, 0)
-    assert len(stopwatch.durations) == 1
+def test_a_slow_machine_times_what_fits(store, tiny_settings):
+    made = iter(range(100))
+    seconds = timing._time_fastest((None for _ in made), torch.device("cpu"), updates=100, seconds=0.0)
+    assert 0 <= seconds < math.inf
+    assert next(made) == 1
 
 
 def test_an_update_on_a_gpu_ends_when_the_gpu_has_made_it(monkeypatch):
@@ -46,9 +104,5 @@ def test_an_update_on_a_gpu_ends_when_the_gpu_has_made_it(monkeypatch):
     monkeypatch.setattr(
         torch, "get_device_module", {"cuda": SimpleNamespace(synchronize=lambda: waits.append(1))}.__getitem__
     )
-    trainer = SimpleNamespace(global_step=1, strategy=SimpleNamespace(root_device=torch.device("cuda", 0)))
-    stopwatch = Stopwatch(updates=100, seconds=60.0)
-    stopwatch.on_train_start(trainer, None)
-    stopwatch.on_train_batch_end(trainer, None, None, None, 0)
+    timing._time_fastest(iter([None]), torch.device("cuda", 0), updates=1, seconds=60.0)
     assert len(waits) == 2
-    assert len(stopwatch.durations) == 1

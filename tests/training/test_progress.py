@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from ablate.cli.run_progress import RunProgress
 from ablate.experiment.tree import Experiment
+from ablate.training.progress import RunProgress
 
 
 def show(steps, seconds_per_update, every=10, done=0, **console):
