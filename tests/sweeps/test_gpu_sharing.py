@@ -133,8 +133,8 @@ def test_what_makes_no_sense_is_told(gpus, tmp_path, capsys):
     with pytest.raises(ConfigError, match="finds no GPU on this machine; use --workers N"):
         gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2)
     for words, message in (
-        (["--workers", "2"], "goes without --workers"),
-        (["--submit", "cluster=local"], "goes without --submit"),
+        (["--workers", "2"], "cannot be combined with --workers"),
+        (["--submit", "cluster=local"], "cannot be combined with --submit"),
     ):
         assert main(["sweep", "any.yaml", "--workers-per-gpu", "auto", *words]) == 2
         assert message in capsys.readouterr().err

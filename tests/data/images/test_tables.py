@@ -80,7 +80,7 @@ def test_every_source_gives_the_same_corpus(files, cache):
         assert corpus.fingerprint == found[0].fingerprint
         again = pickle.loads(pickle.dumps(corpus.train))  # noqa: S301
         assert torch.equal(again[5][0], corpus.train[5][0])
-    assert found[2].description.endswith("3 classes; left alone: test")
+    assert found[2].description.endswith("3 classes; not read: test")
 
 
 def test_without_a_validation_split_a_part_is_held_out(files, cache):
@@ -241,7 +241,7 @@ def test_a_dataset_of_the_hub(hub, cache):
     hub(DatasetDict({"train": table(), "validation": table((2, 1, 0)), "test": table([-1] * 3)}))
     corpus = load(cache, dataset="ILSVRC/imagenet-1k")
     assert greys(corpus.val) == ([0, 1, 2], [2, 1, 0])
-    assert corpus.description.endswith("left alone: test")
+    assert corpus.description.endswith("not read: test")
 
 
 def test_what_the_hub_says_becomes_what_to_do(hub, cache):
