@@ -55,7 +55,9 @@ def test_a_group_of_another_size_is_refused_with_the_command_to_type(monkeypatch
     check_ranks(trainer(strategy="fsdp", cpu_offload=True))
     check_ranks(trainer(devices=4, nodes=2, batch_size=16, accumulate=2))
     check_ranks(trainer(strategy="fsdp", tensor_parallel=2, batch_size=4))
-    with pytest.raises(ConfigError, match=r"multiple of 8: 8 ranks, trainer\.accumulate 1\. Take 16 or 24 \(given: 20"):
+    with pytest.raises(
+        ConfigError, match=r"multiple of 8: 8 ranks, trainer\.accumulate 1\. Set it to 16 or 24 \(given: 20"
+    ):
         check_ranks(trainer(batch_size=20))
     with pytest.raises(ConfigError, match="must divide the 8 ranks"):
         check_ranks(trainer(strategy="fsdp", tensor_parallel=3))
