@@ -171,7 +171,7 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report,
     with console.capture() as capture:
         render(made, console)
     text = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
-    tables, _, rest = text.partition("Where it is")
+    tables, _, rest = text.partition("Files")
     assert all(len(line.rstrip()) <= width for line in tables.splitlines())
     for trial in (t for trials in made.record.trials.values() for t in trials):
         if trial.value is not None:

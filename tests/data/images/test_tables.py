@@ -147,9 +147,9 @@ def test_columns_that_are_missing_or_hold_something_else(files, cache):
     fails(cache, "no column 'imag', only image, label. Set data.image_column. Did you mean image", files=name,
           image_column="imag")  # fmt: skip
     fails(cache, "no column 'y', only image, label. Set data.label_column", files=name, label_column="y")
-    fails(cache, "'label' of .* holds int64, not images. Set data.image_column. Did you mean image", files=name,
+    fails(cache, "'label' of .* contains int64, not images. Set data.image_column. Did you mean image", files=name,
           image_column="label")  # fmt: skip
-    fails(cache, "'image' of .* holds struct.*, not labels", files=name, label_column="image")
+    fails(cache, "'image' of .* contains struct.*, not labels", files=name, label_column="image")
     table(image="img", label="fine").to_parquet(files / "b.parquet")  # found by their types
     assert load(cache, files=str(files / "b.parquet")).classes == 3
     both = table().add_column("coarse", [0] * 8).cast_column("coarse", ClassLabel(names=["a", "b"]))
