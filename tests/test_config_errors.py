@@ -289,7 +289,7 @@ def test_parts_that_do_not_fit_together_are_reported_together():
             "topics",
         ),
         "schedule.warmup_steps": ("the warm-up (300) must be below trainer.max_steps (300)", 300),
-        "trainer.accumulate": ("must divide trainer.batch_size (16). Take 2 or 4", 3),
+        "trainer.accumulate": ("must divide trainer.batch_size (16). Set it to 2 or 4", 3),
     }
 
 

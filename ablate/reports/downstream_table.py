@@ -51,7 +51,7 @@ def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list
     if downstream.family:
         sentences.append(
             "Differences are over questions and the seeds that both have; their intervals, in brackets, include the "
-            "variance of both. The error of 5 % covers {count_noun(downstream.family, 'comparison')}, including those "
+            f"variance of both. The error of 5 % covers {count_noun(downstream.family, 'comparison')}, including those "
             "of the objective in the whole file, and every look."
             + (" Bold and *: the interval excludes 0." if any_shown else " No difference is shown.")
         )
@@ -75,7 +75,7 @@ def _state_basis(downstream: Downstream, baseline: str, any_shown: bool) -> list
     if tied:
         sentences.append(
             "No interval if every question has the same difference on each seed, which does not show the variation "
-            "between seeds: {', '.join(tied)}."
+            f"between seeds: {', '.join(tied)}."
         )
     if downstream.shared_start:
         sentences.append(f"{downstream.shared_start} Their differences are not bold.")

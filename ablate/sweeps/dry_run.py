@@ -105,7 +105,7 @@ def describe_cost(spec: Sweep) -> str:
     trainings = _format_range(str(sum(least.values())), str(sum(most.values())))
     hours = _format_range(_format_hours(spec, least), _format_hours(spec, most))
     estimate = f"{hours} H100 hours" if hours else "H100 hours not estimated"
-    return f"{trainings} runs of {format_count(each)} {unit}, {estimate}"
+    return f"{trainings} trainings of {format_count(each)} {unit}, {estimate}"
 
 
 def _format_range(least: str, most: str) -> str:

@@ -131,7 +131,7 @@ def refuse_changes(before: Sweep, now: Sweep, generation: int, plugin_hashes: Ma
             + "\n".join(f"  {change}" for change in changes)
             + (
                 "\nRestore it, give the sweep another name, or start from the beginning with --fresh (the old trials "
-                "are kept as {format_title(now.name, generation)}, which ablate report still accepts)."
+                f"are kept as {format_title(now.name, generation)}, which ablate report still accepts)."
             )
         )
 

@@ -167,7 +167,7 @@ def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, caps
     )
     assert "There is no file" in said(start, given=str(tmp_path / "none.json"))
     (tmp_path / "wrong.json").write_text('[{"question": "a", "chosen": "b", "rejected": "c"}]')
-    assert "entry 1: no question" in said(start, given=str(tmp_path / "wrong.json"))
+    assert "entry 1: no prompt" in said(start, given=str(tmp_path / "wrong.json"))
 
     plain_import = importlib.import_module
 

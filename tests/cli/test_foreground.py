@@ -112,7 +112,7 @@ def test_a_group_that_lost_a_rank_says_how_to_go_on_and_a_run_without_a_checkpoi
 
     with monkeypatch.context() as patch:
         patch.setattr(foreground, "Hooks", lambda started, *given: plain(started, lost, *given[1:]))
-        with pytest.raises(ranks.Lost, match=r"gone\. Continue with: ablate train --resume \w+$") as caught:
+        with pytest.raises(ranks.Lost, match=r"ended\. Continue with: ablate train --resume \w+$") as caught:
             run()
     run_id = str(caught.value).split()[-1]
     assert run(run_id).run_id == run_id

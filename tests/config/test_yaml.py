@@ -200,5 +200,5 @@ def test_all_keys_that_are_no_text_are_told_at_once():
 
 
 def test_a_key_that_stands_twice_is_refused():
-    with pytest.raises(ConfigError, match=r"s\.yaml:3:3: the key 'pre' stands twice"):
+    with pytest.raises(ConfigError, match=r"s\.yaml:3:3: the key 'pre' appears twice"):
         parse_yaml("arms:\n  pre: {norm: pre}\n  pre: {norm: post}\n", "s.yaml")

@@ -177,7 +177,7 @@ def test_a_tied_head_is_frozen_with_the_embedding_or_not_at_all(trained_once, ti
     with pytest.raises(ConfigError, match="one matrix of embedding and head: name both"):
         train(started(tied, None, freeze="embedding"))
     untied, donor = (trained_once(experiment(t, model__layers=0)).run_id for t in (tiny_settings, tied))
-    with pytest.raises(ConfigError, match="are one matrix in the model and two in the donor"):
+    with pytest.raises(ConfigError, match="are one matrix in the model and two in the source run"):
         train(started(tied, untied))
     run = train(started(tied, donor, freeze=OUTSIDE)).run_id
     state, given = open_trained(run).state, open_trained(donor).state

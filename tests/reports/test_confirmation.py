@@ -140,7 +140,7 @@ def test_one_arm_is_compared_with_nothing():
 def test_two_seeds_are_figures():
     record = build_record({"pre": PRE[:2], "post": BETTER[:2]})
     found, text = judge(record)
-    assert text.endswith("post, difference to pre: -0.045 nats (n = 2). No verdict yet: it takes 3 seeds.")
+    assert text.endswith("post, difference to pre: -0.045 nats (n = 2). No verdict yet: it requires 3 seeds.")
     told = " ".join(explain_comparison(record, found))
     assert "no interval yet" in told
     assert "joint error of 5 %" not in told
@@ -211,5 +211,5 @@ def test_seeds_that_share_a_start_are_told():
     start = {"warm_start": {"from": "sweep:first/one", "copy": ["embedding"]}}
     shared = build_record({"pre": PRE, "post": BETTER}, experiment={"model": "llama", "data": "topics", **start})
     text = describe_verdict(shared, compare_record(shared))
-    assert "those of pre one stage-1 model (sweep:first/one)" in text
+    assert "all seeds of pre one stage-1 model (sweep:first/one)" in text
     assert "the intervals do not include the variance of these models" in text

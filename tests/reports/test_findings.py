@@ -88,7 +88,7 @@ def test_a_sweep_without_arms_compares_nothing(writer: Any) -> None:
 
 def test_the_spread_is_within_an_arm_and_carries_n(record: SweepRecord) -> None:
     text = findings.describe_spread(record, "post")
-    assert text == "post: 1.820 (lr=0.0004) to 2.146 (lr=0.0016) over 5 completed trials; 3 diverged besides."
+    assert text == "post: 1.820 (lr=0.0004) to 2.146 (lr=0.0016) over 5 completed trials; also 3 diverged."
 
 
 def test_an_optimum_at_an_end_is_pointed_out_unless_nothing_lies_beyond(spec: Any, writer: Any) -> None:
@@ -171,7 +171,7 @@ def test_the_tables_hold_every_number_and_stay_within_the_terminal(made: Report,
     with console.capture() as capture:
         render(made, console)
     text = re.sub(r"\x1b\[[0-9;]*m", "", capture.get())
-    tables, _, rest = text.partition("Where it is")
+    tables, _, rest = text.partition("Files")
     assert all(len(line.rstrip()) <= width for line in tables.splitlines())
     for trial in (t for trials in made.record.trials.values() for t in trials):
         if trial.value is not None:

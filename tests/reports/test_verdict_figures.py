@@ -83,7 +83,7 @@ def test_the_verdict_is_told_beside_its_interval():
     assert (band.get_x(), band.get_width()) == pytest.approx((-0.02, 0.04))
     caption = caption_verdict(record, compared)
     assert "joint error of 5 % over 2 comparisons together" in caption
-    assert "below the 0.02 that matter" in caption
+    assert "smaller than confirm.effect (0.02)" in caption
 
 
 def test_crossed_settings_stand_below_what_they_decide():

@@ -167,7 +167,7 @@ def test_what_every_run_took_is_counted(make):
 def test_every_report_can_be_made_and_leads_with_the_verdict(make, record, width):
     made = make(record)
     text = to_text(made, width)
-    assert all(len(line) <= width for line in text.partition("Where it is")[0].splitlines())
+    assert all(len(line) <= width for line in text.partition("Files")[0].splitlines())
     assert json.loads(json.dumps(made.to_dict(), allow_nan=False)) == made.to_dict()
     assert "Best of" not in made.verdict
     title = "Search results (best of "

@@ -81,7 +81,7 @@ def test_a_length_that_is_given_holds_for_every_size_under_another_name(file):
         ({}, ["s", "12m"], r"--sizes: no such size. Accepted: m, s, 9m, 20m, .*given: '12m'"),
         ({}, ["s"], "a ladder needs two sizes or more"),
         ({"confirm": {"seeds": 0}}, [], "confirm.seeds: fresh seeds decide the comparison at s"),
-        ({"published": [], "confirm": {"at": "grid", "seeds": 3}}, [], "confirm.at: grid has no ladder"),
+        ({"published": [], "confirm": {"at": "grid", "seeds": 3}}, [], "confirm.at: a sweep with a grid has no ladder"),
         (
             {"sizes": {"a": FILE["sizes"]["s"], "b": FILE["sizes"]["s"]}},
             [],
@@ -135,7 +135,7 @@ def test_what_is_told_is_what_is_true_and_is_written_down(file, store, capsys):
     assert "post and pre: the difference grows with size, from -0." in text
     assert "At 35m the curves predict a difference of post to pre of -0." in text
     assert "times the parameters of the largest size trained" in text
-    assert "that takes 5 sizes" in text
+    assert "that requires 5 sizes" in text
     assert "5 comparisons share an error of 5 %, every look counted: 4 differences at a size and 1 trend." in text
     made = report_ladder(found, to_text)
     told = json.loads((made.folder / "ladder.json").read_text())

@@ -136,7 +136,7 @@ def test_the_plan_says_what_its_seeds_can_show_and_what_they_cannot(tiny_setting
     warnings = [line for line in lines if line.startswith("WARNING")]
     needed = count_seeds(0.02, 0.01, 2)
     assert warnings[0].startswith("WARNING: confirm.effect, 0.01, is less than these seeds can detect: it would need ")
-    assert f"take {needed} ({3 * (needed - 5)} more runs of 3 arms, " in warnings[0]
+    assert f"need {needed} ({3 * (needed - 5)} more runs of 3 arms, " in warnings[0]
     assert ["post" in line for line in warnings[1:]] == [False, False]
     assert "the difference of mix and pre in Table 2, 0.01," in warnings[1]
     assert "in Table 3 (perplexities, in nats), 0.01," in warnings[2]

@@ -136,7 +136,7 @@ def test_the_plan_of_an_alignment_counts_pairs_and_answers_and_no_hours(file, ca
     assert describe_cost(policy) == "4 trainings of 8 answers, H100 hours not estimated"
     assert "arm pre: 1 trial of 2 updates = 8 answers each" in outline(policy)
     assert main(["plan", str(path), "--size", "policy"]) == 2
-    assert "align: is not planned" in capsys.readouterr().err
+    assert "align: cannot be planned" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

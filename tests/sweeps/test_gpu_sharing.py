@@ -103,7 +103,7 @@ def test_too_many_are_refused_with_how_many_fit(gpus, monkeypatch):
     gpus(2, 8.0)
     assert gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2) == 4
     with pytest.raises(
-        ConfigError, match=r"2 workers at most: each needs 3\.0 GiB.* 8\.0 GiB are free.* Take 2, or auto"
+        ConfigError, match=r"2 workers at most: each needs 3\.0 GiB.* 8\.0 GiB are free.* Use 2, or auto"
     ):
         gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 3)
     monkeypatch.setattr(gpu_sharing, "count_cores", lambda: 32)
@@ -133,8 +133,8 @@ def test_what_makes_no_sense_is_told(gpus, tmp_path, capsys):
     with pytest.raises(ConfigError, match="finds no GPU on this machine; use --workers N"):
         gpu_sharing.count_workers(Sweep.from_tree(SWEEP), 2)
     for words, message in (
-        (["--workers", "2"], "goes without --workers"),
-        (["--submit", "cluster=local"], "goes without --submit"),
+        (["--workers", "2"], "cannot be combined with --workers"),
+        (["--submit", "cluster=local"], "cannot be combined with --submit"),
     ):
         assert main(["sweep", "any.yaml", "--workers-per-gpu", "auto", *words]) == 2
         assert message in capsys.readouterr().err

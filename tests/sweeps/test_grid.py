@@ -161,4 +161,4 @@ def test_one_arm_is_compared_with_nothing_and_its_failures_are_told():
     told = summarise_verdict(alone)
     assert told.startswith("Verdict: post lr=0.003 failed on 0 of 10")
     assert "post lr=0.025 failed on 10 of 10" in told
-    assert told.endswith("; nothing to compare them with.")
+    assert told.endswith("; there is nothing to compare them with.")

@@ -42,6 +42,8 @@ def test_an_arm_starts_from_one_model_where_its_experiment_names_one(record):
 
 def test_the_sentence_names_the_arms_and_their_starts(record):
     text = state_shared_starts(record)
-    assert "those of small one stage-1 model (sweep:first/no_layer) and those of given one donor (a1b2)" in text
+    assert (
+        "all seeds of small one stage-1 model (sweep:first/no_layer) and all seeds of given one source run (a1b2)"
+    ) in text
     assert "the intervals do not include the variance of these models" in text
     assert state_shared_starts(SweepRecord("reuse", 1, record.spec, {"baseline": []})) == ""

@@ -116,7 +116,7 @@ def test_all_mistakes_are_told_at_once(store, monkeypatch):
         check_parameters({"slurm.partitoin": "gpu", "mem_gb": "much", "cpus_per_task": True, "nodes": 2}, None)
     told = str(caught.value)
     assert "cluster: slurm is not available on this machine" in told
-    assert "Here are: local" in told
+    assert "Available here: local" in told
     assert "--storage: several machines cannot share a SQLite file" in told
     assert "MLFLOW_TRACKING_URI: several machines cannot share a SQLite file" in told
     assert "slurm.partitoin: unknown key. Did you mean slurm.partition?" in told

@@ -138,7 +138,7 @@ def test_a_full_disk_leaves_the_earlier_checkpoints(store, tiny_settings, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "save_checkpoint", full)
-        with pytest.raises(StoreError, match=r"cannot be written: No space left on device\. Make room"):
+        with pytest.raises(StoreError, match=r"cannot be written: No space left on device\. Free some space"):
             train(run, hooks=Hooks(started=lambda run_id, *_: started.append(run_id)))
     folder = store / "runs" / started[0]
     assert sorted(file.name for file in folder.glob("*.*")) == ["last.ckpt", "previous.ckpt"]

@@ -56,7 +56,9 @@ def test_a_group_of_another_size_is_refused_with_the_command_to_type(monkeypatch
     check_ranks(trainer(strategy="fsdp", cpu_offload=True))
     check_ranks(trainer(devices=4, nodes=2, batch_size=16, accumulate=2))
     check_ranks(trainer(strategy="fsdp", tensor_parallel=2, batch_size=4))
-    with pytest.raises(ConfigError, match=r"multiple of 8: 8 ranks, trainer\.accumulate 1\. Take 16 or 24 \(given: 20"):
+    with pytest.raises(
+        ConfigError, match=r"multiple of 8: 8 ranks, trainer\.accumulate 1\. Set it to 16 or 24 \(given: 20"
+    ):
         check_ranks(trainer(batch_size=20))
     with pytest.raises(ConfigError, match="must divide the 8 ranks"):
         check_ranks(trainer(strategy="fsdp", tensor_parallel=3))
@@ -68,7 +70,7 @@ def test_more_devices_than_there_are_are_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert count_launches(trainer(devices=2)) == 2
-    with pytest.raises(ConfigError, match=r"this machine has 2 GPUs: take 2 at most \(given: 8\)"):
+    with pytest.raises(ConfigError, match=r"this machine has 2 GPUs: set it to 2 at most \(given: 8\)"):
         count_launches(trainer(devices=8))
 
 
@@ -282,7 +284,7 @@ def test_a_checkpoint_of_another_run_is_refused_with_the_difference(store, tiny_
         train(other, Place(run_id=part.run_id))
     assert "num_workers" not in str(told.value)  # which changes no number
     Earlier().check(other)
-    with pytest.raises(AblateError, match=r"leave out optimizer\.lr"):
+    with pytest.raises(AblateError, match=r"remove optimizer\.lr"):
         load_experiment(part.run_id, {"trainer.strategy": "fsdp", "optimizer.lr": 1})
     assert load_experiment(part.run_id, {"trainer.strategy": "fsdp"}).trainer.strategy == "fsdp"
 

@@ -130,7 +130,7 @@ def test_other_loading_processes_change_no_number_and_nothing_else_may_change(st
     run = experiment(tiny_settings)
     whole = train(run)
     part = train(run, hooks=Hooks(asked_to_stop=stop_at(7)))
-    with pytest.raises(AblateError, match=r"leave out optimizer\.lr \(it has [\d.]+\)\."):
+    with pytest.raises(AblateError, match=r"remove optimizer\.lr \(it has [\d.]+\)\."):
         load_experiment(part.run_id, {"trainer.num_workers": 1, "optimizer.lr": 1.0})
     again = load_experiment(part.run_id, {"trainer.num_workers": 1})
     assert again.trainer.num_workers == 1

@@ -68,7 +68,7 @@ def state(arm, base, *, shared=(), effect=None, **more):
             flat(),
             "the difference is +0.500 nats on every seed (n = 5): equal differences give no interval.",
         ),
-        (seeds(1.9, 2), flat(2), "post, difference to pre: -0.090 nats (n = 2). No verdict yet: it takes 3 seeds."),
+        (seeds(1.9, 2), flat(2), "post, difference to pre: -0.090 nats (n = 2). No verdict yet: it requires 3 seeds."),
         (
             seeds(1.9, 4, looks=None),
             flat(4, looks=None),

@@ -49,7 +49,7 @@ def _find_bits(image: Image.Image) -> int:
         return int(tags[_BITS_PER_SAMPLE][0])
     if image.mode != "I" or image.format in ("PNG", "PPM"):  # PNG is of mode I in Pillow 10, PPM is scaled to 16 bits
         return 16
-    raise DataError(f"its values are whole numbers of mode {image.mode}, whose range is not known. {_REMEDY}")
+    raise DataError(f"its values are whole numbers of mode {image.mode}, whose range is unknown. {_REMEDY}")
 
 
 def _reduce_floats(values: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -90,7 +90,7 @@ def find_images(folder: Path, root: Path) -> FolderImages:
         paths += map(str, files)
         labels += [label] * len(files)
     if empty:
-        raise DataError(f"No images in {folder} for:  {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
+        raise DataError(f"No images in {folder} for: {', '.join(empty)}. Accepted: {', '.join(SUFFIXES)}.")
     if skipped:
         logger.warning(f"{folder}: {_describe_skipped(skipped)}")
     return FolderImages(root, paths, np.array(labels, np.int64), tuple(names))

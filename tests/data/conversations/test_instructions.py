@@ -216,7 +216,7 @@ def test_workers_read_the_same(config, tmp_path):
     [
         ([{"instruction": "a", "answer": "b"}], r"entry 1: no column 'output'. Columns: 'instruction', 'answer'"),
         ([{"instruktion": "a", "output": "b"}], r"no column 'instruction'.*Did you mean instruktion\?"),
-        ([{"instruction": "a", "output": 3}], r"'output' is not a string but a number"),
+        ([{"instruction": "a", "output": 3}], r"'output' must be a string, but is a number"),
         ([{"instruction": "a", "output": None}], r"'output' must be a string, but is null"),
         ([{"instruction": "a", "output": "\ud800"}], r"entry 1: the text has a lone surrogate"),
         ([{"messages": "hello"}], r"'messages': expected a list of messages, got a string"),

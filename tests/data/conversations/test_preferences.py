@@ -109,7 +109,7 @@ def test_what_holds_no_pairs(tmp_path, settings, text):
     ("row", "text"),
     [
         ({"prompt": "a", "chosen": "b"}, r"entry 1: no column 'rejected'. Columns: 'prompt', 'chosen'. A pair has"),
-        ({"chosen": "a", "rejected": "b", "promt": "c"}, r"entry 1: no question. .* Did you mean promt\?"),
+        ({"chosen": "a", "rejected": "b", "promt": "c"}, r"entry 1: no prompt. .* Did you mean promt\?"),
         (
             {"prompt": "a", "chosen": 4, "rejected": "b"},
             r"'chosen' must be a text, a message or a chat, but is a num",

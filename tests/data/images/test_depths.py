@@ -82,7 +82,7 @@ def test_floats_of_an_unknown_range_are_refused(value, shown):
 
 def test_whole_numbers_of_an_unknown_format_are_refused(monkeypatch):
     monkeypatch.setattr(Image, "open", lambda file: Image.fromarray(RAMP.astype(np.int32)))
-    assert "whole numbers of mode I, whose range is not known" in refuse(b"any")
+    assert "whole numbers of mode I, whose range is unknown" in refuse(b"any")
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "TIFF"])

@@ -114,7 +114,7 @@ def test_another_seed_draws_others(small, tmp_path):
 
 
 def test_a_font_that_there_is_not_and_settings_that_are_too_large_are_told(tmp_path):
-    with pytest.raises(DataError, match=r"no font is called Arial\*. There are DejaVuSans-Bold.ttf"):
+    with pytest.raises(DataError, match=r"no font is called Arial\*. Accepted: DejaVuSans-Bold.ttf"):
         Glyphs(val_fonts=("Arial*",)).load(tmp_path)
     with pytest.raises(DataError, match="leaves no font for training"):
         Glyphs(val_fonts=("*",)).load(tmp_path)

@@ -80,7 +80,7 @@ def test_every_source_gives_the_same_corpus(files, cache):
         assert corpus.fingerprint == found[0].fingerprint
         again = pickle.loads(pickle.dumps(corpus.train))  # noqa: S301
         assert torch.equal(again[5][0], corpus.train[5][0])
-    assert found[2].description.endswith("3 classes; left alone: test")
+    assert found[2].description.endswith("3 classes; not read: test")
 
 
 def test_without_a_validation_split_a_part_is_held_out(files, cache):
@@ -147,9 +147,9 @@ def test_columns_that_are_missing_or_hold_something_else(files, cache):
     fails(cache, "no column 'imag', only image, label. Set data.image_column. Did you mean image", files=name,
           image_column="imag")  # fmt: skip
     fails(cache, "no column 'y', only image, label. Set data.label_column", files=name, label_column="y")
-    fails(cache, "'label' of .* holds int64, not images. Set data.image_column. Did you mean image", files=name,
+    fails(cache, "'label' of .* contains int64, not images. Set data.image_column. Did you mean image", files=name,
           image_column="label")  # fmt: skip
-    fails(cache, "'image' of .* holds struct.*, not labels", files=name, label_column="image")
+    fails(cache, "'image' of .* contains struct.*, not labels", files=name, label_column="image")
     table(image="img", label="fine").to_parquet(files / "b.parquet")  # found by their types
     assert load(cache, files=str(files / "b.parquet")).classes == 3
     both = table().add_column("coarse", [0] * 8).cast_column("coarse", ClassLabel(names=["a", "b"]))
@@ -241,7 +241,7 @@ def test_a_dataset_of_the_hub(hub, cache):
     hub(DatasetDict({"train": table(), "validation": table((2, 1, 0)), "test": table([-1] * 3)}))
     corpus = load(cache, dataset="ILSVRC/imagenet-1k")
     assert greys(corpus.val) == ([0, 1, 2], [2, 1, 0])
-    assert corpus.description.endswith("left alone: test")
+    assert corpus.description.endswith("not read: test")
 
 
 def test_what_the_hub_says_becomes_what_to_do(hub, cache):

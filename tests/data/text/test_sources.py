@@ -140,7 +140,7 @@ def test_what_is_wrong_with_a_folder(tmp_path):
     write("jsonl", tmp_path / "data" / "train")
     fails(r"data \(train\), row 1: no column 'body'. Columns: 'text', 'id'", tmp_path,
           dataset=str(tmp_path / "data"), column="body")  # fmt: skip
-    fails(r"row 1: 'id' is not a string but a number", tmp_path, dataset=str(tmp_path / "data"), column="id")
+    fails(r"row 1: 'id' must be a string, but is a number", tmp_path, dataset=str(tmp_path / "data"), column="id")
     fails(r"Bad split: dev. Available splits: \['train'\]", tmp_path, dataset=str(tmp_path / "data"), val_split="dev")
     fails(r"There is no folder /.*/dat. Did you mean data\?", tmp_path, dataset=str(tmp_path / "dat"))
     fails(r"0.jsonl is a file, and `dataset` must be a folder.*`files`", tmp_path,

@@ -47,9 +47,9 @@ def test_utf16(tmp_path):
         ('["text"]', r'a.jsonl:3: expected an object such as {"text": ...}, got a list'),
         ('{"txt": "a", "id": 3}', r"a.jsonl:3: no column 'text'. Columns: 'txt', 'id'. Did you mean txt\?"),
         ("{}", "a.jsonl:3: no column 'text'. Columns: none."),
-        ('{"text": 3.5}', "a.jsonl:3: 'text' is not a string but a number"),
+        ('{"text": 3.5}', "a.jsonl:3: 'text' must be a string, but is a number"),
         ('{"text": null}', "a.jsonl:3: 'text' must be a string, but is null"),
-        ('{"text": ["a"]}', "a.jsonl:3: 'text' is not a string but a list"),
+        ('{"text": ["a"]}', "a.jsonl:3: 'text' must be a string, but is a list"),
         ('{"text": "\\ud83d"}', "a.jsonl:3: the text has a lone surrogate"),
     ],
 )

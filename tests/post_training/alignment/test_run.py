@@ -168,7 +168,7 @@ def test_training_is_told_by_its_experiment_that_it_is_an_alignment(aligned):
     ("settings", "text"),
     [
         ({"trainer.batch_size": 6}, r"trainer.batch_size: must be a multiple of align.answers \(4\)"),
-        ({"warm_start.freeze": "embedding"}, "align starts from a whole model, and trains all of it"),
+        ({"warm_start.freeze": "embedding"}, "align starts from a whole model and trains all of it"),
         ({"data": "topics"}, "align needs data.kind=preferences"),
         ({"trainer.strategy": "fsdp"}, "trainer.strategy: align does not support this: leave it at auto"),
         ({"trainer.precision": "bf16-true"}, "must be auto, 32-true or bf16-mixed with align"),

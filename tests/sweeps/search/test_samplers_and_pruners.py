@@ -208,13 +208,13 @@ def test_options_are_optunas_arguments():
         (
             samplers["tpe"],
             {"n_ei_candidate": 48},
-            r"takes no n_ei_candidate\. Accepted: .*Did you mean n_ei_candidates",
+            r"has no argument n_ei_candidate\. Accepted: .*Did you mean n_ei_candidates",
         ),
         (samplers["tpe"], {"n_startup_trials": 3}, "n_startup_trials is a field next to options"),
-        (samplers["tpe"], {"seed": 3}, "takes no seed"),
-        (samplers["random"], {"a": 3}, "takes no a. Accepted: nothing"),
-        (pruners["median"], {"n_warmup_steps": 1}, "takes no n_warmup_steps"),
-        (pruners["hyperband"], {"min_resource": 1}, "takes no min_resource"),
+        (samplers["tpe"], {"seed": 3}, "has no argument seed"),
+        (samplers["random"], {"a": 3}, "has no argument a. Accepted: nothing"),
+        (pruners["median"], {"n_warmup_steps": 1}, "has no argument n_warmup_steps"),
+        (pruners["hyperband"], {"min_resource": 1}, "has no argument min_resource"),
     ],
 )
 def test_options_that_are_wrong_or_ours(method, options, message):

@@ -66,7 +66,7 @@ def sweep(**parts):
         (
             {"objective": {"metric": "val/accuracy", "direction": "minimize"}, "experiment": {"data": "digits"}},
             "objective.direction",
-            "more of val/accuracy is better",
+            "a higher val/accuracy is better",
         ),
         ({"sampler": "random", "fixed": [{"seed": 1}]}, "fixed.0.seed", "a seed is not a setting"),
     ],
