@@ -18,7 +18,7 @@ def fit_task(task: Task, model: ModelConfig, data: DataConfig) -> list[Problem]:
     takes = tasks[model.task].inputs
     if tasks[data.default_task].inputs != takes:
         uses = (f"{kind} is for {_speak(name)}" for kind, name in known.items())
-        fitting = [kind for kind in data_kinds if _get_inputs(data_kinds[kind].task) == takes]
+        fitting = [kind for kind in data_kinds if data_kinds[kind].task == model.task]
         return [Problem("data.kind", f"{', model '.join(uses)}. Accepted: {_join(fitting)}", data.kind)]
     if task.inputs != takes or not task.accepts(data):
         fitting = [kind for kind in tasks if tasks[kind].inputs == takes and tasks.parse(kind).accepts(data)]
@@ -32,10 +32,6 @@ def fit_task(task: Task, model: ModelConfig, data: DataConfig) -> list[Problem]:
         text = f"takes no head of another task, and {_speak(task.kind)} needs its own. Accepted: {_join(fitting)}"
         return [Problem("model.kind", text, model.kind)]
     return task.validate(model, data)
-
-
-def _get_inputs(task: str) -> str:
-    return tasks[task].inputs if task in tasks else ""
 
 
 def _speak(task: str) -> str:

@@ -4,7 +4,7 @@ They are read without torch; the LightningModule that trains them is `ablate.tra
 """
 
 # importing a module registers its task, in the order in which they are listed
-from ablate.tasks.base import Metric, Task, find_metric, tasks
+from ablate.tasks.base import Metric, Task, find_metric, has_numbers, tasks
 
 # isort: split
 from ablate.tasks.language_modeling import LanguageModeling
@@ -30,5 +30,6 @@ __all__ = [
     "MultilabelClassification",
     "Task",
     "find_metric",
+    "has_numbers",
     "tasks",
 ]

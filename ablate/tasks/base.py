@@ -203,6 +203,11 @@ def find_metric(name: str, task: str = "") -> Metric | None:
     return next(named, None)
 
 
+def has_numbers(tensor: Tensor) -> bool:
+    """Return whether a tensor has values: a plan traces a step on tensors that have shapes alone."""
+    return not tensor.is_meta and type(tensor).__name__ != "FakeTensor"
+
+
 def count_unpadded(targets: Tensor) -> Tensor:
     """Return how many of `targets` are no padding."""
     return (targets != IGNORED).sum()

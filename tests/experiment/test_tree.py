@@ -39,11 +39,12 @@ def some_of_each():
     for part, registry in PARTS.items():
         for name in registry.names:
             kind = registry.expand(name)["kind"]
-            vision = name == "batchnorm" or getattr(registry[kind], "task", "") == "image_classification"
+            vision = name == "batchnorm" or getattr(registry[kind], "task", "").startswith("image_")
             family = {"model": "vit"} if vision else {}
             needed = {f"{part}.{f}": "x" for f, i in registry[kind].model_fields.items() if i.is_required()}
             needed |= {"optimizer.name": {"torch": "SGD", "timm": "lion"}[kind]} if "optimizer.name" in needed else {}
             needed |= {"data.files": "x"} if name in ("text", "instructions", "preferences") else {}
+            needed |= {"data.mask_classes": 3} if name == "mask_folder" else {}
             settings = {**(family if part != "model" else {}), part: name}
             if part != "model":
                 settings |= needed

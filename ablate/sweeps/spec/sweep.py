@@ -60,7 +60,9 @@ class Sweep(SweepFields):
         except ValidationError as error:
             problems = describe_errors(cls, dict(tree), error)
             raise ConfigError([*problems, *validate_rest(cls, tree, problems)], source) from None
-        sweep = sweep.follow_task(tree)
         if problems := validate(sweep):
             raise ConfigError(problems, source)
-        return sweep
+        followed = sweep.follow_task(tree)
+        if followed is not sweep and (problems := validate(followed)):
+            raise ConfigError(problems, source)
+        return followed
