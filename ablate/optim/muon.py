@@ -77,7 +77,7 @@ class MuonWithAdamW(Optimizer):
             for group, own in zip(self.muon.param_groups, whole, strict=True):
                 group["params"] = own
         for parameter, matrices in parts.items():
-            _join_state(self.state[parameter], [state[matrix] for matrix in matrices])
+            _join_state(self.state[parameter], [state.pop(matrix) for matrix in matrices])  # freed one by one
 
 
 def _cut(parameter: nn.Parameter, rows: Sequence[int]) -> list[nn.Parameter]:
