@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from ablate.tasks.registry import tasks
 from lightning.pytorch import Trainer
 
 from ablate import tracking
@@ -15,6 +14,7 @@ from ablate.distributed import ranks
 from ablate.experiment.tree import Experiment
 from ablate.training import timing
 from ablate.training.loaders import Loaders
+from ablate.training.module import TrainingModule
 from ablate.training.trainer import BARE, quiet_lightning
 
 LINES = [json.dumps({"text": f"{number} " + "some words " * (number % 7)}) for number in range(80)]
@@ -33,7 +33,7 @@ def fit_by_lightning(model, experiment, corpus, updates):
         limit_val_batches=0,
         **BARE,
     )
-    trainer.fit(tasks[experiment.data.task](experiment, corpus, model=model), Loaders(experiment, corpus))
+    trainer.fit(TrainingModule(experiment, corpus, model=model), Loaders(experiment, corpus))
 
 
 CASES = {
