@@ -17,7 +17,12 @@ from ablate.optim.optimizers import build_optimizer, optimizers
 
 LIBRARIES = {library.name: library for library in (TORCH, TIMM)}
 ACCEPTED = [(kind, name) for kind, library in LIBRARIES.items() for name in library.accepted]
-REFUSED = [(kind, name) for kind, library in LIBRARIES.items() for name in {*library.entries} - {*library.accepted}]
+REFUSED = [
+    (kind, name)
+    for kind, library in LIBRARIES.items()
+    for name, entry in library.entries.items()
+    if entry.refused is not None
+]
 
 
 class Tiny(Model):
