@@ -49,4 +49,4 @@ def test_a_model_of_no_run_is_refused(trained, store, tmp_path, capsys):
     (copy / "last.ckpt").write_bytes((store / "runs" / trained("llama").run_id / "last.ckpt").read_bytes())
     words = ["--to", "safetensors", "--output", str(tmp_path / "out"), "--register", "a"]
     assert main(["export", str(copy), *words]) == 2
-    assert "no run of this store" in capsys.readouterr().err
+    assert "not a run of this store" in capsys.readouterr().err

@@ -127,7 +127,9 @@ class DatasetSource(Source):
                 if self.column not in row:
                     raise explain_missing_column(where, self.column, list(row))
                 if not isinstance(row[self.column], str):
-                    raise DataError(f"{where}: {self.column!r} is not a string but {name_json_type(row[self.column])}")
+                    raise DataError(
+                        f"{where}: {self.column!r} must be a string, but is {name_json_type(row[self.column])}"
+                    )
                 yield from yield_piece(where, row[self.column])
 
         return Reader(pieces(), lambda: {"row": number, "state": rows.state_dict()} if rows is not None else position)
