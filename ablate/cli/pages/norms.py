@@ -26,9 +26,9 @@ gradients of whole models of both families, with every norm layer, in float64 to
 With every placement, `norm.final_norm` (on by default, as in the papers' experiments) adds one norm before the head.
 Post-LN and DeepNorm then end with two norms in a row; DeepNet's reference code has none.
 
-Beside every placement but HybridNorm, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any rotary embedding:
-over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or over all queries and all
-keys of a token (`norm.qk_over=width`, as in OLMo 2).
+Beside every placement but HybridNorm, `norm.qk` (such as `norm.qk=rmsnorm`) norms queries and keys before any rotary
+embedding: over the features of each head, with gains that all heads share (`norm.qk_over=head`, as in Qwen3), or over
+all queries and all keys of a token (`norm.qk_over=width`, as in OLMo 2).
 """
 
 
