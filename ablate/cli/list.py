@@ -94,7 +94,7 @@ def _iterate_settings(cls: type[Any], prefix: str = "", above: tuple[type[Any], 
         own += [(known.name, path)] if known else []
         for kind in (known[kind] for kind in known) if known else [part] if isinstance(part, type) else []:
             yield from _iterate_settings(kind, f"{path}.", (*above, cls))
-    yield from own
+    yield from reversed(own)  # the first field of a class is the one that is meant
 
 
 def render(rows: list[Row], console: Console) -> None:

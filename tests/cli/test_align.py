@@ -158,7 +158,7 @@ def test_mistakes_are_told(run, pairs, tmp_path, vit_settings, monkeypatch, caps
         assert main(["align", model, "--method", method, "--template", "plain", "--pairs", given, *words]) == 2
         return capsys.readouterr().err
 
-    assert "is for image classification; align needs a language model" in said(vit)
+    assert "is for image classification; align is for language models" in said(vit)
     assert "rloo needs a reward model: ablate align RUN --method reward" in said(start, method="rloo")
     assert "There is no reward model nothing" in said(start, "--reward", "nothing", method="rloo")
     assert "the method reward uses neither beta" in said(start, "--beta", "0.1", method="reward")

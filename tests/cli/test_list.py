@@ -46,7 +46,7 @@ def listed(store, tmp_path, monkeypatch, capsys):
         ("norms", "rmsnorm"),
         ("models", "llama-7b"),
         ("data", "image_folder"),
-        ("optimizers", "muon"),
+        ("optimizers", "adamw"),
     ],
 )
 def test_at_80_columns_every_word_is_whole(listed, choices, monkeypatch, what, some):

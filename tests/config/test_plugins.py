@@ -76,15 +76,15 @@ def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
         answers[words.split()[1] + str(len(answers))] = out = capsys.readouterr().out
         if file:
             (folder / file).write_text(out)
-    assert [name[:-1] for name in answers] == [
-        "list", "list", "train", "train", "config", "schema", "sweep", "report", "list", "train",
+    assert [re.sub(r"\d+$", "", name) for name in answers] == [
+        "check", "list", "list", "train", "train", "config", "schema", "sweep", "report", "list", "train",
     ]  # fmt: skip
-    assert re.search(r"^gradient_noise +Gaussian noise .* my_callbacks\.py", answers["list8"], re.MULTILINE)
-    assert "x + factor f(N(x))" in answers["list0"]
-    assert "meanabs" in answers["list1"]
-    assert "completed" in answers["train2"]
-    assert "accuracy" in answers["train3"]
-    run_id = re.search(r"^run (\w+)", answers["train9"], re.MULTILINE).group(1)
+    assert re.search(r"^gradient_noise +Gaussian noise .* my_callbacks\.py", answers["list9"], re.MULTILINE)
+    assert "x + factor f(N(x))" in answers["list1"]
+    assert "meanabs" in answers["list2"]
+    assert "completed" in answers["train3"]
+    assert "accuracy" in answers["train4"]
+    run_id = re.search(r"^run (\w+)", answers["train10"], re.MULTILINE).group(1)
     assert len(tracking.client().get_metric_history(run_id, "weights/norm")) == 2
     again = Experiment.load(folder / "my_experiment.yaml")
     assert (again.norm.kind, again.norm.first.kind, again.plugins) == ("mix", "damped", ("my_norm.py",))
@@ -236,7 +236,7 @@ def test_a_missing_file(folder):
         (EXAMPLE.replace("@norm_layers.register", "1 / 0"), "ZeroDivisionError"),
         (
             EXAMPLE.replace('"damped"', '"post"'),
-            r"^broken\.py, line \d+: the placement 'post' is there already \(ablate\.norms\.placements\.Post\)\. Take "
+            r"^broken\.py, line \d+: the placement 'post' already exists \(ablate\.norms\.placements\.Post\)\. Take "
             r"another name, such as my_post$",
         ),
     ],
@@ -258,7 +258,7 @@ def test_two_files_with_the_same_kind(folder):
     load()
     message = refused(folder, EXAMPLE, "second.py")
     assert re.match(
-        r"second\.py, line \d+: the placement 'damped' is there already \(Damped in /\S*/my_norm\.py\)\. Take", message
+        r"second\.py, line \d+: the placement 'damped' already exists \(Damped in /\S*/my_norm\.py\)\. Choose", message
     )
     assert load({"norm": "damped"}).norm.kind == "damped"
 

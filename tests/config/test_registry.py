@@ -108,22 +108,22 @@ def test_without_a_default_a_kind_is_needed(registries):
 
 def test_a_name_is_given_once(shapes):
     other = type("Other", (Shape,), {"__annotations__": {"kind": Literal["square"]}, "kind": "square"})
-    with pytest.raises(ValueError, match=r"the test shape 'square' is there already \(\S*Square\)\. Take another name"):
+    with pytest.raises(ValueError, match=r"the test shape 'square' already exists \(\S*Square\)\. Choose another name"):
         shapes.register(other)
     assert shapes["square"] is Square
     shapes.register(Square)  # a file that is read twice is no conflict
 
 
 def test_a_preset_takes_no_name_that_is_there_and_a_kind_none_of_a_preset(shapes):
-    with pytest.raises(NameTaken, match=r"the test shape 'square' is there already \(\S*Square\)"):
+    with pytest.raises(NameTaken, match=r"the test shape 'square' already exists \(\S*Square\)"):
         shapes.preset("square", "circle")
     shapes.preset("round", "circle")
     shapes.preset("round", "circle", colour="red")  # by the same file: it is read twice
     exec('shapes.preset("flat", "circle")', {"__name__": "my_plugin", "shapes": shapes})
-    with pytest.raises(NameTaken, match=r"the test shape 'flat' is there already \(a preset of my_plugin\)"):
+    with pytest.raises(NameTaken, match=r"the test shape 'flat' already exists \(a preset of my_plugin\)"):
         shapes.preset("flat", "circle")
     taken = type("Round", (Shape,), {"__annotations__": {"kind": Literal["round"]}, "kind": "round"})
-    with pytest.raises(NameTaken, match=r"the test shape 'round' is there already \(a preset of"):
+    with pytest.raises(NameTaken, match=r"the test shape 'round' already exists \(a preset of"):
         shapes.register(taken)
     shapes.forget("my_plugin")
     assert "flat" not in shapes.names
@@ -142,7 +142,7 @@ def test_the_same_class_name_in_another_file_is_a_conflict(shapes):
         },
     )
     assert theirs.__qualname__ == Square.__qualname__
-    with pytest.raises(ValueError, match="there already"):
+    with pytest.raises(ValueError, match="already exists"):
         shapes.register(theirs)
 
 

@@ -6,6 +6,7 @@ import pytest
 from ablate.config.errors import DataError
 from ablate.data import data_kinds, split
 from ablate.data.splits import split_text
+from ablate.tasks import tasks
 
 
 @pytest.mark.parametrize(("n", "fraction", "held_out"), [(100, 0.05, 5), (2, 0.05, 1), (2, 0.99, 1), (10, 0.99, 9)])
@@ -37,7 +38,7 @@ def test_too_few(n):
 def test_all_kinds_are_registered():
     assert set(data_kinds) >= {"topics", "text", "digits", "image_folder"}
     for kind in data_kinds:
-        assert data_kinds[kind].task in ("language_modeling", "image_classification")
+        assert data_kinds[kind].task in tasks
 
 
 def inside(place, parts):

@@ -137,4 +137,4 @@ def test_a_vision_transformer_has_no_words(trained, tmp_path, capsys):
     run = trained("vit").run_id
     (tmp_path / "pairs.txt").write_text("cat\tdog\t7\n")
     assert main(["wordsim", run, "--pairs", str(tmp_path / "pairs.txt")]) == 2
-    assert "those of a language model" in capsys.readouterr().err
+    assert "word similarity needs a language model" in capsys.readouterr().err

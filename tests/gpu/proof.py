@@ -150,7 +150,7 @@ def train(tree, precision, settings=None, padded=False):
     speed = Speed(precision, compile=False, why="")
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(strategies, "build_strategy", build_strategy):
         corpus = build_corpus(experiment.model.task, padded)
-        prepared = fit._prepare(experiment, corpus, speed, Path(folder), None, Hooks(), begins=True)
+        prepared = fit._prepare(experiment, corpus, speed, Path(folder), None, Hooks(), updates=None)
         prepared.trainer.callbacks.remove(prepared.checkpoint)  # there are no numbers to write
         with one_device() as recorder:
             watch = Watch(recorder)

@@ -97,8 +97,11 @@ def test_the_width_of_the_mlp_explains_what_the_two_stage_paper_saves():
     assert saving("llama-1b-e", "compute") == pytest.approx(28.33, abs=0.8)  # not to the digit: see models/sizes.py
 
 
+PUBLISHED = ("qwen3-0.6b", "olmo2-1b", "olmo2-7b")  # tests/models/test_published.py
+
+
 def test_every_named_size_is_tested():
-    assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, "vit-digits", "vit-glyphs"}
+    assert set(models.presets) == {*PAPER, *TWO_STAGE, *TIMM, "vit-digits", "vit-glyphs", *PUBLISHED}
 
 
 @pytest.mark.parametrize("name", models.presets)

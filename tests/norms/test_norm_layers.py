@@ -69,7 +69,7 @@ def test_eps_is_under_the_root(kind):
 def test_a_fresh_layer_has_neither_gain_nor_shift(kind):
     config = norm_layers[kind]()
     x = tokens()
-    fresh = {"weight": 1.0, "bias": 0.0, "alpha": 0.5}
+    fresh = {"weight": 0.0 if kind == "rmsnorm1p" else 1.0, "bias": 0.0, "alpha": 0.5}
     ours = config.build(DIM).double()(x)
     torch.testing.assert_close(ours, reference.NORMS[kind](x, fresh, config.model_dump()), atol=1e-12, rtol=1e-12)
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment, restore_former
-from ablate.models import models
+from ablate.models import list_families
 from ablate.norms import placements
 from ablate.optim.groups import ROLES, assign_roles
 from ablate.optim.optimizers import OptimizerConfig, build_optimizer, optimizers
@@ -41,7 +41,7 @@ def test_a_tied_head_is_embedding(tiny):
 
 
 @pytest.mark.parametrize("kind", placements)
-@pytest.mark.parametrize("family", models)
+@pytest.mark.parametrize("family", list_families())
 def test_norms_and_factors_of_every_placement_are_norms(tiny, family, kind):
     if kind == "by_depth":
         settings = {"norm": {"kind": kind, "ranges": {"all": {"placement": "pre"}}}}

@@ -176,7 +176,7 @@ def test_the_plan_says_what_the_seeds_show_of_effects():
     assert f"main effects of at least {one / 2**0.5:.2g} and interactions of at least {one * 2**0.5:.2g}" in main
     assert "this holds if all cells train" in conditions
     assert "more of its cells must fail on 8 seeds, and fewer on none" in failures
-    assert "WARNING: confirm.effect, 0.05, is less than these seeds can show" in warnings[0]
+    assert "WARNING: confirm.effect, 0.05, is less than these seeds can detect" in warnings[0]
     assert "one more at a time, at most 6, until each effect is shown" in " ".join(
         describe_seeds(sweep({"min": 3, "max": 6}))
     )

@@ -35,7 +35,7 @@ def test_an_arm_starts_from_one_model_where_its_experiment_names_one(record):
         "baseline": None,
         "reused": "stage-1 model (sweep:reuse@2/baseline)",
         "small": "stage-1 model (sweep:first/no_layer)",
-        "given": "donor (a1b2)",
+        "given": "source run (a1b2)",
         "frozen": None,
     }
 

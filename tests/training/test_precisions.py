@@ -48,4 +48,4 @@ def test_every_addition_trains_in_every_precision(family_settings, added, precis
     assert all(math.isfinite(value) for value in metrics.values())
     assert ("val/ema/loss" in metrics) == (added == "ema")
     wanted = torch.bfloat16 if precision == "bf16-true" else torch.float32
-    assert {p.dtype for p in prepared.task.parameters()} == {wanted}
+    assert {p.dtype for p in prepared.module.parameters()} == {wanted}

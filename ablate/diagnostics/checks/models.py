@@ -206,8 +206,9 @@ def check_resumption(subject: Subject) -> None:
     subject.update(whole, 4)
     part = subject.begin()
     subject.update(part, 2)
+    saved = part.save()
     rest = subject.begin()
-    rest.restore(part.save())
+    rest.restore(saved)
     subject.update(rest, 2)
     for (name, a), b in zip(whole.model.state_dict().items(), rest.model.state_dict().values(), strict=True):
         if not torch.equal(a, b):

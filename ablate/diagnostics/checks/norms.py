@@ -87,6 +87,7 @@ def check_gradient(kind: str, settings: Settings) -> None:
 def check_compiled(kind: str, settings: Settings) -> None:
     """Check that it is one graph for torch.compile."""
     _, module = _build(kind, settings)
+    torch.compiler.reset()
     x = _draw(2, 5, DIM)
     compare(torch.compile(module, backend="aot_eager", fullgraph=True)(x), module(x), 1e-10, "compiled and eager")
 

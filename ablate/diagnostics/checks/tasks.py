@@ -10,7 +10,7 @@ import torch.utils._pytree as pytree
 
 from ablate.config.errors import ConfigError
 from ablate.data import data_kinds
-from ablate.diagnostics.checks.base import CheckFailedError, Settings, add_check
+from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
 from ablate.diagnostics.checks.models import check_resumption
 from ablate.diagnostics.checks.subject import Subject, build_subject, check_gradients
 from ablate.models import list_families
@@ -46,10 +46,12 @@ def check_mean(kind: str, settings: Settings) -> None:
     task, model = subject.experiment.task, subject.build_model(torch.float64).eval()
     batch = subject.read_batch(_SIZE, dtype=torch.float64)
 
-    def add(batch: tuple[Any, Any]) -> float:
-        torch.manual_seed(3)
+    def add(batch: tuple[Any, Any], seed: int = 3) -> float:
+        torch.manual_seed(seed)
         return float(subject.compute_loss(model, batch).detach()) * task.count_positions(*batch)
 
+    if add(batch) != add(batch, seed=4):
+        raise CheckSkippedError("the training loss draws random numbers")
     whole, parts = add(batch), sum(map(add, _cut(batch)))
     if abs(whole - parts) > 1e-6 * max(1.0, abs(whole)):
         raise CheckFailedError(f"the summed loss of a batch is {whole:.8g}, that of its parts {parts:.8g}")

@@ -68,7 +68,7 @@ def test_a_callback_that_changes_training_is_a_difference(registries, monkeypatc
     changing = {"trainer.callbacks": ["LearningRateMonitor", {"kind": "ThroughputMonitor", "window_size": 7}]}
     arms = {"pre": {"norm": "pre"}, "post": {"norm": "post", **changing}}
     (message,) = refused(arms=arms)
-    assert "they differ in trainer.callbacks: none (pre), ThroughputMonitor (window_size=7) (post)" in message
+    assert "the arms differ in trainer.callbacks: none (pre), ThroughputMonitor (window_size=7) (post)" in message
     assert [c.declared for c in audit.find_confounds(sweep(arms=arms, confounds="trainer.callbacks"))] == [True]
     both = {"pre": {}, "noisy": changing}
     assert audit.find_factor(sweep(arms=both, factor="trainer.callbacks")) == ("trainer.callbacks",)
