@@ -139,7 +139,7 @@ def test_the_message_for_a_person(tmp_path):
         (
             {"model": "vit", "model.rope_base": 5},
             "model.rope_base",
-            "unknown key. It belongs to model.kind llama or .*\.",
+            r"unknown key. It belongs to model.kind llama or .*\.",
         ),
         (
             {"model": "vit", "model.mlp": 64},

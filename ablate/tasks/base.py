@@ -195,9 +195,9 @@ def count_samples(inputs: Any) -> int:
 def find_metric(name: str, task: str = "") -> Metric | None:
     """Return the metric of a validation called `name`, val/loss or val/SET/loss, of `task` or, where that is not known
     or has none of that name, of the first task that has; None of what is no metric of a validation."""
-    first, *_, last = name.split("/")
-    if first != "val":
+    if not name.startswith("val/"):
         return None
+    last = name.rpartition("/")[2]
     order = [task] if task in tasks else []
     named = (metric for kind in [*order, *tasks] for metric in tasks[kind].metrics if metric.name == last)
     return next(named, None)

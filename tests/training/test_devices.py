@@ -249,7 +249,7 @@ def test_without_a_plan_out_of_memory_is_told_with_what_needs_less(store, tiny_s
     monkeypatch.setattr("ablate.estimate.advice.Meter", fails)
     with pytest.raises(OutOfMemory) as caught:
         train(Experiment.from_mapping(tiny_settings))
-    for words in ("Tried to allocate 2.00 GiB", "4 of the batch", "trainer.accumulate=2 (2 at once)", "checkpointing"):
+    for words in ("Tried to allocate 2.00 GiB", "4 samples of", "trainer.accumulate=2 (2 at once)", "checkpointing"):
         assert words in str(caught.value).splitlines()[0]
 
 
