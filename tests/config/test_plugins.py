@@ -236,7 +236,7 @@ def test_a_missing_file(folder):
         (EXAMPLE.replace("@norm_layers.register", "1 / 0"), "ZeroDivisionError"),
         (
             EXAMPLE.replace('"damped"', '"post"'),
-            r"^broken\.py, line \d+: the placement 'post' already exists \(ablate\.norms\.placements\.Post\)\. Take "
+            r"^broken\.py, line \d+: the placement 'post' already exists \(ablate\.norms\.placements\.Post\)\. Choose "
             r"another name, such as my_post$",
         ),
     ],
