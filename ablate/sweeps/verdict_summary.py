@@ -93,9 +93,16 @@ def summarise_verdict(record: SweepRecord) -> str:
         for arm in sorted(others, key=lambda arm: not others[arm].decided):
             groups.setdefault(name_verdict(record, arm, compared), []).append(arm)
         told = "; ".join(f"{name}: {join_words(arms)}" for name, arms in groups.items())
-        return f"{head} against {baseline}: {len(others)} arms. {told[0].upper()}{told[1:]}."
+        against = f"{head} against {baseline}{_add_failures(compared[baseline])}"
+        return f"{against}: {len(others)} arms. {told[0].upper()}{told[1:]}."
     parts = [f"{arm} {name_verdict(record, arm, compared)}{_add_difference(c)}" for arm, c in others.items()]
-    return f"{head} against {baseline}: {'; '.join(parts)}."
+    return f"{head} against {baseline}{_add_failures(compared[baseline])}: {'; '.join(parts)}."
+
+
+def _add_failures(baseline: Compared) -> str:
+    """Return how often the baseline itself failed, if it did: an arm that fails too is not shown to be worse by that."""
+    share = baseline.failures
+    return f", which failed on {share.failed} of {count_noun(share.n, 'seed')}" if share and share.failed else ""
 
 
 def _summarise_design(record: SweepRecord, compared: Mapping[str, Compared], head: str) -> str:

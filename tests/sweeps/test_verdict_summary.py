@@ -1,6 +1,7 @@
 """The verdict in a line: what it says of several arms, of many, and before it is known."""
 
 import io
+import math
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.verdict_summary import find_bounds, find_difference_bounds, is_open, summarise_verdict
 
 
-def run(floors, trials=None, seeds=3):
+def run(floors, trials=None, seeds=3, objective=None):
     import optuna
 
     spec = Sweep.from_tree(
@@ -24,7 +25,9 @@ def run(floors, trials=None, seeds=3):
             "confirm": {"seeds": seeds, "candidates": 1},
         }
     )
-    return simulate(spec, Valley(floors, shared=0.01, own=0.001), optuna.storages.InMemoryStorage(), trials)
+    return simulate(
+        spec, objective or Valley(floors, shared=0.01, own=0.001), optuna.storages.InMemoryStorage(), trials
+    )
 
 
 def test_each_arm_is_told_with_its_difference():
@@ -32,6 +35,19 @@ def test_each_arm_is_told_with_its_difference():
     assert summarise_verdict(record).startswith("Verdict against pre: post worse (+0.39")
     assert "; mix inconclusive with 3 seeds (" in summarise_verdict(record)
     assert not is_open(record)
+
+
+def test_the_failures_of_the_baseline_are_told_beside_those_of_the_arms():
+    """post fails on all seeds and pre on all but one: nothing is said of post without that."""
+    valley = Valley({"pre": 2.1, "post": 2.1}, shared=0.01, own=0.001)
+
+    def fail(arm, params, seed):
+        fresh = seed is not None and seed < 1000 and seed > 0
+        return math.inf if fresh and (arm == "post" or seed > 1) else valley(arm, params, seed)
+
+    record = run({"pre": 2.1, "post": 2.1}, objective=fail)
+    text = summarise_verdict(record)
+    assert text.startswith("Verdict against pre, which failed on 2 of 3 seeds: post ")
 
 
 def test_many_arms_are_named_by_verdict():
