@@ -100,7 +100,7 @@ def summarise_verdict(record: SweepRecord) -> str:
 
 
 def _add_failures(baseline: Compared) -> str:
-    """Return how often the baseline itself failed, if it did: an arm that fails too is not shown to be worse by that."""
+    """Return how often the baseline itself failed, if it did: an arm that fails too is not shown to be worse so."""
     share = baseline.failures
     return f", which failed on {share.failed} of {count_noun(share.n, 'seed')}" if share and share.failed else ""
 
