@@ -10,7 +10,7 @@ from ablate.cli import main
 from ablate.diagnostics.checks import check, check_kinds
 from ablate.diagnostics.checks.base import list_checks
 from ablate.models import list_families
-from ablate.norms import norm_layers, placements
+from ablate.norms import norm_layers
 from ablate.optim.optimizers import optimizers
 from ablate.tasks import tasks
 
@@ -104,7 +104,9 @@ def failures(findings):
 
 OWN = [
     *(("norm layer", kind) for kind in norm_layers),
-    *(("placement", kind) for kind in placements),
+    *(
+        ("placement", kind) for kind in ("pre", "peri", "subln", "hybrid", "deepnorm", "admin", "mix")
+    ),  # one of each ask
     *(("model", kind) for kind in list_families()),
     *(("optimizer", kind) for kind in optimizers),
     *(("task", kind) for kind in tasks if kind != "multilabel_classification"),  # no data of it lies at hand
