@@ -202,7 +202,7 @@ def _run_one(spec: Sweep, options: argparse.Namespace, fresh: bool, reports: lis
         record = sweep_run.sweep(spec, workers=workers, storage=options.storage, fresh=fresh, console=console)
     except KeyboardInterrupt as stop:
         aligned = any(spec.base(arm).procedure == "alignment" for arm in spec.all_arms)  # which has no checkpoints
-        way_on = "start again" if aligned else "resume from its last checkpoint"
+        way_on = "start again" if aligned else "resume from their last checkpoints"
         print(f"\nStopped. Running trials will {way_on} with:\n  {command}", file=sys.stderr)
         if message := slurm.requeue(stop.args):
             print(message, file=sys.stderr)

@@ -146,7 +146,7 @@ def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
     stack, problems = model.stack(), []
     for ask, who in norm.list_asks(stack).items():
         if ask not in model.honours:
-            text = f"{who} asks for {ASKS[ask]}, which model {model.kind} does not have"
+            text = f"{who} asks for {ASKS[ask]}, which model {model.kind} does not offer"
             if who.startswith("placement"):
                 honoured = [
                     name for name in placements if placements.parse(name).list_asks(stack).keys() <= model.honours

@@ -73,7 +73,7 @@ ASKS = {
     "inner_norm": "norms before the output projections",
     "qkv_norm": "norms on the queries, keys and values of each head",
     "qk": "norms on queries and keys (norm.qk)",
-    "no_final_norm": "no norm before the head (norm.final_norm=false)",
+    "no_final_norm": "a head without a norm before it (norm.final_norm=false)",
     "gains": "an initialisation by the role of a projection",
     "calibration": "values that are set from the first batch",
     "embedding_scale": "a learnable factor of the embedding",

@@ -214,7 +214,7 @@ class Interrupt(Callback):
 
     @staticmethod
     def _stop(trainer: Trainer) -> None:
-        raise Stop("interrupted", f"interrupted at update {trainer.global_step}")
+        raise Stop("interrupted", f"stopped at update {trainer.global_step}")
 
 
 class Checkpoint(Callback):

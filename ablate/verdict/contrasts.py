@@ -24,12 +24,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A weighted sum over the cells of a design, which is 0 where there is no effect. The file fixes it before it runs.
+    """A weighted sum over the cells of a design, which is 0 if there is no effect. The file fixes it before it runs.
 
-    Of one level it is the main effect: the mean, over the combinations of the other components, of the cell at the
-    level less the cell at the reference. Of two levels it is their interaction: the effect of the first where the
-    second is at its level, less that effect where the second is at its reference; the mean over the combinations of
-    the others.
+    Of one level it is the main effect: the difference of the cell at the level to the cell at the reference, as a mean
+    over the combinations of the other components. Of two levels it is their interaction: the difference of two such
+    effects of the first, with the second at its level and at its reference, as a mean over the combinations of the
+    others.
     """
 
     levels: tuple[Level, ...]
@@ -61,8 +61,8 @@ class Contrast:
         return {pair for partners in self.partners for pair in partners.items()}
 
     def describe(self) -> str:
-        """Return 'norm=lns less norm=pre'; of an interaction the name."""
+        """Return 'norm=lns against norm=pre'; of an interaction the name."""
         if not self.is_main:
             return self.name
         level = self.levels[0]
-        return f"{level} less {level.component}={level.reference}"
+        return f"{level} against {level.component}={level.reference}"

@@ -82,7 +82,11 @@ def test_every_placement_trains_all_its_parameters(gpt2, kind):
             r"placement admin asks for values that are set from",
         ),
         ("qk", {"norm.qk": "rmsnorm"}, r"norm\.qk: norm\.qk=rmsnorm asks for norms on queries and keys"),
-        ("no_final_norm", {"norm.final_norm": False}, r"norm\.final_norm: norm\.final_norm asks for no norm before"),
+        (
+            "no_final_norm",
+            {"norm.final_norm": False},
+            r"norm\.final_norm: norm\.final_norm asks for a head without a norm",
+        ),
         ("embedding_scale", {"norm.layer": "dyt"}, r"norm\.layer: norm layer dyt asks for a learnable factor"),
     ],
 )

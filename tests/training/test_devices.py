@@ -335,7 +335,7 @@ def test_one_command_starts_a_group_and_is_stopped_and_queued_again_as_one(store
     first.send_signal(signal.SIGUSR1)
     told, errors = first.communicate(timeout=60)
     assert first.returncode == 130, errors
-    assert "interrupted at update" in told, errors
+    assert "stopped at update" in told, errors
     assert "Slurm's job 12345 has been requeued." in told
     assert (tmp_path / "asked").read_text() == "requeue 12345\n"
     again = ablate(*words, SLURM_RESTART_COUNT="1", **job)

@@ -117,6 +117,9 @@ class TableImages(ImageSource):
         classes: tuple[str, ...] | None = None,
     ) -> None:
         self._open(data, role, what, image_column)
+        self._take_labels(data, what, label_column, classes)
+
+    def _take_labels(self, data: Dataset, what: str, label_column: str | None, classes: tuple[str, ...] | None) -> None:
         self.label_column = _find_label_column(data, label_column, what)
         self.labels, self.classes = _read_labels(data, self.label_column, what, classes)
 
@@ -166,16 +169,7 @@ class TableLabelSets(TableImages):
     """The rows of one split with any number of labels each: a column of lists of class labels, integers or text.
     `label_sets` has a row of 0 and 1 for each image, float32 [n, classes]."""
 
-    def __init__(
-        self,
-        data: Dataset,
-        role: str,
-        what: str,
-        image_column: str | None = None,
-        label_column: str | None = None,
-        classes: tuple[str, ...] | None = None,
-    ) -> None:
-        self._open(data, role, what, image_column)
+    def _take_labels(self, data: Dataset, what: str, label_column: str | None, classes: tuple[str, ...] | None) -> None:
         self.label_column = check_column(data, label_column or "labels", what, LABEL_FIELD)
         self.label_sets, self.classes = _read_label_sets(data, self.label_column, what, classes)
         self.labels = np.zeros(len(data), np.int64)

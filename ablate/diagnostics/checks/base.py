@@ -69,8 +69,10 @@ def check_kinds(kinds: Mapping[str, list[str]], settings: Settings) -> Iterator[
     for part, names in kinds.items():
         checks = list_checks(part)
         for kind in names:
-            if not checks:
-                yield Finding(part, kind, "registered", None, "there are no checks of this registry")
+            if not checks or kind not in Registry.all[part]:
+                text = "there are no checks of this registry" if not checks else "a preset; check its kind"
+                yield Finding(part, kind, "registered", None, text)
+                continue
             for name, function in checks.items():
                 yield _run(part, kind, name, function, settings)
 
@@ -93,15 +95,13 @@ def check(what: str, settings: Settings) -> Iterator[Finding]:
 
 
 def list_registered(file: str) -> dict[str, list[str]]:
-    """Return what a plugin registers: name of a registry -> names of kinds. Raises ConfigError if it is nothing."""
+    """Return what a plugin registers: name of a registry -> names of kinds and presets. Raises ConfigError if it cannot
+    be loaded or registers nothing."""
     module = plugins.load([file])[file].module
-    kinds = {
-        name: [kind for kind in registry if registry[kind].__module__ == module]
-        for name, registry in Registry.all.items()
+    return {
+        part: [name for name in registry.names if registry.find_module(name) == module]
+        for part, registry in Registry.all.items()
     }
-    if not any(kinds.values()):
-        raise ConfigError([Problem("", f"registers nothing. Accepted: kinds of {', '.join(Registry.all)}", file)])
-    return {name: names for name, names in kinds.items() if names}
 
 
 def _run(part: str, kind: str, name: str, function: Check, settings: Settings) -> Finding:

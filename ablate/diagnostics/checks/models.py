@@ -157,14 +157,23 @@ def check_gradient(kind: str, settings: Settings) -> None:
 @add_check(PART, "trained once")
 def check_training(kind: str, settings: Settings) -> None:
     """Check that every trainable parameter is in one group of the optimizer, and moves in an update."""
-    subject = build_subject({"model.kind": kind, "optimizer.weight_decay": 0.0}, settings)
+    check_updates(build_subject({"model.kind": kind, "optimizer.weight_decay": 0.0}, settings))
+
+
+def check_updates(subject: Subject) -> None:
+    """Raise CheckFailedError unless every trainable parameter is in one group of the optimizer, and two updates change
+    it to finite values."""
     progress = subject.begin()
     check_groups(progress.model, progress.optimizer)
     before = {name: p.detach().clone() for name, p in progress.model.named_parameters()}
     subject.update(progress, 2)
     for name, p in progress.model.named_parameters():
         if p.requires_grad and torch.equal(p, before[name]):
-            raise CheckFailedError(f"the parameter {name} does not change in training")
+            raise CheckFailedError(
+                f"the parameter {name} of {subject.experiment.model.kind} does not change in training"
+            )
+        if not p.isfinite().all():
+            raise CheckFailedError(f"the parameter {name} of {subject.experiment.model.kind} becomes infinite")
 
 
 def check_groups(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

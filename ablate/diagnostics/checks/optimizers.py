@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import torch
-
 from ablate.diagnostics.checks.base import CheckFailedError, Settings, add_check
-from ablate.diagnostics.checks.models import check_groups, check_resumption
+from ablate.diagnostics.checks.models import check_resumption, check_updates
 from ablate.diagnostics.checks.subject import Subject, build_subject
 
 PART = "optimizer"
@@ -20,15 +18,7 @@ def _build(kind: str, settings: Settings) -> list[Subject]:
 def check_training(kind: str, settings: Settings) -> None:
     """Check that every trainable parameter is in one group, and moves."""
     for subject in _build(kind, settings):
-        progress = subject.begin()
-        check_groups(progress.model, progress.optimizer)
-        before = {name: p.detach().clone() for name, p in progress.model.named_parameters()}
-        subject.update(progress, 2)
-        for name, p in progress.model.named_parameters():
-            if torch.equal(p, before[name]):
-                raise CheckFailedError(f"does not change the parameter {name} of {subject.experiment.model.kind}")
-            if not p.isfinite().all():
-                raise CheckFailedError(f"makes the parameter {name} of {subject.experiment.model.kind} not finite")
+        check_updates(subject)
 
 
 @add_check(PART, "resume")

@@ -194,7 +194,7 @@ class Follower:
         if last or step % self.experiment.validation.interval == 0:
             self._validate(step, last)
         if not last and self.hooks.asked_to_stop and self.hooks.asked_to_stop():
-            raise Stop("interrupted", f"interrupted at update {step}; when resumed, it starts from the beginning")
+            raise Stop("interrupted", f"stopped at update {step}; when resumed, it starts from the beginning")
 
     def _validate(self, step: int, last: bool) -> None:
         with undisturbed(self.prepared.model):

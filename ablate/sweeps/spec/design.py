@@ -44,7 +44,7 @@ Components = dict[
 
 @dataclass(frozen=True)
 class Design:
-    """What `components` come to."""
+    """The arms and contrasts that `components` make."""
 
     arms: dict[str, Arm]
     """The reference first."""
@@ -179,24 +179,24 @@ def _build_contrast(
 
 
 def check_components(components: Mapping[str, Component], kind: DesignKind | None) -> Iterator[Problem]:
-    """Yield why `components` make no arms."""
+    """Yield the problems for which `components` make no arms."""
     if kind is None:
         yield Problem("design", "is required with components. Accepted: one-at-a-time, leave-one-out, factorial")
     if not components:
-        yield Problem("components", "names no component; give one, or leave it out")
+        yield Problem("components", "is empty. Name a component, or remove it")
     for name, component in components.items():
         yield from _check_component(name, component, kind)
     owners: dict[str, str] = {}
     for name, component in components.items():
         for path in _list_paths(name, component):
             if (other := owners.setdefault(path, name)) != name:
-                yield Problem(f"components.{name}", f"sets {path}, which {other} sets too")
+                yield Problem(f"components.{name}", f"sets {path}, which {other} also sets")
     if kind is not None and (count := count_arms(components, kind)) > MOST_ARMS:
         product = " x ".join(str(len(component.levels)) for component in components.values())
         text = (
             f"makes {count} arms{f' ({product})' if kind == 'factorial' else ''}, and a design has at most {MOST_ARMS}"
         )
-        yield Problem("design", f"{text}: leave components or levels out, or take one-at-a-time", kind)
+        yield Problem("design", f"{text}: remove components or levels, or use one-at-a-time", kind)
 
 
 def _list_paths(name: str, component: Component) -> dict[str, None]:
@@ -216,14 +216,17 @@ def _check_component(name: str, component: Component, kind: DesignKind | None) -
             ends = [path for path in Experiment().flat() if path.rpartition(".")[2] == name]
             hint = f" Did you mean {ends[0]}?" if ends else did_you_mean(name, sorted(Experiment.model_fields))
             text = (
-                "is no setting of an experiment. Give setting: PATH, or levels: {NAME: {PATH: value, ...}, ...}, a "
-                "name and settings for each level."
+                "is not a setting of an experiment. Give setting: PATH, or levels: {NAME: {PATH: value, ...}, ...}, "
+                "with a name and settings for each level."
             )
             yield Problem(place, text + hint)
         return
     names = [*levels] if isinstance(levels, dict) else [_name_level(level) for level in levels]
     if twice := [level for level in dict.fromkeys(map(_clean, names)) if [*map(_clean, names)].count(level) > 1]:
-        yield Problem(place, f"has the level {twice[0]} twice; where values look alike, give levels: {{NAME: value}}")
+        yield Problem(
+            place,
+            f"has the level {twice[0]} twice; if different values have the same name, give levels: {{NAME: value}}",
+        )
     if kind == "leave-one-out" and len(levels) > 2:
         text = "leave-one-out takes two levels, without and with the component"
         yield Problem(place, text, names)

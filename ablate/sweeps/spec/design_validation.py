@@ -12,27 +12,37 @@ from ablate.sweeps.spec.fields import MOST_LETTERS, SweepFields
 
 
 def validate_design(sweep: SweepFields) -> list[Problem]:
-    """Return the problems of the components of a sweep, and of what goes without them."""
+    """Return the problems of the components of a sweep, and of fields that need them."""
     if sweep.components is None:
         given = {"design": sweep.design, "interactions": sweep.interactions}
-        text = "goes with components, of which it says what they come to"
+        text = "needs components, whose levels it combines"
         return [Problem(field, text, value) for field, value in given.items() if value is not None]
     return [*check_components(sweep.components, sweep.design), *_check_beside(sweep), *_check_names(sweep)]
 
 
 def _check_beside(sweep: SweepFields) -> Iterator[Problem]:
-    """Yield what is given beside components and says the same as they do, or something else."""
+    """Yield the fields that cannot be combined with components."""
     if sweep.arms:
-        yield Problem("arms", "goes without components, which make the arms; leave one of them out")
+        yield Problem("arms", "cannot be combined with components, which make the arms: remove one of the two")
     if sweep.baseline is not None:
-        text = "goes without components: the reference is the arm of the first levels, or of leave-one-out the full one"
+        text = (
+            "cannot be combined with components: the baseline is the arm of all first levels (leave-one-out: of "
+            "all last ones)"
+        )
         yield Problem("baseline", text, sweep.baseline)
     if sweep.factor:
-        yield Problem("factor", "goes without components: what they set is compared", list(sweep.factor))
+        yield Problem(
+            "factor",
+            "cannot be combined with components: the settings of their levels are the factor",
+            list(sweep.factor),
+        )
     if sweep.design != "factorial" and sweep.interactions is not None:
-        yield Problem("interactions", "goes with design: factorial, whose cells show them", sweep.interactions)
+        yield Problem("interactions", "needs design: factorial", sweep.interactions)
     if sweep.design == "factorial" and sweep.at_grid:
-        text = "grid goes without design: factorial: name what is searched as a component instead, each value a level"
+        text = (
+            "grid cannot be combined with design: factorial. Make the searched setting a component, with its values as "
+            "levels"
+        )
         yield Problem("confirm.at", text, "grid")
 
 
@@ -74,5 +84,5 @@ def check_levels(sweep: SweepFields) -> Iterator[Problem]:
         alike.setdefault(json.dumps(sweep.base(arm).flat(), sort_keys=True, default=str), []).append(arm)
     for arms in alike.values():
         if len(arms) > 1:
-            text = f"the arms {join_words(arms)} are the same experiment: what tells them apart has no effect there"
+            text = f"the arms {join_words(arms)} are the same experiment: the levels that differ change nothing there"
             yield Problem("components", text)

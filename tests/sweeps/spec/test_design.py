@@ -135,13 +135,13 @@ def test_all_problems_of_components_are_told_at_once():
     )  # fmt: skip
     assert text.startswith("7 problems")
     for part in (
-        "components.final_norm: is no setting of an experiment. Give setting: PATH",
+        "components.final_norm: is not a setting of an experiment. Give setting: PATH",
         "components.norm: has the level pre twice",
-        "components.one: sets norm, which norm sets too",
-        "arms: goes without components",
-        "baseline: goes without components",
-        "factor: goes without components",
-        "interactions: goes with design: factorial",
+        "components.one: sets norm, which norm also sets",
+        "arms: cannot be combined with components",
+        "baseline: cannot be combined with components",
+        "factor: cannot be combined with components",
+        "interactions: needs design: factorial",
     ):
         assert part in text
     assert "Did you mean norm.final_norm?" in text
@@ -149,13 +149,13 @@ def test_all_problems_of_components_are_told_at_once():
 
 def test_what_does_not_go_with_a_design_is_told():
     assert "design: is required with components" in refuse(design=None)
-    assert "goes with components" in refuse(None)
+    assert "needs components" in refuse(None)
     three = {"norm": ["pre", "post", "lns"]}
     assert "leave-one-out takes two levels" in refuse(three, "leave-one-out")
     many = {f"c{i}": {"setting": f"trainer.c{i}", "levels": [1, 2]} for i in range(7)}
     assert "makes 128 arms (2 x 2 x 2 x 2 x 2 x 2 x 2), and a design has at most 64" in refuse(many)
     grid = {"search": {"optimizer.lr": [1e-3, 3e-3]}, "confirm": {"at": "grid", "seeds": 3}}
-    assert "name what is searched as a component instead" in refuse(**grid)
+    assert "Make the searched setting a component" in refuse(**grid)
     assert len(sweep(TWO, "one-at-a-time", **grid).all_arms) == 6
 
 
