@@ -90,8 +90,9 @@ def test_commands_are_understood(page, command, example_files):
             Experiment.from_mapping(overrides)
     if given.verb in ("sweep", "ladder") and given.file not in (None, *PLACEHOLDERS):
         overrides = split_words(given.words)[1]
-        size, factor = getattr(given, "size", None), getattr(given, "scale", 1.0)
-        load_sweeps(find_sweep_file(given.file), overrides, size=size, factor=factor)
+        file, part = find_sweep_file(given.file)
+        size, factor = getattr(given, "size", None) or part, getattr(given, "scale", 1.0)
+        load_sweeps(file, overrides, size=size, factor=factor)
 
 
 @pytest.mark.parametrize(("page", "command"), list_commands("text"))

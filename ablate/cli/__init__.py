@@ -35,7 +35,7 @@ from ablate.cli import (
 )
 from ablate.cli import list as list_choices  # the module takes the place of the builtin in this file
 from ablate.cli.output import replace_unprintable, reserve_stdout
-from ablate.config.errors import AblateError
+from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
@@ -84,6 +84,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status."""
     parser = build_parser()
     completion.complete(parser)
+    verb = next(iter(sys.argv[1:] if arguments is None else arguments), "")
+    names = [module.__name__.rpartition(".")[2] for module in VERBS]
+    if verb and verb not in names and not verb.startswith("-"):
+        parser.error(f"unknown verb {verb!r}. Accepted: {', '.join(names)}.{did_you_mean(verb, names)}")
     options, after_options = parser.parse_known_args(arguments)
     if after_options:  # key=value words that stand behind an option, which argparse does not take
         if not hasattr(options, "words") or any(word.startswith("-") for word in after_options):

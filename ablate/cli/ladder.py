@@ -58,8 +58,9 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run or continue the sweep of each size, and print the ladder."""
     overrides = parse_overrides(options.words)
-    options.file = library.find_sweep_file(options.file)
-    known = rungs.build_rungs(options.file, options.sizes, overrides, options.tokens_per_parameter)
+    options.file, part = library.find_sweep_file(options.file)
+    sizes = options.sizes or ([part] if part else [])
+    known = rungs.build_rungs(options.file, sizes, overrides, options.tokens_per_parameter)
     if options.extrapolate:
         rungs.count_parameters(options.extrapolate, known)  # a mistake is told before anything is trained
     if options.dry_run:

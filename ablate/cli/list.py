@@ -6,7 +6,6 @@ import argparse
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ablate
@@ -173,12 +172,12 @@ def _sweeps() -> list[Row]:
     """
     known = storage.list_sweeps(storage.storage_url())
     rows, seen = [], set()
-    own = {file.stem: file for file in sorted(Path("sweeps").glob("*.yaml"))}
+    own = library.list_own_files()
     for stem, file in (library.list_sweep_files() | own).items():
         start = str(file) if stem in own else stem
         tree = read_yaml(file)
-        name, parts = str(tree.get("name", "")), tree.get("sizes") or tree.get("stages")
-        names = [f"{name}-{part}" for part in parts] if isinstance(parts, dict) else [name]
+        name = str(tree.get("name", ""))
+        names = [f"{name}-{part}" for part in library.list_parts(tree)] or [name]
         seen.update(names)
         first = file.read_text(encoding="utf-8").splitlines()[:1]
         question = first[0].lstrip("# ") if first and first[0].startswith("#") else ""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ablate.cli.arguments import OVERRIDES, Verbs, add_json, add_verb, parse_above_zero, parse_positive, parse_share
 from ablate.cli.output import build_console, print_json
 from ablate.cli.tables import build_table
 from ablate.config.formatting import count_noun, format_count, format_duration
 from ablate.config.lazy import LazyModule
-from ablate.config.yaml import split_words
+from ablate.config.yaml import parse_overrides
 from ablate.estimate.gpus import GIB, GPU, find_gpu
 
 if TYPE_CHECKING:
@@ -19,22 +21,26 @@ if TYPE_CHECKING:
     from ablate.estimate import memory
     from ablate.estimate import plan as plans
     from ablate.sweeps import gpu_plan
+    from ablate.sweeps.spec import library
 else:
     memory = LazyModule("ablate.estimate.memory")
     plans = LazyModule("ablate.estimate.plan")
     gpu_plan = LazyModule("ablate.sweeps.gpu_plan")
+    library = LazyModule("ablate.sweeps.spec.library")
 
 _EXAMPLE = """\
 ablate plan model=llama-1b model.vocab_size=32000 trainer.batch_size=512
   ablate plan model=llama-7b model.vocab_size=32000 trainer.strategy=fsdp --gpu h100-80gb --devices 8
-  ablate plan sweeps/demo.yaml --gpu rtx-4090"""
+  ablate plan demo --gpu rtx-4090"""
+
+_WORDS = f"the file of an experiment or a sweep, or the name of a sweep that comes with Ablate; {OVERRIDES}"
 
 
 def add_parser(verbs: Verbs) -> None:
     """Add the verb and its options."""
     text = "print the GPU memory, FLOPs and time that an experiment or a sweep needs"
     parser = add_verb(verbs, "plan", text, _EXAMPLE, run)
-    parser.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=OVERRIDES)
+    parser.add_argument("words", nargs="*", default=[], metavar="[FILE.yaml] key=value", help=_WORDS)
     parser.add_argument("--size", metavar="NAME", help="plan only this size or stage of a sweep file")
     parser.add_argument("--gpu", default="h100-80gb", metavar="NAME", help="kind of GPU (default: h100-80gb)")
     parser.add_argument(
@@ -54,14 +60,22 @@ def add_parser(verbs: Verbs) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the plan of an experiment, or of every arm of a sweep."""
     gpu = find_gpu(options.gpu, options.gpu_memory, options.gpu_flops)
-    file, overrides = split_words(options.words)
+    file, overrides, part = _find_file(options.words)
     assumed = plans.Assumed(gpu, options.devices, options.nodes, options.mfu)
-    plan = gpu_plan.plan_file(file, overrides, assumed, options.size)
+    plan = gpu_plan.plan_file(file, overrides, assumed, options.size or part)
     if options.json:
         print_json(plan.to_dict())
     else:
         render(plan, build_console())
     return 0
+
+
+def _find_file(words: Sequence[str]) -> tuple[Path | None, dict[str, Any], str | None]:
+    """Return the file that the first word is or names, the settings, and the size or stage that the name ends in."""
+    if not words or "=" in words[0]:
+        return None, parse_overrides(words), None
+    file, part = library.find_sweep_file(words[0])
+    return file, parse_overrides(words[1:]), part
 
 
 def render(plan: plans.Plan | gpu_plan.SweepPlan, console: Console) -> None:

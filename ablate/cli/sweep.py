@@ -101,8 +101,8 @@ def run(options: argparse.Namespace) -> int:
         other = "--workers, which is the total over all GPUs" if options.workers else "--submit: a job is one worker"
         raise build_error("--workers-per-gpu", f"cannot be combined with {other}")
     overrides, model = parse_overrides(options.words), _scales_model(options)
-    options.file = library.find_sweep_file(options.file)
-    specs = files.load_sweeps(options.file, overrides, size=options.size, factor=options.scale, model=model)
+    options.file, part = library.find_sweep_file(options.file)
+    specs = files.load_sweeps(options.file, overrides, size=options.size or part, factor=options.scale, model=model)
     if options.submit:
         words = parse_overrides(options.submit)
         if {name for spec in specs for name in references.list_earlier_sweeps(spec)} & {spec.name for spec in specs}:
@@ -170,7 +170,7 @@ def _plan(specs: Sequence[Sweep], requested: set[str], options: argparse.Namespa
     if options.json:
         print_json({"sweeps": plans})
     for message in missing:
-        print(f"ablate sweep: {message}", file=sys.stderr)
+        print(f"ablate sweep: this sweep cannot start here. {message}", file=sys.stderr)
     return 2 if missing else 0
 
 

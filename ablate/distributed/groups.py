@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from ablate.config.program import name_program
 from ablate.distributed import launching, ranks
 from ablate.distributed.ranks import GRACE, Group, Lost, is_grouped, local_size
 from ablate.distributed.slurm import STOPPING
@@ -25,9 +26,9 @@ logger = logging.getLogger(__name__)
 
 
 def describe_command() -> str:
-    """Return the command that started this program, for messages: "ablate", or the torchrun command of a group."""
+    """Return the command that started this program, for messages: `ablate`, or the torchrun command of a group."""
     if ranks.group is None or launching.LAUNCHED in os.environ:
-        return "ablate"
+        return name_program()
     return f"torchrun --nproc-per-node {local_size()} ... -m ablate"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ablate.config.program import name_program
 from ablate.reports.report_data import ReportData
 from ablate.reports.sections import PARTS, SPREADS
 from ablate.reports.table import LEVELS, Section, Table
@@ -121,7 +122,7 @@ def _print_places(console: Console, report: ReportData) -> None:
     where = report.mlflow
     run = 'run "report" of the experiment' if where.get("run_id") else "the experiment"
     _print_text(console, f'MLflow: {run} "{where["experiment"]}" at {where["tracking_uri"]}', whole=True)
-    _print_text(console, "Open it with: ablate ui")
+    _print_text(console, f"Open it with: {name_program()} ui")
 
 
 def _shorten_path(path: Path) -> str:

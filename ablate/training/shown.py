@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec
 
 from ablate.config.formatting import format_duration
 from ablate.config.logs import log_where_unheard, open_console, print_wrapped
+from ablate.config.program import name_program
 from ablate.experiment.tree import Experiment
 from ablate.training import train as training
 from ablate.training.procedures import Hooks, Place, Procedure, Result
@@ -103,7 +104,8 @@ class RunDisplay:
         self.say(f"{result.status}{reason} after {format_duration(result.seconds)}")
         if result.status != "interrupted":
             name = place.name or name_run(self.experiment)
-            self.say(f'In MLflow: run "{name}" of the experiment "{place.experiment}". Open it with: ablate ui')
+            where = f'In MLflow: run "{name}" of the experiment "{place.experiment}"'
+            self.say(f"{where}. Open it with: {name_program()} ui")
 
 
 def _call_both(first: Callable[P, None], second: Callable[P, None] | None) -> Callable[P, None]:

@@ -319,3 +319,23 @@ def test_sigterm_ends_a_sweep_in_order_before_its_first_trial(store, tmp_path, m
     assert main(["sweep", str(tmp_path / "early.yaml")]) == 130
     assert "Stopped." in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_verb_that_does_not_exist(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["trian", "norm=pre"])
+    assert stop.value.code == 2
+    assert "unknown verb 'trian'" in (told := capsys.readouterr().err)
+    assert "Did you mean train?" in told
+
+
+@pytest.mark.parametrize("word", ["search={optimizer.lr: [1e-3]}", "arms.mine.norm=pre"])
+def test_what_only_the_file_can_set(ablate, tmp_path, word):
+    (tmp_path / "s.yaml").write_text("name: s\nsearch: {optimizer.lr: [1.0e-3, 3.0e-3]}\n")
+    refused(ablate("sweep", "s.yaml", word), "only the file can set this", "search.optimizer.lr=[1e-3,3e-3]")
+
+
+def test_a_sweep_is_planned_by_its_name(ablate):
+    status, out, _ = ablate("plan", "demo")
+    assert status == 0
+    assert "pre" in out

@@ -190,7 +190,7 @@ def test_the_report_shows_effects_in_every_form(record, tmp_path, monkeypatch):
     assert "Effects of the components on fresh seeds (val/loss, lower is better)" in text
     assert "norm=lns is better than norm=pre by" in text
     assert text.endswith(made.summary)
-    assert made.summary.startswith("Verdict. Main effects: better: norm=lns less norm=pre (-0.1")
+    assert made.summary.startswith("Verdict. Main effects: better: norm=lns against norm=pre (-0.1")
     plain = json.loads(json.dumps(made.to_dict(), allow_nan=False))
     assert plain["design"]["cells"]["norm=lns final=true"] == {"norm": "lns", "final": "true"}
     effect = plain["effects"]["norm=lns x final=false"]
@@ -215,7 +215,7 @@ def test_status_tells_the_effects(store):
     console = Console(width=200)
     with console.capture() as capture:
         render(rows, console)
-    assert "t: Verdict. Main effects: better: norm=lns less norm=pre" in capture.get()
+    assert "t: Verdict. Main effects: better: norm=lns against norm=pre" in capture.get()
 
 
 def test_it_runs_with_workers(store, tiny_settings):

@@ -69,7 +69,7 @@ def test_a_group_that_is_stopped_or_killed_is_continued_by_the_same_command(
         assert process.returncode
         assert done <= read_sweep("small").counts()["completed"] < 4, errors
         if end is ctrl_c:
-            assert "resume from its last checkpoint with:\n  torchrun --nproc-per-node 2" in errors
+            assert "resume from their last checkpoints with:\n  torchrun --nproc-per-node 2" in errors
             assert read_sweep("small").counts()["running"] == 0
     ended = run_by_two(WITHOUT_REPORT)
     assert [status for status, *_ in ended] == [0, 0], ended

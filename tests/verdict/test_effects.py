@@ -90,7 +90,7 @@ def test_interactions_are_told_apart_from_what_adds_up():
     assert name_effect(added["a=1 x b=1"]) == "additive within 0.05"
     same = compare({name: cell(own) for name, own in draw().items()}, effect=0.05)
     assert {effect.kind for effect in same.values()} == {"equivalent", "additive"}
-    assert summarise_effects(same, "nats").startswith("Main effects: equivalent within 0.05: a=1 less a=0 (")
+    assert summarise_effects(same, "nats").startswith("Main effects: equivalent within 0.05: a=1 against a=0 (")
 
 
 def test_a_seed_that_failed_in_one_cell_is_left_out_and_counted():

@@ -26,6 +26,8 @@ OVERRIDABLE = (
     "factor", "confounds", "checkpoints",
 )  # fmt: skip
 """The parts of a sweep that the command line can set; every other path belongs to the base experiment."""
+IN_FILE = ("search", "fixed", "arms", "components", "published", "sizes")
+"""The parts of a sweep that only its file can set."""
 
 
 def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mapping[str, Any], source: str) -> Tree:
@@ -36,6 +38,9 @@ def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mappi
     overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
     own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
     inner = {k.removeprefix("experiment."): v for k, v in overrides.items() if k not in own and k != "name"}
+    if whole := [path for path in inner if path.partition(".")[0] in IN_FILE]:
+        text = "only the file can set this. On the command line give a searched path, search.optimizer.lr=[1e-3,3e-3]"
+        raise ConfigError([Problem(path, text) for path in whole], source)
     base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
     changed = dict(tree)

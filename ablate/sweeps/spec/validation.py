@@ -45,14 +45,31 @@ def validate(sweep: SweepFields) -> list[Problem]:
 
 
 def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Iterable[Problem]) -> list[Problem]:
-    """Return the problems of the experiments of `tree` in addition to the `problems` of the file itself, as far as its
-    valid parts allow."""
-    broken = {problem.path.partition(".")[0] for problem in problems}
-    if broken.isdisjoint(("experiment", "plugins", "arms", "components", "design", "search", "fixed", "sampler")):
-        with contextlib.suppress(ValidationError):
-            rest = {key: value for key, value in tree.items() if key not in broken}
-            return list(_check_experiments(cls.model_validate({"name": "unnamed", **rest})))
+    """Return the problems of the experiments of `tree` in addition to the `problems` of the file itself: of each
+    experiment, and of each searched setting on its own, once the entries with `problems` are left out."""
+    rest: dict[str, Any] = {"name": "unnamed", **tree}
+    for problem in problems:
+        rest = _leave_out(rest, problem.path)
+    with contextlib.suppress(ValidationError):
+        sweep = cls.model_validate(rest).without_grid()
+        if not any(validate_design(sweep)):
+            more = [problem for arm in sweep.all_arms for problem in _check_alone(sweep, arm)]
+            return merge_alike(more, sweep.own_arms) if sweep.designed else more
     return []
+
+
+def _leave_out(tree: Any, path: str) -> Any:
+    """Return `tree` without the entry at a dotted `path`, of which any key may have dots; without the last part of the
+    path that there is."""
+    if not isinstance(tree, Mapping):
+        return tree
+    key = max((key for key in tree if path == key or path.startswith(f"{key}.")), key=len, default=None)
+    if key is None:
+        return tree
+    rest = path.removeprefix(key).removeprefix(".")
+    inner = _leave_out(tree[key], rest) if rest else tree[key]
+    changed = {other: value for other, value in tree.items() if other != key}
+    return {**changed, key: inner} if inner != tree[key] else changed
 
 
 def validate_experiment(*mappings: Mapping[str, Any]) -> tuple[Problem, ...]:
@@ -129,15 +146,15 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
         settings = sweep.all_arms[arm].settings
-        base = validate_experiment(*sweep.layers(arm))
-        yield from (Problem(_locate(sweep, arm, p.path), p.message, p.given) for p in base)
-        if base:
+        alone = list(_check_alone(sweep, arm))
+        yield from alone
+        if validate_experiment(*sweep.layers(arm)):
             continue
         for path in sweep.space(arm):
             if any(path == key for key, _ in iterate_leaves(settings)):
                 yield Problem(f"arms.{arm}.{path}", "is set here and also searched; remove one of them")
-        alone = list(_check_each_path(sweep, arm, where))
-        yield from alone or _check_combinations(sweep, arm, where)
+        if not alone:
+            yield from _check_combinations(sweep, arm, where)
         yield from (Problem(f"{where}{p.path}", p.message) for p in sweep.sampler.validate(sweep.space(arm)))
         yield from _check_starts(sweep, arm, where)
         if not sweep.space(arm) and sweep.trials(arm) != 1 and sweep.sampler.kind != "grid":
@@ -150,6 +167,13 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
             if arm not in sweep.all_arms:
                 text = f"{arm} is not an arm. Accepted: {', '.join(sweep.all_arms)}."
                 yield Problem("published", text + did_you_mean(arm, sweep.all_arms))
+
+
+def _check_alone(sweep: SweepFields, arm: str) -> Iterator[Problem]:
+    """Yield the problems of the experiment of an arm, and those that each searched path adds."""
+    base = validate_experiment(*sweep.layers(arm))
+    yield from (Problem(_locate(sweep, arm, p.path), p.message, p.given) for p in base)
+    yield from _check_each_path(sweep, arm, base)
 
 
 def _check_pruner(sweep: SweepFields, base: Experiment) -> Iterator[Problem]:
@@ -185,13 +209,16 @@ def _check_starts(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]
                 yield Problem(f"{place}.{path}", f"is not in the search space ({format_entry(space[path])})", value)
 
 
-def _check_each_path(sweep: SweepFields, arm: str, where: str) -> Iterator[Problem]:
-    """Yield the problems of each searched path on its own."""
+def _check_each_path(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) -> Iterator[Problem]:
+    """Yield the problems of each searched path on its own, without those that the experiment has anyway (`base`)."""
+    where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
     for path, values in sweep.corners(arm).items():
         place = f"{where}search.{path}" if path in sweep.all_arms[arm].search else f"search.{path}"
         texts = set()
         for value in values:
             for p in validate_experiment(*sweep.layers(arm), {path: value}):
+                if p in base:
+                    continue
                 text = p.message if p.path == path else f"{p.path}: {p.message}"
                 if text not in texts:
                     texts.add(text)

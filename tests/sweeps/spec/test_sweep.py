@@ -438,3 +438,22 @@ def test_what_a_sweep_says_of_its_validation_holds():
     one = {"pre": {"norm": "pre"}, "post": {"norm": "post", "trainer.val_samples": 7}}
     with pytest.raises(ConfigError, match=r"the arms differ in trainer.val_samples: 2400 \(pre\), 7 \(post\)"):
         sweep(experiment=LONG, arms=one)
+
+
+def test_problems_of_the_file_hide_none_of_its_experiments():
+    """A wrong sampler, a wrong arm, a wrong base and a searched path that does not exist are told together."""
+    with pytest.raises(ConfigError) as refused:
+        Sweep.from_tree(
+            {
+                "name": "s",
+                "experiment": {"data": {"kind": "topics", "seq_lenn": 64}},
+                "arms": {"a": {"norm.layer": "rmsnrm"}, "b": {}},
+                "search": {"optimizer.lrr": [1e-3, 3e-3], "optimizer.lr": [-1.0, 1e-3], "trainer.max_steps": "many"},
+                "sampler": "gridd",
+                "confirm": {"seeds": -3},
+            }
+        )
+    assert {problem.path for problem in refused.value.problems} == {
+        "sampler", "confirm.seeds", "search.trainer.max_steps", "arms.a.norm.layer.kind", "experiment.data.seq_lenn",
+        "search.optimizer.lrr", "search.optimizer.lr",
+    }  # fmt: skip
