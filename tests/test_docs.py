@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ablate.cli import build_parser, main
-from ablate.config.yaml import split_words
+from ablate.config.yaml import parse_overrides
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.files import load_sweeps
 from ablate.sweeps.spec.library import find_sweep_file
@@ -43,7 +43,7 @@ def list_commands(*languages):
 
 
 COMMANDS = list_commands("bash")
-PLACEHOLDERS = ("FILE.yaml", "my.yaml")
+PLACEHOLDERS = ("FILE.yaml", "my.yaml", "experiment.yaml")
 """Sweep files of whoever reads, in AGENTS and in --help."""
 
 
@@ -82,17 +82,14 @@ def test_commands_are_understood(page, command, example_files):
     """Each is parsed, its settings are validated, and its sweep is read as the verb would read it."""
     example_files(page)
     given = parse(command)
-    if given.verb in ("train", "config", "plan") and not getattr(given, "resume", None):
-        file, overrides = split_words(given.words)
-        if file and Path(file).exists() and "arms" in Path(file).read_text():
-            load_sweeps(file, overrides, size=getattr(given, "size", None))
-        else:
-            Experiment.from_mapping(overrides)
-    if given.verb in ("sweep", "ladder") and given.file not in (None, *PLACEHOLDERS):
-        overrides = split_words(given.words)[1]
-        file, part = find_sweep_file(given.file)
+    words = [*filter(None, [getattr(given, "file", None), *getattr(given, "words", [])])]
+    named = words[0] if words and "=" not in words[0] else None
+    if given.verb in ("sweep", "ladder", "plan") and named and named not in PLACEHOLDERS:
+        file, part = find_sweep_file(named)
         size, factor = getattr(given, "size", None) or part, getattr(given, "scale", 1.0)
-        load_sweeps(file, overrides, size=size, factor=factor)
+        load_sweeps(file, parse_overrides(words[1:]), size=size, factor=factor)
+    elif given.verb in ("train", "config", "plan") and not getattr(given, "resume", None):
+        Experiment.from_mapping(parse_overrides(words[bool(named) :]))
 
 
 @pytest.mark.parametrize(("page", "command"), list_commands("text"))
