@@ -68,6 +68,8 @@ def render(rows: list[dict[str, Any]], console: Console) -> None:
         at = ", ".join(f"{path.rpartition('.')[2]}={format_setting(value)}" for path, value in row["params"].items())
         lines.append([row["sweep"], row["arm"], f"{done}/{target}", "; ".join(filter(None, counts)), best, at])
     header = ["sweep", "arm", "finished", "trials", "best of the search (optimistic)", "at"]
+    if all(row["at_grid"] for row in rows):  # nothing is searched
+        header, lines = header[:4], [line[:4] for line in lines]
     console.print(build_table(header, lines, right=["finished"]))
     for row in rows:
         for failure in row["failures"]:

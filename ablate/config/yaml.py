@@ -121,11 +121,20 @@ def _load(text: str) -> tuple[Any, list[tuple[str, str]]]:
     return value, [_explain_fault(text, fault) for fault in loader.bad_keys.values()]
 
 
+_EXPLAINED = {
+    "<block end>": "the indentation does not fit that of the lines above",
+    "mapping values are not allowed": "key: value is not allowed here. Check the indentation of this line and the one "
+    "above; text that has a colon and a space needs quotation marks",
+}
+"""Part of a message of PyYAML -> what to do."""
+
+
 def _explain_fault(text: str, error: Exception) -> tuple[str, str]:
     """Return (":line:column" if it is known, the error there)."""
     if isinstance(error, yaml.MarkedYAMLError) and (mark := error.problem_mark or error.context_mark):
         context = f" ({error.context})" if error.context else ""
         message = f"{error.problem or 'not YAML'}{context}".replace("'<stream end>'", "the end")
+        message = next((text for part, text in _EXPLAINED.items() if part in message), message)
         return f":{mark.line + 1}:{mark.column + 1}", message
     if isinstance(error, yaml.reader.ReaderError):
         before = text[: error.position]

@@ -58,15 +58,17 @@ def log_band(record: SweepRecord, arm: str, compared: Compared) -> None:
 
 
 def describe(report: ReportData, experiment: str, run_id: str) -> str:
-    """Return the description of a sweep in Markdown: the verdict, its figure, and links to the report and the runs.
+    """Return the description of a sweep in Markdown: the verdict in one line, its figure, the verdict in full, and a
+    link to the report. MLflow shows the first lines until it is unfolded.
 
     The links are relative to the MLflow server's address.
     """
-    lines = [_escape(report.verdict)]
+    lines = [f"**{_escape(report.summary)}**"] if report.confirmed else []
     if report.scale:
         lines.append(_escape(report.scale))
     if figure := _pick_figure(report.figures):
         lines.append(f"![{figure}](get-artifact?path={quote(figure)}&run_uuid={run_id})")
+    lines.append(_escape(report.verdict))
     runs = f"#/experiments/{experiment}/runs/{run_id}"
     lines.append(f"[All tables and figures]({runs}/artifacts): `report.html` of the run *report*.")
     return "\n\n".join(lines)

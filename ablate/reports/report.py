@@ -30,7 +30,7 @@ from ablate.sweeps.verdict_summary import find_bounds
 JSON, TABLE, PAGE = "report.json", "table.txt", "report.html"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report(ReportData):
     """The report of a sweep, with its tables, as a page and as plain values."""
 

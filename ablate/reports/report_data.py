@@ -40,6 +40,10 @@ class ReportData:
     captions: dict[str, str] = field(default_factory=dict)
     """Name of a figure's file -> its caption."""
 
+    def __repr__(self) -> str:
+        """Return one line, for a notebook."""
+        return f"<{type(self).__name__} {self.record.title}: {self.summary}>"
+
     @property
     def scale(self) -> str:
         """A note that this is not the full setting of the sweep file, with the numbers; '' if it is."""

@@ -107,11 +107,11 @@ def plan_sweep(spec: Sweep, assumed: Assumed) -> SweepPlan:
 
 
 def plan_file(
-    file: Path | None, overrides: Mapping[str, Any], assumed: Assumed, size: str | None = None
+    file: str | Path | None, overrides: Mapping[str, Any], assumed: Assumed, size: str | None = None
 ) -> Plan | SweepPlan:
     """Return the plan of an experiment's file (None: the defaults) or of a sweep file, of its size or stage `size` if
     it has several, with `overrides`."""
-    tree = {} if file is None else read_yaml(file)
+    tree = {} if file is None else read_yaml(Path(file))
     if {"arms", "search", "experiment", "name"} & set(tree):
         assert file is not None
         return plan_sweep(Sweep.load(file, overrides, size), assumed)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ablate.config.formatting import count_noun
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.verdict.looks import Looks
 from ablate.verdict.outcomes import FINISHED, STATUSES, TrialRecord, pick_best, read_outcome
@@ -88,6 +89,11 @@ class SweepRecord:
     trivial_loss: float | None = None
     """The validation loss of a predictor that ignores the inputs, in nats (`Corpus.measure_trivial_loss`); the largest
     if arms have different data, None if unknown."""
+
+    def __repr__(self) -> str:
+        """Return one line, for a notebook: the whole would be screens of trials."""
+        arms, runs = count_noun(len(self.spec.own_arms), "arm"), count_noun(len(self.list_runs()), "run")
+        return f"<SweepRecord {self.title}: {arms}, {runs}; .frame() lists them>"
 
     @property
     def title(self) -> str:

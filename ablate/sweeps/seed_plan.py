@@ -90,13 +90,14 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     comparisons = count_comparisons(spec)
     looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
     smallest = find_smallest_difference(confirm.sd or 1.0, looks, comparisons) or math.inf
-    family = f"{count_noun(comparisons, 'comparison')} in the file, which share an error of 5 %"
+    shared = ", which share" if comparisons > 1 else ", with"
+    family = f"{count_noun(comparisons, 'comparison')} in the file{shared} an error of 5 %"
     if spec.contrasts:
         return [*_describe_effects(spec, smallest, family), *_describe_warnings(spec, smallest, comparisons, hours)]
     if confirm.sd is None:
         shown = (
-            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; set confirm.sd to get "
-            "this in the unit of the objective"
+            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; set confirm.sd, a standard "
+            "deviation from earlier runs, to see this in the unit of the objective"
         )
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""

@@ -32,7 +32,7 @@ class Result:
     """Wall-clock seconds of this process, preparation included."""
     reason: str = ""
     """Why it ended early."""
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict, repr=False)
     """Parameters, corpus fingerprint, hardware, precision, package versions: tags of the run."""
     items_per_update: int = 1
     """Tokens or images of one update."""

@@ -46,6 +46,9 @@ def train(
         progress: whether stdout shows what is run, the update, loss, rate and time that is left, each validation and
             how the run ended: as a bar on a terminal, in lines now and then in a notebook, a file or a pipe.
     """
+    if not isinstance(experiment, Experiment):
+        text = "give an Experiment, such as ablate.Experiment.from_mapping({'norm': 'mix', 'optimizer.lr': 3e-3})"
+        raise TypeError(f"{text}, not a {type(experiment).__name__}")
     place, hooks = place or Place(), hooks or Hooks()
     if not progress:
         return training.train(experiment, place, hooks, procedure)

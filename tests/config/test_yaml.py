@@ -85,10 +85,17 @@ def test_a_file_may_stand_before_the_settings(tmp_path):
         split_words(["foo", "seed=3"])
 
 
+MISPLACED = (
+    "s.yaml:2:8: key: value is not allowed here. Check the indentation of this line and the one above; text that has a "
+    "colon and a space needs quotation marks"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("seed: 1\nnorm: a: b\n", "s.yaml:2:8: mapping values are not allowed here"),
+        ("seed: 1\nnorm: a: b\n", MISPLACED),
+        ("- a\nb: 3\n", "s.yaml:2:1: the indentation does not fit that of the lines above"),
         ("norm: [1\n", "s.yaml:2:1: expected ',' or ']', but got the end (while parsing a flow sequence)"),
         ("a: 1\nb: \0", "s.yaml:2:4: the character '\\x00' is not allowed in YAML"),
         ("a: !own 1", "s.yaml:1:4: could not determine a constructor for the tag '!own'"),

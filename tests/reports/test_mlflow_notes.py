@@ -53,7 +53,9 @@ def test_the_parent_has_the_band_once_and_the_experiment_the_verdict(tmp_path, m
     assert metrics["verdict/mean_low"] < metrics["verdict/mean_when_trained"] < metrics["verdict/mean_high"]
     run = client.get_run(made.mlflow["run_id"])
     note = run.data.tags["mlflow.note.content"]
-    assert note.replace("\\", "").startswith(made.verdict)
+    plain = note.replace("\\", "")
+    assert plain.startswith(f"**{made.summary}**\n")
+    assert plain.index("](get-artifact") < plain.index(made.verdict) if made.figures else made.verdict in plain
     assert r"p\*st" in note
     assert f"#/experiments/{run.info.experiment_id}/runs/{run.info.run_id}/artifacts" in note
     assert client.get_experiment(run.info.experiment_id).tags["mlflow.note.content"] == note
