@@ -96,8 +96,8 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
         return [*_describe_effects(spec, smallest, family), *_describe_warnings(spec, smallest, comparisons, hours)]
     if confirm.sd is None:
         shown = (
-            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; set confirm.sd, a standard "
-            "deviation from earlier runs, to see this in the unit of the objective"
+            f"at least {smallest:.2g} standard deviations of a paired difference over seeds; set confirm.sd, a "
+            "standard deviation from earlier runs, to see this in the unit of the objective"
         )
     else:
         source = f", from {confirm.sd_source}" if confirm.sd_source else ""
