@@ -29,6 +29,7 @@ from ablate.data.text.packages import Packages
 from ablate.data.order import PermutedBatches, SequentialBatches, build_loader, draw_permutation
 from ablate.data.splits import split
 from ablate.data.text.tokenizers import Tokenizer, load_tokenizer
+from ablate.data.user_datasets import UserDataset
 
 __all__ = [
     "IGNORED",
@@ -55,6 +56,7 @@ __all__ = [
     "Tokenizer",
     "Topics",
     "TrainSet",
+    "UserDataset",
     "ValSet",
     "build_loader",
     "data_kinds",

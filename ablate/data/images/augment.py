@@ -7,13 +7,10 @@ resumed.
 
 from __future__ import annotations
 
-import contextlib
-import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
-import numpy as np
 from pydantic import Field, field_validator
 
 from ablate.config.base import Kind
@@ -32,9 +29,6 @@ else:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Mix: TypeAlias = "Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]"
-
-# The streams of random numbers below a seed; the order of the data is stream 1.
-IMAGE, PAIR = 2, 3
 
 
 class Augmentation(Kind):
@@ -209,23 +203,3 @@ augmentations.preset(
     cutmix=1.0,
     label_smoothing=0.1,
 )
-
-
-def seed_generators(seed: int, *stream: int) -> None:
-    """Seed the global generators of Python, numpy and PyTorch (on the CPU) for each (seed, stream)."""
-    python, numpy, pytorch = np.random.SeedSequence(seed, spawn_key=stream).generate_state(3)
-    random.seed(int(python))
-    np.random.seed(numpy)
-    torch.default_generator.manual_seed(int(pytorch))
-
-
-@contextlib.contextmanager
-def keep_generators() -> Iterator[None]:
-    """Restore the states of the three generators afterwards."""
-    python, numpy, pytorch = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        torch.set_rng_state(pytorch)

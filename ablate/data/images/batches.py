@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from ablate.config.lazy import LazyModule
 from ablate.data.base import Batch, BatchDataset
-from ablate.data.images.augment import IMAGE, PAIR, Augmentation, keep_generators, seed_generators
+from ablate.data.generators import IMAGE, PAIR, keep_generators, seed_generators
+from ablate.data.images.augment import Augmentation
 from ablate.data.images.pixels import Pixels, Transform
 from ablate.data.images.sources import ImageSource
 from ablate.data.images.tables import TableLabelSets

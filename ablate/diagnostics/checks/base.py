@@ -13,7 +13,7 @@ from ablate.config import plugins
 from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.config.registry import Registry
 
-ROOMS = ("norms", "placements", "models", "optimizers", "tasks")
+ROOMS = ("norms", "placements", "initialisations", "models", "data", "tasks", "optimizers", "schedules")
 """The files of checks, in the order in which they run."""
 
 
@@ -44,6 +44,7 @@ Settings = Mapping[str, Any]
 Check = Callable[[str, Settings], str | None]
 """Name of a kind, settings -> a measured value worth telling, if any. Raises CheckFailedError or CheckSkippedError."""
 
+_UNCHECKED = "there are no checks of this registry: training tells what does not work"
 _CHECKS: dict[str, dict[str, Check]] = {}
 
 
@@ -70,8 +71,7 @@ def check_kinds(kinds: Mapping[str, list[str]], settings: Settings) -> Iterator[
         checks = list_checks(part)
         for kind in names:
             if not checks or kind not in Registry.all[part]:
-                text = "there are no checks of this registry" if not checks else "a preset; check its kind"
-                yield Finding(part, kind, "registered", None, text)
+                yield Finding(part, kind, "registered", None, "a preset; check its kind" if checks else _UNCHECKED)
                 continue
             for name, function in checks.items():
                 yield _run(part, kind, name, function, settings)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -33,10 +34,15 @@ SMALL: dict[str, Any] = {
 BATCH = 4
 
 
-@lru_cache(maxsize=8)
-def _load(data: DataConfig) -> Corpus:
-    with TemporaryDirectory(prefix="ablate-check-") as folder:
-        return data.load(Path(folder))
+def load_anew(data: DataConfig) -> Corpus:
+    """Return the corpus of `data`, read into a folder of its own, which is removed with the corpus."""
+    folder = TemporaryDirectory(prefix="ablate-check-")
+    corpus = data.load(Path(folder.name))
+    weakref.finalize(corpus, folder.cleanup)
+    return corpus
+
+
+_load = lru_cache(maxsize=8)(load_anew)
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,18 @@ def build_subject(*settings: Settings) -> Subject:
         if not unknown:
             raise
         return Subject(Experiment.from_mapping({k: v for k, v in merged.items() if k not in unknown}))
+
+
+def build_first(candidates: Iterable[Settings], settings: Settings, hint: str) -> Subject:
+    """Return the subject of the first of `candidates` that is a valid experiment under `settings`. Raises
+    CheckFailedError with `hint` if none is."""
+    refused = ""
+    for candidate in candidates:
+        try:
+            return build_subject(candidate, settings)
+        except ConfigError as error:
+            refused = refused or str(error.problems[0])
+    raise CheckFailedError(f"{hint}: {refused}")
 
 
 def compare(a: Tensor, b: Tensor, bound: float, what: str) -> float:

@@ -8,11 +8,10 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from ablate.config.errors import ConfigError
 from ablate.data import data_kinds
 from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
 from ablate.diagnostics.checks.models import check_resumption
-from ablate.diagnostics.checks.subject import Subject, build_subject, check_gradients
+from ablate.diagnostics.checks.subject import Subject, build_first, check_gradients
 from ablate.models import list_families
 
 PART = "task"
@@ -21,16 +20,13 @@ _SIZE, _CUTS = 7, (0, 1, 4, 7)  # samples of a batch, and where it is cut into b
 
 def _build(kind: str, settings: Settings) -> Subject:
     """Return a subject of the first family and kind of data that the task takes."""
-    refused = ""
-    for family in list_families():
-        for data in ({}, *({"data.kind": data} for data in data_kinds)):
-            try:
-                return build_subject({"model.kind": family, "task.kind": kind, **data}, settings)
-            except ConfigError as error:
-                refused = refused or str(error.problems[0])
-    raise CheckFailedError(
-        f"no family and kind of data goes with it by default. Add settings, such as data=...: {refused}"
+    candidates = (
+        {"model.kind": family, "task.kind": kind, **data}
+        for family in list_families()
+        for data in ({}, *({"data.kind": data} for data in data_kinds))
     )
+    hint = "no family and kind of data goes with it by default. Add settings, such as data=..."
+    return build_first(candidates, settings, hint)
 
 
 def _cut(batch: tuple[Any, Any]) -> list[tuple[Any, Any]]:
