@@ -108,13 +108,20 @@ def build_environment() -> Environment:
     """Return the environment that renders the templates and escapes all values."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("ablate.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["keep_together"] = _keep_together
+    return environment
+
+
+def _keep_together(text: object) -> str:
+    """Return `text` with no-break spaces in numbers: a narrow cell breaks between them."""
+    return str(text).replace(" ± ", "\u00a0±\u00a0").replace(" %", "\u00a0%")
 
 
 def embed_charts(charts: Sequence[Chart]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ablate.config.formatting import count_noun, format_uncertain, join_words
+from ablate.config.formatting import format_uncertain, join_words
 from ablate.verdict.records import Compared
 
 
@@ -56,12 +56,18 @@ def _describe_place(arms: Mapping[str, Compared], baseline: str, unit: str, maxi
         told = [f"{arm}{_format_amount(arms[arm], unit) if kind in _WITH_AMOUNT else ''}" for arm in named]
         one, several = _WORDS.get(kind, (kind, kind))
         phrases.append(f"{join_words(told)} {one if len(named) == 1 else several}".replace("BASELINE", baseline))
-    shares = [f"{arm} on {c.failures.failed}" for arm, c in arms.items() if c.failures and c.failures.failed]
-    if shares:
-        counts = {c.failures.n for c in arms.values() if c.failures}
-        of = f" of {count_noun(counts.pop(), 'seed')}" if len(counts) == 1 else ""
-        phrases.append(f"failed: {join_words(shares)}{of}")
-    return ", ".join(phrases)
+    return ", ".join(phrases) + _list_failures(arms)
+
+
+def _list_failures(arms: Mapping[str, Compared]) -> str:
+    """Return ' (failed seeds of 10: post 10 and mix 7)'; '' if no seed failed."""
+    shares = {arm: c.failures for arm, c in arms.items() if c.failures and c.failures.failed}
+    if not shares:
+        return ""
+    counts = {share.n for share in shares.values()}
+    if len(counts) == 1:
+        return f" (failed seeds of {counts.pop()}: {join_words(f'{arm} {s.failed}' for arm, s in shares.items())})"
+    return f" (failed seeds: {join_words(f'{arm} {s.failed} of {s.n}' for arm, s in shares.items())})"
 
 
 _WORDS = {

@@ -55,7 +55,8 @@ class Page(HTMLParser):
     def table(self, *header):
         """The rows of the first table whose columns begin with `header`, by the arm in the first cell."""
         found = next(rows for rows in self.tables if tuple(rows[0][: len(header)]) == header)
-        return {row[0]: dict(zip(found[0], row, strict=True)) for row in found[1:]}
+        plain = [[cell.replace("\N{NO-BREAK SPACE}", " ") for cell in row] for row in found]
+        return {row[0]: dict(zip(plain[0], row, strict=True)) for row in plain[1:]}
 
 
 @pytest.fixture(scope="module")

@@ -30,8 +30,8 @@ def test_arms_of_one_verdict_are_told_together_and_failures_last():
     told = say({"pre": seeds(2), "post": seeds(1.9), "mix": seeds(1.8), "lns": seeds(2.0001, fail=2)}, effect=0.001)
     assert told == (
         "On 10 fresh seeds, with an error of at most 5 % for all 3 comparisons together: post (by 0.099 ± 0.013 nats) "
-        "and mix (by 0.199 ± 0.013 nats) are better than pre, lns is inconclusive, failed: lns on 2 of 10 "
-        "seeds."
+        "and mix (by 0.199 ± 0.013 nats) are better than pre, lns is inconclusive (failed seeds of 10: "
+        "lns 2)."
     )
 
 
@@ -41,9 +41,9 @@ def test_arms_of_one_verdict_are_told_together_and_failures_last():
         (seeds(2.1), "post (by 0.101 ± 0.010 nats) is worse than pre."),
         (
             seeds(1.9, fail=1),
-            "(by 0.099 ± 0.012 nats) is better than pre when it trains, failed: post on 1 of 10 seeds.",
+            "(by 0.099 ± 0.012 nats) is better than pre when it trains (failed seeds of 10: post 1).",
         ),
-        (seeds(2.1, fail=10), "post fails more often than pre, failed: post on 10 of 10 seeds."),
+        (seeds(2.1, fail=10), "post fails more often than pre (failed seeds of 10: post 10)."),
         (seeds(2.0, fail=10), "post fails more often than pre"),
         (seeds(2.0), "post is inconclusive."),
     ],
@@ -54,7 +54,7 @@ def test_each_verdict_has_its_words(arm, words):
 
 def test_too_few_seeds_for_the_exact_test_are_told_as_a_fact():
     told = say({"pre": seeds(2, 5), "post": seeds(2.1, 5, fail=5)})
-    assert "one comparison: post trained on no seed, failed: post on 5 of 5 seeds." in told
+    assert "one comparison: post trained on no seed (failed seeds of 5: post 5)." in told
     assert "pre fails" not in told
 
 

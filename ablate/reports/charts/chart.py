@@ -90,14 +90,15 @@ def build_axis(title: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def build_log_axis(title: str, low: float, high: float, **more: Any) -> dict[str, Any]:
-    """Return a logarithmic axis from `low` to `high` with plain numbers at its ticks."""
+def build_log_axis(title: str, low: float, high: float, values: Sequence[float] = (), **more: Any) -> dict[str, Any]:
+    """Return a logarithmic axis from `low` to `high` with plain numbers at its ticks, which are at `values` if there
+    are any."""
     factor = max(high / low, 1.5) ** 0.04
     ends = [math.log10(low / factor), math.log10(high * factor)]
     steps = (1, 2, 5) if high / low < 300 else (1, 3) if high / low < 1e4 else (1,)
     first, last = math.floor(ends[0]), math.ceil(ends[1])
     ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
-    shown = [tick for tick in ticks if ends[0] <= math.log10(tick) <= ends[1]]
+    shown = sorted(values) or [tick for tick in ticks if ends[0] <= math.log10(tick) <= ends[1]]
     return build_axis(title, type="log", range=ends, tickvals=shown, ticktext=[f"{tick:g}" for tick in shown], **more)
 
 

@@ -98,7 +98,8 @@ def chart_panel(record: SweepRecord, panel: Panel, confirmed: list[Confirmed]) -
     traces += _draw_confirmed(confirmed, looks, bounds, edge, named=not panel.points)
     traces += list(_list_entries(panel, confirmed))
     name, extent = label_parameter(panel.path), _find_extent(panel, confirmed)
-    axis = build_log_axis(name, *extent) if panel.log else build_axis(name, nticks=8, **_widen(extent))
+    grid = () if panel.points else {c.x for c in confirmed}
+    axis = build_log_axis(name, *extent, values=[*grid]) if panel.log else build_axis(name, nticks=8, **_widen(extent))
     layout = build_layout(
         400, xaxis=axis, yaxis=build_axis(label_metric(metric, record.spec), range=[low, high], nticks=7), shapes=shapes
     )
