@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ablate.diagnostics.checks.base import CheckFailedError, Settings, add_check
 from ablate.diagnostics.checks.models import check_resumption, check_updates
-from ablate.diagnostics.checks.subject import Subject, build_subject
+from ablate.diagnostics.checks.subject import Subject, build_subject, step_by_closure
 
 PART = "optimizer"
 
@@ -34,13 +36,8 @@ def check_learning(kind: str, settings: Settings) -> str:
     ends = []
     for subject in _build(kind, settings):
         progress, batch = subject.begin(), next(subject.iterate_batches(0))
-        losses = []
-        for _ in range(8):
-            progress.optimizer.zero_grad()
-            loss = subject.compute_loss(progress.model, batch)
-            loss.backward()
-            progress.optimizer.step()
-            losses.append(float(loss.detach()))
+        compute_loss = partial(subject.compute_loss, progress.model, batch)
+        losses = [step_by_closure(progress.optimizer, compute_loss) for _ in range(8)]
         if not losses[-1] < losses[0]:
             raise CheckFailedError(f"eight updates on one batch take the loss from {losses[0]:.4g} to {losses[-1]:.4g}")
         ends.append(f"{losses[0]:.3g} to {losses[-1]:.3g}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from ablate.config.errors import ConfigError
 from ablate.data import Corpus, DataConfig
@@ -93,9 +94,7 @@ class Subject:
         batches = self.iterate_batches(progress.step)
         progress.model.train()
         for _ in range(updates):
-            progress.optimizer.zero_grad()
-            self.compute_loss(progress.model, next(batches)).backward()
-            progress.optimizer.step()
+            step_by_closure(progress.optimizer, lambda: self.compute_loss(progress.model, next(batches)))
             progress.schedule.step()
             progress.step += 1
 
@@ -120,6 +119,24 @@ class Progress:
             part.load_state_dict(saved)
         self.step = state["step"]
         torch.set_rng_state(state["random"])
+
+
+def step_by_closure(optimizer: Optimizer, compute_loss: Callable[[], Tensor]) -> float:
+    """Make an update as Lightning does, by a closure that computes the loss and its gradients, and return the loss.
+    Raises CheckFailedError if the optimizer does not call it."""
+    losses: list[float] = []
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = compute_loss()
+        loss.backward()
+        losses.append(float(loss.detach()))
+        return loss
+
+    optimizer.step(closure)  # type: ignore[arg-type]  # torch says float, and Lightning returns a tensor
+    if not losses:
+        raise CheckFailedError("step(closure) does not call the closure, which computes the loss and its gradients")
+    return losses[0]
 
 
 def build_subject(*settings: Settings) -> Subject:

@@ -69,12 +69,14 @@ from ablate.optim.optimizers import OptimizerConfig, optimizers
 
 
 class Sign(torch.optim.Optimizer):
-    def step(self):
+    def step(self, closure):
+        loss = closure()
         for group in self.param_groups:
-            for p in group["params"]:
+            for p in [p for p in group["params"] if p.grad is not None]:
                 state = self.state[p]
                 state["mean"] = 0.9 * state.get("mean", torch.zeros_like(p)) + 0.1 * p.grad
                 p.data.sub_(group["lr"] * state["mean"].sign())
+        return loss
 
 
 @optimizers.register
@@ -213,6 +215,7 @@ BROKEN = [  # plugin, text, its replacement, the check that fails, its reason
     ("optimizer", "if p.requires_grad]", "if p.ndim > 1]", "trained once", "leaves trainable parameters out: layers.0"),
     ("optimizer", "self.state[p]", "p.__dict__.setdefault('own', {})", "resume", "a resumed run has another"),
     ("optimizer", "p.data.sub_", "p.data.add_", "learns", "take the loss from"),
+    ("optimizer", "loss = closure()", "loss = None", "learns", "does not call the closure"),
     ("others", "+ random.random() / 2", "+ self.own.random() / 2", "order", "is another"),
     (
         "others",
