@@ -21,21 +21,22 @@ else:
 
 
 class ByName(OptimizerConfig):
-    """An optimizer of a library. Further keys are its own arguments, such as momentum; what is not given takes the
-    library's default. Names, types and values are checked by the library itself."""
+    """An optimizer of a library. Further keys are its arguments, such as momentum; the others have the library's
+    defaults. Names, types and values are checked by the library itself."""
 
     model_config = ConfigDict(extra="allow")
 
     name: str
-    """Its name in the library: `ablate list library-optimizers`."""
+    """Its name in the library; `ablate list library-optimizers` shows the names."""
     weight_decay: float = Field(0.0, ge=0)
-    """Weight decay of matrices, in the optimizer's own way; the library's default is not taken. Vectors (norm weights,
+    """Weight decay of matrices, as the optimizer defines it; the library's default is not used. Vectors (norm weights,
     biases), ViT's class token and position embedding never decay."""
     aux_lr: float | None = Field(None, gt=0)
-    """For Muon: peak learning rate of the AdamW on what Muon leaves out: embedding, head and vectors. None: `lr`."""
+    """For Muon: peak learning rate of AdamW on the parameters that Muon leaves out: embedding, head and vectors. None:
+    `lr`."""
 
     def library(self) -> libraries.Library:
-        """Return the library; imports it."""
+        """Import the library and return it."""
         raise NotImplementedError
 
     def validate(self, sharded: bool) -> list[Problem]:  # type: ignore[override]
@@ -45,16 +46,18 @@ class ByName(OptimizerConfig):
         entry, arguments = library.entries[self.name], self.model_extra or {}
         problems = library.validate_arguments(self.name, arguments)
         if self.aux_lr is not None and not entry.is_muon:
-            text = f"{self.name} updates all parameters itself; aux_lr is for Muon, which leaves some out"
+            text = f"{self.name} updates all parameters itself; aux_lr applies only to Muon, which leaves some out"
             problems.append(Problem("aux_lr", text, self.aux_lr))
         if not entry.has_weight_decay:
             decays = {f"groups.{role}.weight_decay": getattr(self.groups, role, None) for role in ROLES}
             values = {path: group.weight_decay for path, group in decays.items() if group}
             for path, value in {"weight_decay": self.weight_decay, **values}.items():
                 if value:
-                    problems.append(Problem(path, f"{self.name} has no weight decay: leave it out", value))
+                    problems.append(Problem(path, f"{self.name} has no weight decay: remove this", value))
         if sharded and not problems and not library.can_shard(self.name, arguments):
-            text = "needs whole parameters, of which fsdp gives each process a shard: take trainer.strategy=ddp"
+            text = (
+                "needs whole parameters, and with fsdp each process has only shards of them: use trainer.strategy=ddp"
+            )
             problems.append(Problem("name", text, self.name))
         return problems
 
@@ -82,7 +85,7 @@ class ByName(OptimizerConfig):
         return self.lr if self.aux_lr is None else self.aux_lr
 
     def _build_both(self, model: nn.Module) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Return the groups of what Muon updates, and of what it leaves out."""
+        """Return the groups of the parameters that Muon updates, and of those that it leaves out."""
         trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
         roles = assign_roles(model)
         matrices = {name: p for name, p in trained.items() if roles[name] == "matrices" and p.ndim == 2}

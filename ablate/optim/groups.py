@@ -22,19 +22,20 @@ else:
 
 
 class Group(Config):
-    """What the parameters of one role have of their own."""
+    """The settings of the parameters of one role."""
 
     lr_factor: float = Field(1.0, gt=0)
-    """Learning rate, as a multiple of `optimizer.lr`; of what Muon leaves out, of `optimizer.aux_lr`."""
+    """Learning rate as a multiple of `optimizer.lr`, or of `optimizer.aux_lr` for parameters that Muon leaves out."""
     weight_decay: float | None = Field(None, ge=0)
-    """Weight decay of all parameters of the role, vectors too. None: `optimizer.weight_decay`, of matrices alone."""
+    """Weight decay of all parameters of the role, including vectors. None: `optimizer.weight_decay`, on matrices only.
+    """
 
 
 class Groups(Config):
-    """Settings by role. Every trainable parameter has one role; a head that is tied to the embedding is embedding."""
+    """Settings by role. Every trainable parameter has one role; a head tied to the embedding has the role embedding."""
 
     embedding: Group | None = None
-    """What embeds tokens or patches, with class token and positions."""
+    """The embedding of tokens or patches, the class token and the position embedding."""
     head: Group | None = None
     """The output layer."""
     matrices: Group | None = None
@@ -42,15 +43,15 @@ class Groups(Config):
     biases: Group | None = None
     """The biases of linear layers."""
     norms: Group | None = None
-    """All others: weights and biases of norm layers, and the factors that a placement learns."""
+    """All others: weights and biases of norm layers, and learned factors of a placement."""
 
 
 ROLES = tuple(Groups.model_fields)
 
 
 def assign_roles(module: nn.Module) -> dict[str, str]:
-    """Return the role of each parameter of `module` by its name. Of a model that is not ours, one of transformers, what
-    is beside its base model is the head."""
+    """Return the role of each parameter of `module` by its name. In a model of transformers, everything outside its
+    base model is the head."""
     model = module if isinstance(module, models.Model) else None
     embeddings, heads = (model.embeddings(), model.parts().get("head", ())) if model else ((), ())
     base = getattr(module, "base_model_prefix", "")
@@ -84,8 +85,8 @@ def split_parameters(
     weight_decay: float,
 ) -> list[dict[str, Any]]:
     """Return `parameters`, by name, in groups for an optimizer with the rate `lr`: first those whose role has no
-    settings of its own, what decays and what does not; then each role that has some. A group is several where the ranks
-    have shards of some of its parameters in other ways than of others. Without settings both groups are there, as in
+    settings, with and without weight decay; then each role with settings. A group is several where the ranks have
+    shards of some of its parameters in other ways than of others. Without settings both groups are there, as in
     checkpoints of before; with some, groups that are empty are not, for torch cannot restore them on shards."""
     own = {role: group for role in ROLES if (group := getattr(settings, role, None))}
 

@@ -1,4 +1,4 @@
-"""The optimizers of torch and of timm: which there are, which cannot work here, and what each takes."""
+"""The optimizers of torch and timm: their names, which are not supported, and their arguments."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from ablate.config.errors import Problem, did_you_mean
 from ablate.config.messages import describe_errors
 
 _REFUSED = {
-    "LBFGS": "it evaluates the loss several times in an update; here an update is one evaluation of one batch",
-    "SparseAdam": "it takes sparse gradients alone, and all gradients are dense here",
+    "LBFGS": "it evaluates the loss several times per update; Ablate evaluates one batch once",
+    "SparseAdam": "it accepts only sparse gradients, and all gradients of Ablate are dense",
     "Kron": "it draws random numbers that are not in its state, so that a resumed run would differ",
 }
-"""Class -> why it cannot work here."""
-_SECOND_ORDER = "it needs second derivatives (create_graph), which a training step here does not make"
-_OTHER_PACKAGE = "it needs the package {} and a CUDA device, with which it was never tried here"
+"""Class -> the reason why it is not supported."""
+_SECOND_ORDER = "it needs second derivatives (create_graph), which Ablate does not compute"
+_OTHER_PACKAGE = "it needs the package {} and a CUDA device, with which it has not been tested"
 _UNSHARDED = {"Rprop"}  # classes that torch cannot give shards to (DTensor)
 _TAKEN = {"self", "params", "lr", "weight_decay", "adamw_lr", "fallback_lr_scale"}
-"""Arguments that fields of the configuration stand for."""
+"""Arguments that are fields of the configuration."""
 _UNUSED = {"maximize", "differentiable", "capturable"}
-"""Arguments that have no place in a training here."""
+"""Arguments that are not supported."""
 _LONG = 20  # names that a message lists
 
 
@@ -41,15 +41,15 @@ class Entry:
     """One optimizer of a library."""
 
     cls: type[Optimizer] | None
-    """None: of a package that is not there."""
+    """None if its package is not installed."""
     text: str
     """A line about it."""
     refused: str | None
-    """Why it cannot work here; None: it can."""
+    """The reason why it is not supported; None if it is."""
 
     @property
     def is_muon(self) -> bool:
-        """Whether it is for matrices alone, and all else needs another."""
+        """Whether it updates only matrices, so that other parameters need another optimizer."""
         return self.cls is not None and self.cls.__name__ == "Muon"
 
     @functools.cached_property
@@ -70,7 +70,7 @@ class Entry:
 
 
 class _Arguments(BaseModel):
-    """The arguments of an optimizer, read from JSON, whose lists are tuples where it wants these."""
+    """The arguments of an optimizer, read from JSON; lists become tuples if its type is a tuple."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -88,7 +88,7 @@ def _type_of(parameter: inspect.Parameter) -> Any:
 
 
 def _without_objects(annotation: Any) -> Any:
-    """Return `annotation` without what no configuration can hold: tensors and types of numbers."""
+    """Return `annotation` without types that a configuration cannot hold: tensors and number types."""
     origin, members = typing.get_origin(annotation), typing.get_args(annotation)
     if not members:
         return annotation
@@ -115,11 +115,11 @@ class Library:
 
     @property
     def accepted(self) -> list[str]:
-        """The names that can be used here."""
+        """The supported names."""
         return [name for name, entry in self.entries.items() if entry.refused is None]
 
     def validate_name(self, name: str) -> list[Problem]:
-        """Return what is wrong with the name."""
+        """Return the problems of the name."""
         entry = self.entries.get(name)
         if entry is None:
             near = {known.lower(): known for known in self.accepted}
@@ -130,7 +130,7 @@ class Library:
         return [Problem("name", f"cannot be used here: {entry.refused}", name)] if entry.refused else []
 
     def validate_arguments(self, name: str, arguments: Mapping[str, Any]) -> list[Problem]:
-        """Return what is wrong with the arguments of the accepted optimizer `name`."""
+        """Return the problems of the arguments of the supported optimizer `name`."""
         model = self.entries[name].arguments
         known = list(model.model_fields)
         problems = [
@@ -149,13 +149,13 @@ class Library:
         return problems or [*_try(self, name, json.dumps(dict(arguments), default=str))]
 
     def convert(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments as the optimizer takes them: lists as tuples where it wants these."""
+        """Return the arguments as the optimizer takes them: lists become tuples if its type is a tuple."""
         given = json.dumps(dict(arguments), default=str)
         model = self.entries[name].arguments.model_validate_json(given)
         return {key: getattr(model, key) for key in arguments}
 
     def can_shard(self, name: str, arguments: Mapping[str, Any]) -> bool:
-        """Return whether the update of each weight depends on it alone, so that shards can be updated as the whole."""
+        """Return whether the update of each weight depends on it alone, so that shards can be updated separately."""
         cls = self.entries[name].cls
         return (
             cls is not None
@@ -165,7 +165,7 @@ class Library:
 
 
 def _join_members(problems: list[Problem]) -> list[Problem]:
-    """Return `problems` with one for each argument that none of the members of its type, such as list[float], fits."""
+    """Return `problems` with one problem for each argument that fits no member of its type, such as list[float]."""
     named = {
         problem.path.partition("[")[0].rpartition(".")[0] if "[" in problem.path else problem.path: problem
         for problem in reversed(problems)
@@ -175,7 +175,7 @@ def _join_members(problems: list[Problem]) -> list[Problem]:
 
 @functools.lru_cache(maxsize=256)
 def _try(library: Library, name: str, arguments: str) -> tuple[Problem, ...]:
-    """Return what the optimizer itself says of its arguments when it is made and updates a matrix."""
+    """Return the error that the optimizer raises for its arguments when it is created and updates a matrix."""
     weight = nn.Parameter(torch.linspace(-1, 1, 64).view(8, 8))
     try:
         _step(library, name, arguments, [weight], [torch.ones(8, 8)])
@@ -187,7 +187,7 @@ def _try(library: Library, name: str, arguments: str) -> tuple[Problem, ...]:
 
 @functools.lru_cache(maxsize=256)
 def _compare_shards(library: Library, name: str, arguments: str) -> bool:
-    """Return whether two halves of a matrix, each with half of its gradient, end where the matrix ends."""
+    """Return whether updating the two halves of a matrix separately gives the same values as updating the matrix."""
     start = torch.linspace(1, 20, 24 * 20).sqrt().mul(9).sin().view(24, 20)
     upper, lower = start.chunk(2)
     lower.pow_(3)  # halves that differ also in the size of their numbers
@@ -205,7 +205,7 @@ def _compare_shards(library: Library, name: str, arguments: str) -> bool:
 
 
 def _step(library: Library, name: str, arguments: str, weights: list[nn.Parameter], *gradients: list[Tensor]) -> None:
-    """Update `weights` with each of the lists of `gradients`."""
+    """Update `weights` once for each list of `gradients`."""
     settings = library.convert(name, json.loads(arguments))
     optimizer = library.create(name, [{"params": weights, "weight_decay": 0.1}], 1e-2, settings)
     for step in gradients:

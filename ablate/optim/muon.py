@@ -1,8 +1,8 @@
 """Muon, which is for matrices, and AdamW on all else, as one optimizer.
 
 Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/) replaces the momentum of a matrix by the nearest
-orthogonal one. Where a parameter holds several matrices, as query, key and value do here, each is orthogonalised on its
-own: of the fused one the update would be orthogonal across them, and its scale that of another shape.
+orthogonal matrix. Where a parameter holds several matrices, as query, key and value do here, each is orthogonalised on
+its own: an update of the fused matrix would be orthogonal across them, with the scale of another shape.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Rows = Mapping[nn.Parameter, Sequence[int]]
 
 
 def list_fused(module: nn.Module) -> dict[nn.Parameter, list[int]]:
-    """Return the parameters of a model of ours in which several matrices are fused, with the rows of each; none of
-    another model."""
+    """Return the parameters of one of Ablate's models in which several matrices are fused, with the rows of each; empty
+    for other models."""
     rows: dict[nn.Parameter, list[int]] = {}
     for projection in module.projections() if isinstance(module, Model) else ():
         whole = projection.weight._base
@@ -34,7 +34,7 @@ def list_fused(module: nn.Module) -> dict[nn.Parameter, list[int]]:
 
 
 class MuonWithAdamW(Optimizer):
-    """One optimizer of two: `muon` on matrices and `adamw` on the rest, in this order of their groups. Its state is
+    """One optimizer made of two: `muon` on matrices and `adamw` on the rest; its groups are in this order. Its state is
     that of both, by parameter."""
 
     def __init__(self, muon: Optimizer, adamw: Optimizer, rows: Rows) -> None:
@@ -59,7 +59,8 @@ class MuonWithAdamW(Optimizer):
 
     @contextmanager
     def _split(self) -> Iterator[None]:
-        """Give Muon, within, the matrices of fused parameters one by one: views, with views of gradient and state."""
+        """Within this context, give Muon the matrices of fused parameters one by one, as views with views of gradient
+        and state."""
         whole = [group["params"] for group in self.muon.param_groups]
         parts = {p: _cut(p, self.rows[p]) for own in whole for p in own if p in self.rows and p.grad is not None}
         state: defaultdict[Any, Any] = defaultdict(dict)
@@ -90,7 +91,7 @@ def _cut(parameter: nn.Parameter, rows: Sequence[int]) -> list[nn.Parameter]:
 
 
 def _cut_state(state: Mapping[str, Any], parameter: Tensor, rows: Sequence[int]) -> list[dict[str, Any]]:
-    """Return what is known of each matrix: views of what is shaped as `parameter`, copies of single numbers."""
+    """Return the state of each matrix: views of tensors with the shape of `parameter`, copies of single numbers."""
     states: list[dict[str, Any]] = [{} for _ in rows]
     for key, value in state.items():
         for index, own in enumerate(states):
@@ -102,7 +103,8 @@ def _cut_state(state: Mapping[str, Any], parameter: Tensor, rows: Sequence[int])
 
 
 def _join_state(state: dict[str, Any], parts: Sequence[Mapping[str, Any]]) -> None:
-    """Write into `state` what is new in `parts`; what is shaped as the matrices is there already, but at first."""
+    """Write the new values of `parts` into `state`; tensors with the shape of the matrices are views of it, except
+    after the first update."""
     for key, value in parts[0].items():
         if not (isinstance(value, Tensor) and value.ndim):
             state[key] = value

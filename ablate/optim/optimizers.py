@@ -51,12 +51,12 @@ class OptimizerConfig(Kind):
         return split_parameters(parameters, roles, exempt, self.groups, lr, self.weight_decay)
 
     def validate(self, sharded: bool) -> list[Problem]:  # type: ignore[override]
-        """Return what is wrong between these fields; `sharded`: for training by fsdp."""
+        """Return the problems between these fields. `sharded`: the training uses fsdp."""
         return []
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
-    """Return the optimizer of `config` for `model`. Raises ConfigError where a trainable parameter is in no group."""
+    """Return the optimizer of `config` for `model`. Raises ConfigError if a trainable parameter is in no group."""
     optimizer = config.build(model)
     grouped = {parameter for group in optimizer.param_groups for parameter in group["params"]}
     if missing := [name for name, p in model.named_parameters() if p.requires_grad and p not in grouped]:
@@ -70,14 +70,15 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module) -> Optimizer:
 
 
 def build_adamw(groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float) -> Optimizer:
-    """Return torch's AdamW, fused where the device has that."""
+    """Return torch's AdamW, fused if the device supports it."""
     return _build_fused(torch.optim.AdamW, groups, lr, betas, eps)
 
 
 def _build_fused(
     cls: type[torch.optim.Adam], groups: list[dict[str, Any]], lr: float, betas: tuple[float, float], eps: float
 ) -> Optimizer:
-    """Return `cls`, one of torch's. Where the device has no fused step torch would refuse only at the first one."""
+    """Return `cls`, an optimizer of torch, fused if the device supports it: torch itself would refuse only at the first
+    update."""
     fused = all(p.device.type in FUSED_DEVICES for group in groups for p in group["params"])
     return cls(groups, lr=lr, betas=betas, eps=eps, fused=True if fused else None)
 
@@ -86,7 +87,7 @@ optimizers: Registry[OptimizerConfig] = Registry("optimizer", OptimizerConfig, d
 
 
 class AdamConfig(OptimizerConfig):
-    """What Adam and AdamW share."""
+    """The common base of Adam and AdamW."""
 
     betas: tuple[Beta, Beta] = (0.9, 0.95)
     """Decay of the first and second moment."""

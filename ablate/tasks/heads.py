@@ -1,4 +1,4 @@
-"""Heads that tasks attach to a model of images, on the hidden state of its patches [batch, patches, d]."""
+"""Heads that tasks attach to an image model, on the hidden states of its patches [batch, patches, d]."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class SubPixelHead(nn.Module):
-    """One linear layer that gives each pixel of a patch its own outputs, put together to the whole image: [batch,
+    """One linear layer with separate outputs for each pixel of a patch, assembled into the whole image: [batch,
     patches, d] -> [batch, channels, height, width] (sub-pixel upsampling, Shi et al. 2016, arXiv 1609.05158)."""
 
     def __init__(self, dim: int, channels: int, patch_size: int, shape: tuple[int, ...]) -> None:
@@ -23,11 +23,11 @@ class SubPixelHead(nn.Module):
 
 
 class MaskedDecoder(nn.Module):
-    """MAE's decoder: the hidden state of the patches that were seen [batch, kept, d] and their places [batch, kept] ->
-    the pixels of all patches [batch, patches, channels * patch_size^2].
+    """MAE's decoder: the hidden states of the visible patches [batch, kept, d] and their positions [batch, kept] -> the
+    pixels of all patches [batch, patches, channels * patch_size^2].
 
-    Narrow Pre-LN layers of timm, the same whatever placement the encoder has: a mask token takes the place of what was
-    not seen, and each place has a learned embedding.
+    Narrow Pre-LN layers of timm, the same whatever placement the encoder has: a mask token replaces each masked patch,
+    and each position has a learned embedding.
     """
 
     def __init__(self, dim: int, width: int, layers: int, heads: int, patches: int, outputs: int) -> None:

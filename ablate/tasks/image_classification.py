@@ -20,12 +20,12 @@ else:
 
 @tasks.register
 class ImageClassification(Task):
-    """Tells the class of an image. Inputs are images, float [batch, channels, height, width].
+    """Predicts the class of an image. Inputs are images, float [batch, channels, height, width].
 
     Training targets are classes, int64 [batch], or their probabilities [batch, classes] where images are mixed or
     labels smoothed; the loss is the cross-entropy with those. Validation targets are classes. `val/accuracy` is the
-    share of images whose first guess is right, `val/accuracy_top5`, reported with more than five classes, the share of
-    those whose class is among the first five guesses.
+    share of images whose most probable class is correct, `val/accuracy_top5`, reported with more than five classes, the
+    share of those whose class is among the first five guesses.
     """
 
     kind: Literal["image_classification"] = "image_classification"

@@ -29,8 +29,8 @@ _WEIGHT = "head.pixels.weight"
 
 @tasks.register
 class ImageSegmentation(Task):
-    """Tells the class of each pixel. Inputs are images, float [batch, channels, height, width], targets masks, int64
-    [batch, height, width], `IGNORED` where there is no class.
+    """Predicts the class of each pixel. Inputs are images, float [batch, channels, height, width], targets masks, int64
+    [batch, height, width], `IGNORED` for pixels without a class.
 
     The model's head is one linear layer with outputs for each pixel of a patch (`SubPixelHead`). The loss is the
     cross-entropy over all pixels. `val/mean_iou` is the mean over the classes of intersection over union, each over all
@@ -95,7 +95,7 @@ class ImageSegmentation(Task):
         return _sum_cross_entropy(logits, targets) / targets.numel()
 
     def draw_predictions(self, model: Any, inputs: Tensor, targets: Tensor, corpus: Corpus) -> Figure:
-        """Return each image, its mask and what `model` makes of it, side by side."""
+        """Return each image, its mask and the prediction of `model`, side by side."""
         predicted = model(inputs).argmax(1)
         names = [name for _ in inputs for name in ("image", "mask", "predicted")]
         figure, axes = create_panels("Predictions on validation images", names, across=6)
@@ -115,7 +115,7 @@ class ImageSegmentation(Task):
 
 
 def _hide(mask: Any) -> Any:
-    """Return a mask without the pixels that have no class, which are left blank."""
+    """Return a mask in which pixels without a class are blank."""
     import numpy as np
 
     return np.ma.masked_equal(mask, IGNORED)

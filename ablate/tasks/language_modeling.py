@@ -21,11 +21,11 @@ else:
 
 @tasks.register
 class LanguageModeling(Task):
-    """Predicts each next token of a text. Inputs and targets are token ids, int64 [batch, seq]; a target of padding is
-    `IGNORED`.
+    """Predicts the next token at each position of a text. Inputs and targets are token ids, int64 [batch, seq]; a
+    target of padding is `IGNORED`.
 
-    The loss is the cross-entropy in nats, which the model computes itself, in parts where there are many logits.
-    `val/bits_per_byte` is reported where the tokenizer's bytes are known.
+    The loss is the cross-entropy in nats, which the model computes itself, in chunks if there are many logits.
+    `val/bits_per_byte` is reported if the bytes of each token are known.
     """
 
     kind: Literal["language_modeling"] = "language_modeling"
@@ -33,7 +33,7 @@ class LanguageModeling(Task):
     inputs = "tokens"
     unit = "tokens"
     sample = "sequence"
-    learns_from = "the next token at each place of a text"
+    learns_from = "the next token at each position of a text"
     least_validation = 16_384
     metrics = (
         Metric("loss", "nats per token", "nats", bounds=(0.0, math.inf), further=True),

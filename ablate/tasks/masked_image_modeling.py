@@ -27,18 +27,19 @@ else:
     heads = LazyModule("ablate.tasks.heads")
 
 PATTERNS = 64
-"""Masks of validation, one of which an image has by what it shows: the same in every validation of every run."""
+"""The number of masks for validation. The content of an image selects its mask, so it is the same in every validation
+of every run."""
 COUNTED = 256
-"""Validation images that the trivial loss is measured on."""
+"""The number of validation images on which the trivial loss is measured."""
 
 
 @tasks.register
 class MaskedImageModeling(Task):
-    """Fills in the patches of an image that are masked, as MAE does: the layers see the others alone, and a small
-    decoder predicts the pixels of all; the loss is the mean squared error of those that were masked.
+    """Reconstructs the masked patches of an image, as MAE does: the layers see only the other patches, and a small
+    decoder predicts the pixels of all; the loss is the mean squared error over the masked patches.
 
-    Inputs are images, float [batch, channels, height, width], of any image data; its targets are not looked at. Masks
-    are drawn at random in training, from the run's own random numbers, and are fixed in validation. What is learned is
+    Inputs are images, float [batch, channels, height, width], of any image data, whose targets are not used. Masks are
+    drawn at random in training, from the run's own random numbers, and are fixed in validation. What is learned is
     compared after fine-tuning: a run that starts by `warm_start` with `copy: [embedding, layers, final_norm]`.
     """
 
@@ -46,11 +47,12 @@ class MaskedImageModeling(Task):
     mask_ratio: float = Field(0.75, gt=0, lt=1)
     """The share of the patches that is masked."""
     norm_pixels: bool = True
-    """Whether what is predicted are the pixels of each patch less their mean, over their standard deviation."""
+    """Whether the pixels of each patch are normalised by their mean and standard deviation before they are predicted.
+    """
     decoder_hidden: int = Field(32, gt=0, le=MOST_WIDTH)
     """Width of the decoder."""
     decoder_layers: int = Field(1, ge=0, le=MOST_LAYERS)
-    """Number of the decoder's layers, which are Pre-LN whatever the placement."""
+    """Number of layers of the decoder, which are Pre-LN for every placement."""
     decoder_heads: int = Field(4, gt=0, le=MOST_WIDTH)
     """Number of the decoder's attention heads."""
 
@@ -58,7 +60,7 @@ class MaskedImageModeling(Task):
     unit = "images"
     sample = "image"
     needs_head = True
-    learns_from = "any images: what is predicted are masked patches"
+    learns_from = "any images: the masked patches are predicted"
     metrics = (Metric("loss", "squared error per pixel", "in squared error", bounds=(0.0, math.inf), further=True),)
 
     def accepts(self, data: DataConfig) -> bool:
@@ -71,11 +73,11 @@ class MaskedImageModeling(Task):
         return []
 
     def count_kept(self, patches: int) -> int:
-        """Return how many of the patches of an image are seen: one at least, and one at least is not."""
+        """Return the number of visible patches of an image: at least one, and at least one is masked."""
         return min(max(1, round(patches * (1 - self.mask_ratio))), max(1, patches - 1))
 
     def count_passes(self, model: ModelConfig, shape: tuple[int, ...]) -> float:
-        """Return the share of the tokens that the layers see. The decoder is counted as if it saw as many."""
+        """Return the share of the tokens that the layers see. The decoder is counted with the same number of tokens."""
         tokens, patches = model.sequence_length(shape), _count_patches(model, shape)
         return (tokens - patches + self.count_kept(patches)) / tokens
 
@@ -96,8 +98,8 @@ class MaskedImageModeling(Task):
         return self.compute_masked_loss(model, inputs, torch.rand(len(inputs), patches, device=inputs.device))
 
     def compute_masked_loss(self, model: Any, images: Tensor, noise: Tensor) -> Tensor:
-        """Return the mean squared error over the masked patches, of which those with the least `noise` [batch, patches]
-        are seen."""
+        """Return the mean squared error over the masked patches; those with the smallest `noise` [batch, patches] are
+        visible."""
         kept = noise.argsort(1)[:, : self.count_kept(noise.shape[1])]
         wanted = self.cut_patches(images, model.config.patch_size)
         errors = (model(images, kept).float() - wanted).square().mean(-1)
@@ -105,7 +107,7 @@ class MaskedImageModeling(Task):
         return (errors * masked).sum() / masked.sum()
 
     def cut_patches(self, images: Tensor, patch_size: int) -> Tensor:
-        """Return what is predicted [batch, patches, channels * patch_size^2], float32."""
+        """Return the predictions [batch, patches, channels * patch_size^2], float32."""
         patches = torch.nn.functional.unfold(images.float(), patch_size, stride=patch_size).transpose(1, 2)
         if not self.norm_pixels:
             return patches
@@ -121,8 +123,8 @@ class MaskedImageModeling(Task):
         return 1.0
 
     def measure_trivial_loss(self, corpus: Corpus, model: ModelConfig) -> float | None:
-        """Return the loss of predicting 0 everywhere, on some validation images: with normed pixels that is the mean of
-        each patch."""
+        """Return the loss of predicting 0 everywhere, on some validation images: with normalised pixels this is the
+        mean of each patch."""
         count, config = min(COUNTED, len(corpus.val)), dict(model)
         images, _ = corpus.val.__getitems__([number * len(corpus.val) // count for number in range(count)])
         return float(self.cut_patches(images, config["patch_size"]).square().mean())

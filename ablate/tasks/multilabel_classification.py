@@ -22,11 +22,12 @@ else:
 
 @tasks.register
 class MultilabelClassification(Task):
-    """Tells which labels an image has, any number of them. Inputs are images, float [batch, channels, height, width],
-    targets 0 or 1 for each label, float [batch, classes].
+    """Predicts the labels of an image, of which there may be any number. Inputs are images, float [batch, channels,
+    height, width], targets 0 or 1 for each label, float [batch, classes].
 
     The loss is the binary cross-entropy, a mean over images and labels. `val/mean_average_precision` is the mean over
-    labels of the area under the curve of precision and recall, `val/macro_f1` that of F1 at a probability of one half.
+    labels of the area under the curve of precision against recall, `val/macro_f1` the mean F1 at a probability of one
+    half.
     """
 
     kind: Literal["multilabel_classification"] = "multilabel_classification"
@@ -52,7 +53,7 @@ class MultilabelClassification(Task):
         return math.log(2)
 
     def measure_trivial_loss(self, corpus: Corpus, model: ModelConfig) -> float | None:
-        """Return the loss of giving each label its frequency in training, which is smoothed by Laplace's rule."""
+        """Return the loss of predicting each label by its frequency in training, smoothed by Laplace's rule."""
         train, val = (getattr(data, "labels", None) for data in (corpus.train, corpus.val))
         if train is None or val is None or not len(train) or not len(val):
             return None

@@ -131,7 +131,7 @@ def test_the_optimizers_that_need_a_closure_sparse_gradients_second_derivatives_
         ({"kind": "timm", "name": "muon", "ns_coefficients": [[1, 2]]}, "ns_coefficients", "must be "),
         ({"kind": "torch", "name": "SGD", "params": 3}, "params", "no such argument"),
         ({"kind": "torch", "name": "Rprop", "weight_decay": 0.1}, "weight_decay", "has no weight decay"),
-        ({"kind": "timm", "name": "lamb", "aux_lr": 0.1}, "aux_lr", "aux_lr is for Muon"),
+        ({"kind": "timm", "name": "lamb", "aux_lr": 0.1}, "aux_lr", "aux_lr applies only to Muon"),
         (
             {"kind": "torch", "name": "SGD", "groups": {"norm": {}}},
             "groups.norm",
