@@ -89,7 +89,7 @@ class Experiment(Config):
         stack = self.model.stack()
         placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
         problems += [problem.within("norm") for problem in placed]
-        problems += validate_asks(self.model, self.norm)
+        problems += self.model.validate_choices(self.norm, self.init) or validate_asks(self.model, self.norm)
         problems += [problem.within("init") for problem in self.init.validate(stack)]
         problems += fit_task(self.task, self.model, self.data)
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)

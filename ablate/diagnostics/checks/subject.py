@@ -18,7 +18,7 @@ from ablate.config.errors import ConfigError
 from ablate.data import Corpus, DataConfig
 from ablate.diagnostics.checks.base import CheckFailedError, Settings
 from ablate.experiment.tree import Experiment
-from ablate.models import Model
+from ablate.models import Model, models
 from ablate.optim.optimizers import build_optimizer
 
 SMALL: dict[str, Any] = {
@@ -121,6 +121,9 @@ def build_subject(*settings: Settings) -> Subject:
     merged: dict[str, Any] = {}
     for mapping in (SMALL, *settings):
         merged |= mapping
+    example = {f"model.{key}": value for key, value in _find_example(merged).items()}
+    if not example.keys() & merged.keys():
+        merged |= example
     try:
         return Subject(Experiment.from_mapping(merged))
     except ConfigError as error:
@@ -128,6 +131,12 @@ def build_subject(*settings: Settings) -> Subject:
         if not unknown:
             raise
         return Subject(Experiment.from_mapping({k: v for k, v in merged.items() if k not in unknown}))
+
+
+def _find_example(settings: Settings) -> Settings:
+    """Return the fields of a small model of a kind that has no default size."""
+    kind = models.kind_of({"kind": settings.get("model.kind", models.default)})
+    return kind.example if kind else {}
 
 
 def compare(a: Tensor, b: Tensor, bound: float, what: str) -> float:

@@ -1,0 +1,96 @@
+"""What a library's model is, read off the model itself without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import nn
+
+from ablate.config.errors import Problem
+from ablate.models.libraries.families import FAMILIES, Family
+from ablate.models.libraries.norms import count_norms, list_unknown, list_widths
+from ablate.models.libraries.wiring import find_norm, is_matrix
+from ablate.norms import Initialization, Placement, Stack
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """A model on the meta device, as the library builds it, and where its parts are."""
+
+    model: nn.Module
+    stack: Stack
+    blocks: str
+    """The container of its layers."""
+    output: str
+    """The name of the weight of the output layer in a state dict of ours."""
+    family: Family | None
+    """None: where its sublayers are is not known."""
+    tied: Mapping[str, str]
+    """Tied weights in a state dict of ours: name -> name of the weight that it shares."""
+
+    @property
+    def layer_parameters(self) -> int:
+        """The weights in the matrices of the layers."""
+        matrices = (m for m in self.model.get_submodule(self.blocks).modules() if is_matrix(m))
+        return sum(m.weight.numel() for m in matrices)  # type: ignore[operator, union-attr]
+
+    @property
+    def own_norms(self) -> tuple[int, int]:
+        """The norms in each layer, and outside of the layers, that it has with every placement."""
+        if self.family is None:
+            return 0, 0
+        layers = self.model.get_submodule(self.blocks)
+        first = next(iter(layers.children()))
+        inside = sum(count_norms(first.get_submodule(name)) for name in (*self.family.attn, *self.family.mlp))
+        outside = count_norms(self.model) - count_norms(layers)
+        return inside, outside - bool(find_norm(self.model, self.family.final_norm))
+
+    def validate_choices(self, title: str, norm: Placement, init: Initialization) -> list[Problem]:
+        """Return the problems with a placement, norm layers and an initialisation for the model `title`."""
+        problems = []
+        cls, here = type(self.model).__name__, "as the library made it (norm=own)"
+        if norm.is_own:
+            if not norm.final_norm:
+                text = f"placement own leaves the norm before the head {here}. Name a placement to take it away"
+                problems.append(Problem("norm.final_norm", text, False))
+            if norm.has_qk_norm:
+                text = f"placement own leaves queries and keys {here}. Name a placement to norm them"
+                problems.append(Problem("norm.qk", text, norm.qk.kind))
+        elif self.family is None:
+            families = sorted({model for model, _ in FAMILIES})
+            text = (
+                f"where {title} ({cls}) has its sublayers is not known, so that placement {norm.kind} cannot be built in "
+                f"it. Accepted with it: own. Models of these classes take others: {', '.join(families)}"
+            )
+            problems.append(Problem("norm.kind", text, norm.kind))
+        elif any(norm.at(index, self.stack.depth).is_own for index in range(self.stack.depth)):
+            text = f"own is for all layers or none: name a placement instead, which for {title} is {self.family.own}"
+            problems.append(Problem("norm.kind", text, norm.kind))
+        if norm.qk.is_own:
+            problems.append(Problem("norm.qk", "own is no norm layer for queries and keys. Name one, or none", "own"))
+        if not init.is_own and self.family is None:
+            text = f"which matrix of {title} ({cls}) has which role is not known. Accepted with it: own"
+            problems.append(Problem("init.kind", text, init.kind))
+        return problems if norm.layer.is_own else [*problems, *self._validate_exchange(title, norm)]
+
+    def _validate_exchange(self, title: str, norm: Placement) -> list[Problem]:
+        """Return what keeps the norms of the model from being exchanged by `norm.layer`."""
+        layer, widths = norm.layer, list_widths(self.model)
+        if unknown := list_unknown(self.model):
+            text = f"{title} has norms that cannot be exchanged: {', '.join(unknown)}. Accepted with it: own"
+            return [Problem("norm.layer", text, layer.kind)]
+        if not widths:
+            return [Problem("norm.layer", f"{title} has no norm. Accepted with it: own", layer.kind)]
+        problems = [p for dim in widths for p in layer.validate(dim, self.stack.causal)]
+        return [problem.within("norm.layer") for problem in {(p.path, p.message): p for p in problems}.values()]
+
+
+def find_family(model: nn.Module) -> Family | None:
+    """Return the family of a model; None if it is not known, or one of its layers is of another class."""
+    for (cls, layer), family in FAMILIES.items():
+        if type(model).__name__ == cls:
+            layers = list(model.get_submodule(family.blocks).children())
+            if layers and {type(one).__name__ for one in layers} == {layer}:
+                return family
+    return None

@@ -1,0 +1,320 @@
+"""Causal language models of transformers, built anew from their configuration."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.extras import import_library
+from ablate.models.by_name import HuggingFace
+from ablate.models.head import CrossEntropy
+from ablate.models.libraries.base import LibraryModel
+from ablate.models.libraries.blueprint import Blueprint, find_family
+from ablate.models.libraries.wiring import is_matrix
+from ablate.norms import Initialization, Placement, Stack
+
+ATTENTION = "ablate_causal"
+"""The name under which transformers knows `attend`."""
+_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
+_TAKEN = {
+    *("transformers_version", "architectures", "output_hidden_states", "output_attentions", "return_dict", "dtype"),
+    *("torch_dtype", "is_encoder_decoder", "id2label", "label2id", "problem_type", "use_cache", "args", "kwargs", "self"),
+}
+"""Arguments of a configuration that are no properties of a model trained here."""
+_SEES_ALL = {"xlm", "xlnet", "reformer", "prophetnet"}
+"""Types whose attention is not, or not by default, causal."""
+_SHOWN = 12  # names that a message lists
+
+
+def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, **more: Any) -> Any:
+    """Return transformers' own attention, causal, without a mask: under this name it makes none, since it would look at
+    values to see whether it needs one, which waits for a GPU and cannot be planned."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+    return sdpa_attention_forward(module, q, k, v, None, **more)
+
+
+@functools.cache
+def _import_transformers() -> Any:
+    transformers: Any = import_library("transformers", "hf")
+    transformers.logging.set_verbosity_error()
+    transformers.AttentionInterface.register(ATTENTION, attend)
+    return transformers
+
+
+# ---------------------------------------------------------------------------------------------------- configurations
+
+
+def resolve(source: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]] | Problem:
+    """Return the model type and the fields that differ from its defaults, of a type, a mapping with a `model_type`, a
+    folder or file with a config.json, or a name on the hub; or what is wrong with it. Special tokens and the size of a
+    vocabulary are left out: they are the data's."""
+    if isinstance(source, Mapping):
+        kind = source.get("model_type")
+        if not isinstance(kind, str):
+            return Problem("config", "a mapping needs model_type, such as {model_type: gpt2, n_layer: 2}")
+        return kind, {name: value for name, value in source.items() if name != "model_type"}
+    types = _import_transformers().CONFIG_MAPPING
+    path = Path(source).expanduser()
+    if source in types:
+        return source, {}
+    if os.path.exists(path):
+        return _read_file(source, path)
+    if path.suffix == ".json" or source.startswith((".", "/", "~")) or source.count("/") > 1:
+        return Problem("config", "there is no such folder or file with a config.json", source)
+    if "/" not in source:
+        return Problem("config", _describe_unknown(source), source)
+    return _read_hub(source)
+
+
+def _read_file(source: str, path: Path) -> tuple[str, dict[str, Any]] | Problem:
+    if os.path.isdir(path) and not os.path.isfile(path / "config.json"):
+        return Problem("config", "there is no config.json in this folder", source)
+    try:
+        return _list_fields(_import_transformers().AutoConfig.from_pretrained(str(path), trust_remote_code=False))
+    except Exception as error:  # whatever transformers makes of a file
+        return Problem("config", f"cannot be read as a configuration of transformers: {_shorten(error)}", source)
+
+
+def _read_hub(source: str) -> tuple[str, dict[str, Any]] | Problem:
+    try:
+        return _list_fields(_import_transformers().AutoConfig.from_pretrained(source, trust_remote_code=False))
+    except Exception as error:  # of the network, the hub and transformers
+        text = (
+            "its configuration is neither in the cache of the Hugging Face hub nor to be had from the hub now "
+            f"({_shorten(error)}). A downloaded folder or config.json also works, and so does a model type such as llama"
+        )
+        return Problem("config", text, source)
+
+
+def _list_fields(config: Any) -> tuple[str, dict[str, Any]]:
+    """Return the type of a configuration, and its fields that are not the defaults."""
+    fields, plain = config.to_dict(), type(config)().to_dict()
+    own = {name for name in list_arguments(type(config)) if name not in ("vocab_size", *_TOKENS)}
+    return config.model_type, {n: v for n, v in fields.items() if n in own and v != plain.get(n)}
+
+
+def list_arguments(cls: type[Any]) -> list[str]:
+    """Return the fields of a configuration class that can be given."""
+    return [name for name in inspect.signature(cls.__init__).parameters if name not in _TAKEN]
+
+
+def _list_causal() -> list[str]:
+    _import_transformers()
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    return [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in _SEES_ALL]
+
+
+def _describe_unknown(name: str) -> str:
+    known = _list_causal()
+    hint = did_you_mean(name, known)
+    text = f"transformers has no causal language model of this type{'.' + hint if hint else ''}"
+    end = "" if hint else "."
+    return f"{text}{end} Accepted: a type such as {', '.join(('gpt2', 'llama', 'qwen3', 'mistral'))}, a folder or file with a config.json, or a name on the hub"
+
+
+def find_problems(config: HuggingFace) -> list[Problem]:
+    """Return what keeps transformers from building the model."""
+    transformers, kind, options = _import_transformers(), config.config, config.options
+    if kind not in _list_causal() or kind not in transformers.CONFIG_MAPPING:
+        return [Problem("config", _describe_unknown(kind), kind)]
+    cls = transformers.CONFIG_MAPPING[kind]
+    known = list_arguments(cls)
+    problems = [_explain_field(cls, known, name, value) for name, value in options.items() if name not in known]
+    if problems:
+        return problems
+    if "is_decoder" in known and not options.get("is_decoder", False):
+        text = f"{kind} sees the tokens that it is to predict unless it is a decoder. Accepted: is_decoder=true"
+        return [Problem("is_decoder", text, options.get("is_decoder"))]
+    try:
+        open_blueprint(config)
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
+def _explain_field(cls: type[Any], known: Iterable[str], name: str, value: Any) -> Problem:
+    """Return the problem of a field that the configuration does not have."""
+    known, alias = list(known), getattr(cls, "attribute_map", {}).get(name)
+    hint = f" Did you mean {alias}?" if alias in known else did_you_mean(name, known)
+    listed = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
+    taken = " (it is set by what is trained here)" if name in _TAKEN else ""
+    return Problem(name, f"{cls.__name__} has no such field{taken}. Accepted: {listed}.{hint}", value)
+
+
+def _shorten(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines)[:200].rstrip(".")
+
+
+# ---------------------------------------------------------------------------------------------------- models
+
+
+def _create(config: HuggingFace, classes: int | None = None) -> Any:
+    """Return transformers' model, with its initial weights, for a vocabulary of `classes`. Raises ConfigError."""
+    transformers, given = _import_transformers(), dict(config.options)
+    known = list_arguments(transformers.CONFIG_MAPPING[config.config])
+    if classes is not None:
+        given["vocab_size"] = config.vocabulary(classes)
+    fields = {**dict.fromkeys((name for name in _TOKENS if name in known), None), "use_cache": False, **given}
+    try:
+        own = transformers.AutoConfig.for_model(config.config, **fields)
+        net = transformers.AutoModelForCausalLM.from_config(own)
+        if find_family(net) is not None:  # whose attention is causal over all earlier tokens
+            net.set_attn_implementation(ATTENTION)
+        return net
+    except (MemoryError, ConfigError):
+        raise
+    except Exception as error:  # of transformers, for values that do not go together
+        text = _shorten(error)
+        named = re.search(r"field '(\w+)'", text)
+        path = named[1] if named and named[1] in given else "config"
+        raise ConfigError([Problem(path, f"transformers cannot build this {config.config}: {text}", given.get(path))]) from None
+
+
+def _find_layers(net: Any, kind: str) -> str:
+    """Return the container of the layers: where the table says, or of the modules that transformers says may not be
+    split. Raises ConfigError."""
+    if family := find_family(net):
+        return family.blocks
+    whole, depth = set(net._no_split_modules or ()), net.config.get_text_config().num_hidden_layers
+    for name, module in net.named_modules():
+        if isinstance(module, nn.ModuleList) and len(module) == depth:
+            if all(type(layer).__name__ in whole for layer in module):
+                return name
+    text = f"transformers does not say which modules of {type(net).__name__} are its layers, so it cannot be trained here"
+    raise ConfigError([Problem("config", text, kind)])
+
+
+@functools.lru_cache(maxsize=64)
+def _open(key: str) -> Blueprint:
+    config = HuggingFace.model_construct(**json.loads(key))
+    with torch.device("meta"):
+        net = _create(config)
+    own, path = net.config.get_text_config(), _find_layers(net, config.config)
+    layers = net.get_submodule(path)
+    if experts := [name for name, p in layers.named_parameters() if p.ndim > 2 and not name.endswith(".weight")]:
+        text = (
+            f"{type(net).__name__} has experts ({experts[0].rpartition('.')[0]}): which weights a token uses depends on the "
+            "token, and the FLOPs of a run would not be known. Accepted: dense models"
+        )
+        raise ConfigError([Problem("config", text, config.config)])
+    family, heads = find_family(net), int(getattr(own, "num_attention_heads", 0) or 0)
+    kv_heads = int(getattr(own, "num_key_value_heads", None) or heads)
+    dim = int(getattr(own, "head_dim", None) or (own.hidden_size // heads if heads else 0))
+    mlp = next((m for name, m in layers[0].named_modules() if family and family.roles.get(name) == "down"), None)
+    width = (mlp.weight.shape[0] if type(mlp).__name__ == "Conv1D" else mlp.weight.shape[1]) if mlp is not None else 0
+    output = net.get_output_embeddings()
+    name = next(name for name, module in net.named_modules() if module is output)
+    tied = _find_tied(net)
+    stack = Stack(len(layers), own.hidden_size, int(width), heads, kv_heads, dim, causal=True, token_embedding=not tied)
+    return Blueprint(net, stack, path, f"net.{name}.weight", family, tied)
+
+
+def open_blueprint(config: HuggingFace) -> Blueprint:
+    """Return the model without weights. Raises ConfigError."""
+    return _open(config.model_dump_json())
+
+
+def _find_tied(net: nn.Module) -> dict[str, str]:
+    """Return the tied weights of a model, by their names in ours."""
+    first: dict[int, str] = {}
+    tied = {}
+    for name, parameter in net.named_parameters(remove_duplicate=False):
+        if id(parameter) in first:
+            tied[f"net.{name}"] = f"net.{first[id(parameter)]}"
+        first.setdefault(id(parameter), name)
+    return tied
+
+
+def _find_window(own: Any) -> int | None:
+    """Return the length of the window that the attention of some layers sees; None if all see all earlier tokens."""
+    if not getattr(own, "use_sliding_window", True):
+        return None
+    return getattr(own, "sliding_window", None)
+
+
+def build(config: HuggingFace, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> HFModel:
+    """Return the initialised model for sequences of `shape`. Raises ConfigError."""
+    (length,) = shape
+    return HFModel(config, norm, init, classes, length)
+
+
+class HFModel(LibraryModel):
+    """Token ids [batch, seq] -> logits [batch, seq, vocabulary]; with targets [batch, seq] their cross-entropy in nats,
+    float32: the sum over all targets but padding, over the number of positions."""
+
+    def __init__(
+        self, config: HuggingFace, norm: Placement, init: Initialization, classes: int, length: int
+    ) -> None:
+        net = _create(config, classes)
+        _check_length(config, net.config.get_text_config(), length)
+        if torch.get_default_device().type == "meta":  # transformers then draws nothing; whoever records wants it drawn
+            net.initialize_weights()
+        plan = config.blueprint
+        super().__init__(config, net, norm, init, (), [plan.output.split(".")[1]])
+        self.criterion = CrossEntropy()
+        self._has_plain_head = plan.family is not None and plan.family.plain_head and net.lm_head.bias is None
+
+    def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
+        net: Any = self.net
+        if targets is not None and self._has_plain_head and isinstance(net.lm_head, nn.Linear):
+            x = net.base_model(input_ids=tokens, use_cache=False).last_hidden_state
+            return self.criterion(x, net.lm_head.weight, targets)
+        logits: Tensor = net(input_ids=tokens, use_cache=False).logits
+        if targets is None:
+            return logits
+        total = F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction="sum")
+        return total / targets.numel()
+
+    def heads(self) -> Iterable[nn.Module]:
+        return [self.criterion] if self._has_plain_head else ()
+
+
+def _check_length(config: HuggingFace, own: Any, length: int) -> None:
+    """Raise ConfigError if the model cannot take sequences of this length as it is."""
+    positions = getattr(own, "max_position_embeddings", None)
+    problems = []
+    if positions and length > positions:
+        name = getattr(own, "attribute_map", {}).get("max_position_embeddings", "max_position_embeddings")
+        text = f"{config.title} has {positions} positions, and data.seq_len is {length}. Accepted: at least {length}"
+        problems.append(Problem(f"model.{name}", text, positions))
+    window = _find_window(own)
+    if config.blueprint.family is not None and window and length > window:
+        text = (
+            f"{config.title} attends to {window} tokens, and data.seq_len is {length}: a window is not built here. "
+            "Accepted: null, or a shorter data.seq_len"
+        )
+        problems.append(Problem("model.sliding_window", text, window))
+    if problems:
+        raise ConfigError(problems)
+
+
+def measure_attention(config: HuggingFace, shape: tuple[int, ...]) -> float:
+    """Return the FLOPs of the products of activations for one token, of which a causal model needs half. Raises
+    ConfigError if the model cannot be traced without values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    try:
+        with FakeTensorMode():
+            net = _create(config)
+            with FlopCounterMode(display=False) as counter:
+                net(input_ids=torch.zeros((1, *shape), dtype=torch.int64), use_cache=False)
+    except Exception as error:
+        text = f"the FLOPs of {config.title} cannot be counted: {_shorten(error)}"
+        raise ConfigError([Problem("model", text)]) from None
+    matrices = sum(m.weight.numel() for m in net.modules() if is_matrix(m))
+    return max(0.0, counter.get_total_flops() / shape[0] - 2 * matrices) / 2
