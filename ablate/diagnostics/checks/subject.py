@@ -118,12 +118,15 @@ class Progress:
 
 def build_subject(*settings: Settings) -> Subject:
     """Return the subject of small settings under `settings`; what a kind of model or data does not have is left out."""
-    merged: dict[str, Any] = {}
-    for mapping in (SMALL, *settings):
-        merged |= mapping
-    example = {f"model.{key}": value for key, value in _find_example(merged).items()}
-    if not example.keys() & merged.keys():
-        merged |= example
+    given: dict[str, Any] = {}
+    for mapping in settings:
+        given |= mapping
+    kind = models.kind_of({"kind": given.get("model.kind", models.default)})
+    merged: dict[str, Any] = SMALL | given
+    if kind and kind.of_library:  # whose arguments have other names
+        example = {f"model.{key}": value for key, value in kind.example.items()}
+        merged = {k: v for k, v in SMALL.items() if not k.startswith("model.")} | given
+        merged |= {} if example.keys() & given.keys() else example
     try:
         return Subject(Experiment.from_mapping(merged))
     except ConfigError as error:
@@ -131,12 +134,6 @@ def build_subject(*settings: Settings) -> Subject:
         if not unknown:
             raise
         return Subject(Experiment.from_mapping({k: v for k, v in merged.items() if k not in unknown}))
-
-
-def _find_example(settings: Settings) -> Settings:
-    """Return the fields of a small model of a kind that has no default size."""
-    kind = models.kind_of({"kind": settings.get("model.kind", models.default)})
-    return kind.example if kind else {}
 
 
 def compare(a: Tensor, b: Tensor, bound: float, what: str) -> float:

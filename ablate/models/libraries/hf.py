@@ -14,6 +14,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
@@ -35,6 +36,11 @@ _TAKEN = {
 """Arguments of a configuration that are no properties of a model trained here."""
 _SEES_ALL = {"xlm", "xlnet", "reformer", "prophetnet"}
 """Types whose attention is not, or not by default, causal."""
+_ENCODERS = {
+    *("bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert"),
+    *("rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl", "xmod"),
+}
+"""Types that are causal as decoders alone."""
 _SHOWN = 12  # names that a message lists
 
 
@@ -136,7 +142,7 @@ def find_problems(config: HuggingFace) -> list[Problem]:
     problems = [_explain_field(cls, known, name, value) for name, value in options.items() if name not in known]
     if problems:
         return problems
-    if "is_decoder" in known and not options.get("is_decoder", False):
+    if kind in _ENCODERS and not options.get("is_decoder", False):
         text = f"{kind} sees the tokens that it is to predict unless it is a decoder. Accepted: is_decoder=true"
         return [Problem("is_decoder", text, options.get("is_decoder"))]
     try:
@@ -311,7 +317,7 @@ def measure_attention(config: HuggingFace, shape: tuple[int, ...]) -> float:
     try:
         with FakeTensorMode():
             net = _create(config)
-            with FlopCounterMode(display=False) as counter:
+            with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
                 net(input_ids=torch.zeros((1, *shape), dtype=torch.int64), use_cache=False)
     except Exception as error:
         text = f"the FLOPs of {config.title} cannot be counted: {_shorten(error)}"

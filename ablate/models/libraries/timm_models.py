@@ -12,6 +12,7 @@ from typing import Any
 import timm
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.config.errors import ConfigError, Problem, did_you_mean
@@ -250,7 +251,7 @@ def _measure(key: str, shape: tuple[int, ...]) -> Measured:
         model = TimmModel(config, own, initializations.parse("own"), classes, shape)
         image = torch.empty(1, *shape)
         uses = _count_uses(model, image)
-        with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
             model.eval()(image)
     matrices = {name: module for name, module in model.named_modules() if is_matrix(module)}
     inside = {n: m for n, m in matrices.items() if n.startswith(f"net.{model.path}.")}

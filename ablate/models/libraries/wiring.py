@@ -46,11 +46,13 @@ class Layer(nn.Module):
             both = self.attn_residual, self.mlp_residual
             check_drop(norm.at(index, stack.depth), "model.drop_path_rate", type(drop), *both)
         self.attn, self.mlp = Sublayer(layer, family.attn), Sublayer(layer, family.mlp)
+        attention = next(iter(self.attn.children()))
+        self.taken = frozenset(inspect.signature(type(attention).forward).parameters)
         self.arguments = list(inspect.signature(type(layer).forward).parameters)[2:]
 
     def forward(self, x: Tensor, *args: Any, **more: Any) -> Tensor:
         named = dict(zip(self.arguments, args, strict=False)) | more
-        given = {name: value for name, value in named.items() if value is not None}
+        given = {name: value for name, value in named.items() if value is not None or name in self.taken}
         x = self.attn_residual(x, partial(self.attn, **given) if given else self.attn)
         x = self.mlp_residual(x, self.mlp)
         return x
