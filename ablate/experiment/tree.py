@@ -99,6 +99,12 @@ class Experiment(Config):
             problems.append(Problem(f"schedule.{field}", text, getattr(self.schedule, field)))
         problems += [problem.within("trainer") for problem in trainer.validate()]
         problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
+        if self.model.of_library and trainer.strategy == "fsdp":
+            text = (
+                f"model {self.model.title} is built by its library, which gives weights their initial values only where "
+                "it has memory for all: it cannot be sharded. Accepted: auto, ddp"
+            )
+            problems.append(Problem("trainer.strategy", text, trainer.strategy))
         if self.lora is not None:
             copied = self.warm_start.copied if self.warm_start else ()
             problems += self.lora.validate(copied, trainer.tensor_parallel)

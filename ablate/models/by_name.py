@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from ablate.config.errors import Problem
+from ablate.config.errors import ConfigError, Problem
 from ablate.config.lazy import LazyModule
 from ablate.models.config import ModelConfig, models
 from ablate.norms import Initialization, Placement, Stack
@@ -99,7 +99,8 @@ class ByName(ModelConfig):
         return self.blueprint.validate_choices(self.title, norm, init)
 
     def narrowed(self, share: float) -> dict[str, Any]:
-        raise NotImplementedError(f"{self.title} has no narrower sizes: a ladder needs a family of sizes")
+        text = f"{self.title} cannot be made narrower: its sizes are arguments of the library. Leave --scale-model out"
+        raise ConfigError([Problem("model.kind", text, self.kind)])
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
         return []  # `_check` has told them: nothing else can be said of a model that cannot be built

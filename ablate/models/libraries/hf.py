@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -28,6 +29,8 @@ from ablate.norms import Initialization, Placement, Stack
 
 ATTENTION = "ablate_causal"
 """The name under which transformers knows `attend`."""
+TIMEOUT = 10.0
+"""Seconds until the hub is reported as unreachable."""
 _TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
 _TAKEN = {
     *("transformers_version", "architectures", "output_hidden_states", "output_attentions", "return_dict", "dtype"),
@@ -95,14 +98,22 @@ def _read_file(source: str, path: Path) -> tuple[str, dict[str, Any]] | Problem:
 
 
 def _read_hub(source: str) -> tuple[str, dict[str, Any]] | Problem:
+    """Return the configuration of a name on the hub: of its cache, or else of the hub, which has `TIMEOUT` to answer."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RepositoryNotFoundError
+
+    auto = _import_transformers().AutoConfig
     try:
-        return _list_fields(_import_transformers().AutoConfig.from_pretrained(source, trust_remote_code=False))
+        with contextlib.suppress(OSError):
+            return _list_fields(auto.from_pretrained(source, trust_remote_code=False, local_files_only=True))
+        HfApi().model_info(source, timeout=TIMEOUT)
+        return _list_fields(auto.from_pretrained(source, trust_remote_code=False))
+    except RepositoryNotFoundError:
+        text = "there is no such model on the Hugging Face hub, or it is private"
     except Exception as error:  # of the network, the hub and transformers
-        text = (
-            "its configuration is neither in the cache of the Hugging Face hub nor to be had from the hub now "
-            f"({_shorten(error)}). A downloaded folder or config.json also works, and so does a model type such as llama"
-        )
-        return Problem("config", text, source)
+        text = f"is not in the cache of the Hugging Face hub, which cannot be reached now ({_shorten(error)})"
+    text += ". A downloaded folder or config.json also works, and so does a model type such as llama"
+    return Problem("config", text, source)
 
 
 def _list_fields(config: Any) -> tuple[str, dict[str, Any]]:
@@ -126,10 +137,10 @@ def _list_causal() -> list[str]:
 
 def _describe_unknown(name: str) -> str:
     known = _list_causal()
-    hint = did_you_mean(name, known)
-    text = f"transformers has no causal language model of this type{'.' + hint if hint else ''}"
-    end = "" if hint else "."
-    return f"{text}{end} Accepted: a type such as {', '.join(('gpt2', 'llama', 'qwen3', 'mistral'))}, a folder or file with a config.json, or a name on the hub"
+    return (
+        "transformers has no causal language model of this type. Accepted: a type such as gpt2, llama, qwen3 or mistral, "
+        f"a folder or file with a config.json, or a name on the hub.{did_you_mean(name, known)}"
+    )
 
 
 def find_problems(config: HuggingFace) -> list[Problem]:
@@ -268,8 +279,6 @@ class HFModel(LibraryModel):
     ) -> None:
         net = _create(config, classes)
         _check_length(config, net.config.get_text_config(), length)
-        if torch.get_default_device().type == "meta":  # transformers then draws nothing; whoever records wants it drawn
-            net.initialize_weights()
         plan = config.blueprint
         super().__init__(config, net, norm, init, (), [plan.output.split(".")[1]])
         self.criterion = CrossEntropy()
@@ -277,6 +286,9 @@ class HFModel(LibraryModel):
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         net: Any = self.net
+        if tokens.is_meta and self.config.blueprint.family is None:
+            text = f"transformers looks at values to compute {self.config.title}, so a step without them cannot be planned"
+            raise ConfigError([Problem("model", text)])
         if targets is not None and self._has_plain_head and isinstance(net.lm_head, nn.Linear):
             x = net.base_model(input_ids=tokens, use_cache=False).last_hidden_state
             return self.criterion(x, net.lm_head.weight, targets)
