@@ -27,7 +27,7 @@ def build_theirs(settings):
 
 
 def build_ours(settings, more):
-    experiment = Experiment.from_mapping({"model": settings, "data.seq_len": SEQ} if settings["kind"] == "hf" else {"model": settings}, more)
+    experiment = Experiment.from_mapping({"model": settings}, more)
     return experiment, experiment.build_model(classes_of(settings), shape_of(settings)).double().eval()
 
 
@@ -66,6 +66,13 @@ def test_in_our_wiring_its_own_placement_computes_the_same(case):
         torch.testing.assert_close(ours(inputs, inputs).double(), loss, rtol=1e-6, atol=1e-6)  # which is in float32
 
 
+def list_cases(layer):
+    """Every placement; two of them with each QK-norm, which is beside any."""
+    norms = {"head": {"norm.qk": layer}, "width": {"norm.qk": layer, "norm.qk_over": "width"}}
+    beside = [pytest.param(kind, more, id=f"{kind}-{over}") for kind in ("post", "subln") for over, more in norms.items()]
+    return [*(pytest.param(kind, {}, id=kind) for kind in placements), *beside]
+
+
 LLAMA = {"hidden": 16, "layers": 4, "heads": 2, "kv_heads": 1, "mlp": 24}
 OWN_VIT = {"kind": "vit", "hidden": 16, "layers": 4, "heads": 2}
 
@@ -93,16 +100,15 @@ def load_by_names(model, weights):
     own, state = set(model.state_dict()), {}
     for name, value in weights.items():
         path, _, end = name.rpartition(".")
-        state[next(known for known in (name, f"{path}.0.{end}", f"{path}.1.{end}") if known in own)] = value
+        inside = 1 if path.endswith(("o_proj", "down_proj", ".proj", "fc2")) else 0  # behind its norm, or in front of it
+        names = name, f"{path}.{inside}.{end}", name.replace(".1.norm.", ".1.")
+        state[next(known for known in names if known in own)] = value
     problems = model.load_state_dict(state, strict=False)
     assert set(problems.missing_keys) <= {"shape"}
 
 
-@pytest.mark.parametrize("more", [{}, {"norm.qk": "rmsnorm"}, {"norm.qk": "rmsnorm", "norm.qk_over": "width"}], ids=str)
-@pytest.mark.parametrize("kind", placements)
+@pytest.mark.parametrize(("kind", "more"), list_cases("rmsnorm"))
 def test_llama_of_transformers_is_ours_with_every_placement(kind, more):
-    if more and kind not in ("pre", "subln"):
-        pytest.skip("a QK-norm is beside any placement, and hybrid has none")
     settings = {"norm": kind, "norm.layer": "rmsnorm", **more}
     own = Experiment.from_mapping({"model": LLAMA}, settings)
     ours = shaken(own.build_model(VOCAB, (SEQ,)).double().eval(), 0.2)
@@ -128,11 +134,8 @@ def name_of_vit(name):
     return name.replace("vit.", "net.", 1).replace(".attn.", ".attn.attn.").replace(".mlp.", ".mlp.mlp.")
 
 
-@pytest.mark.parametrize("more", [{}, {"norm.qk": "layernorm"}, {"norm.qk": "layernorm", "norm.qk_over": "width"}], ids=str)
-@pytest.mark.parametrize("kind", placements)
+@pytest.mark.parametrize(("kind", "more"), list_cases("layernorm"))
 def test_vit_of_timm_is_ours_with_every_placement(kind, more):
-    if more and kind not in ("pre", "subln"):
-        pytest.skip("a QK-norm is beside any placement, and hybrid has none")
     settings = {"norm": kind, "norm.layer": "layernorm", **more}
     own = Experiment.from_mapping({"model": OWN_VIT}, settings)
     ours = shaken(own.build_model(CLASSES, IMAGE).double().eval(), 0.2)
