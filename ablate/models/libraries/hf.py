@@ -118,9 +118,15 @@ def _read_hub(source: str) -> tuple[str, dict[str, Any]] | Problem:
 
 def _list_fields(config: Any) -> tuple[str, dict[str, Any]]:
     """Return the type of a configuration, and its fields that are not the defaults."""
-    fields, plain = config.to_dict(), type(config)().to_dict()
-    own = {name for name in list_arguments(type(config)) if name not in ("vocab_size", *_TOKENS)}
-    return config.model_type, {n: v for n, v in fields.items() if n in own and v != plain.get(n)}
+    cls, own = type(config), {name for name in list_arguments(type(config)) if name not in ("vocab_size", *_TOKENS)}
+    plain = cls().to_dict()
+    fields = {name: value for name, value in config.to_dict().items() if name in own and value != plain.get(name)}
+    whole = cls(**fields).to_dict()
+    for name in list(fields):  # what follows from the others, such as the type of each layer, is not a choice
+        rest = {other: value for other, value in fields.items() if other != name}
+        with contextlib.suppress(Exception):
+            fields = rest if cls(**rest).to_dict() == whole else fields
+    return config.model_type, fields
 
 
 def list_arguments(cls: type[Any]) -> list[str]:

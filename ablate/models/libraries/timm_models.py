@@ -149,7 +149,6 @@ class TimmModel(LibraryModel):
         self._shape = shape
         self.register_buffer("shape", torch.tensor(shape))  # which the weights of most models do not say
         self._parts["rest.shape"] = ("shape",)
-
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.net(images)
         return logits

@@ -86,12 +86,12 @@ def rewire(model: nn.Module, family: Family, norm: Placement, stack: Stack) -> P
         _norm_inside(layer, family, norm, norm.at(index, stack.depth), stack)
         layers[index] = Layer(layer, family, norm, index, stack)
     if norm.at(0, stack.depth).embedding_norm:
-        _append(model, family.embedding, norm.layer.build(stack.hidden))
+        _norm_output(model.get_submodule(family.embedding), norm.layer.build(stack.hidden))
     final = find_norm(model, family.final_norm)
     if final and not norm.final_norm:
         _put(model, final, nn.Identity())
     elif not final and norm.final_norm:
-        _put(model, family.head, nn.Sequential(norm.layer.build(stack.hidden), model.get_submodule(family.head)))
+        _norm_input(model.get_submodule(family.head), norm.layer.build(stack.hidden))
     return norm
 
 
@@ -115,6 +115,18 @@ def _norm_of(role: str, norm: Placement, placed: Placement, stack: Stack) -> nn.
     if own is None or isinstance(own, nn.Identity):
         return None
     return PerHead(own, stack.head_dim) if isinstance(both, QKVNorm) else own
+
+
+def _norm_output(module: nn.Module, norm: nn.Module) -> None:
+    """Put `norm` behind a module that keeps its name: its weight may be tied."""
+    module.add_module("after", norm)
+    module.register_forward_hook(lambda module, args, output: module.after(output))
+
+
+def _norm_input(module: nn.Module, norm: nn.Module) -> None:
+    """Put `norm` before a module that keeps its name."""
+    module.add_module("before", norm)
+    module.register_forward_pre_hook(lambda module, args: (module.before(args[0]), *args[1:]))
 
 
 def _put(model: nn.Module, name: str, module: nn.Module) -> None:

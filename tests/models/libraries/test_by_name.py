@@ -15,6 +15,7 @@ from ablate.diagnostics.checks import models as checks
 from ablate.diagnostics.checks.base import CheckSkippedError
 from ablate.diagnostics.checks.subject import build_subject
 from ablate.experiment.tree import Experiment
+from ablate.export.run import export
 from ablate.models.libraries import hf
 from ablate.norms import placements
 from ablate.training.trained import open_trained
@@ -94,7 +95,7 @@ def test_the_projections_of_a_transposed_matrix_are_views_of_it():
 def test_the_types_that_are_causal_as_decoders_alone_are_those_that_say_so():
     folder = Path(transformers.__file__).parent / "models"
     files = [file for file in folder.glob("*/modeling_*.py") if "as a standalone, add" in file.read_text(encoding="utf-8")]
-    assert {file.parent.name.replace("_", "-") for file in files} == {kind.replace("_", "-") for kind in hf._ENCODERS}
+    assert {file.stem.removeprefix("modeling_").replace("_", "-") for file in files} == {kind.replace("_", "-") for kind in hf._ENCODERS}
 
 
 LONG = {"config": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2}
@@ -105,7 +106,7 @@ LONG = {"config": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2}
     [
         ({"kind": "hf"}, r"model\.config: is required"),
         ({"kind": "timm"}, r"model\.name: is required"),
-        ({"kind": "hf", "config": "gpt"}, r"model\.config: transformers has no causal language model of this type\. Accepted: .* Did you mean gpt2\?"),
+        ({"kind": "hf", "config": "gtp2"}, r"model\.config: transformers has no causal language model of this type\. Accepted: .* Did you mean gpt2\?"),
         ({"kind": "hf", "config": "vit"}, r"model\.config: transformers has no causal language model of this type"),
         ({"kind": "timm", "name": "vit_tiny_patch16_24"}, r"model\.name: timm has no such model\. Did you mean vit_tiny_patch16_224\?"),
         ({"kind": "hf", "config": "./nowhere"}, r"model\.config: there is no such folder or file with a config\.json"),
@@ -172,7 +173,7 @@ def test_a_config_file_is_its_type_and_fields(tmp_path, whole):
     ("case", "more"),
     [("llama", {}), ("bert", {"norm": "pre"}), ("vit", {"norm": "post"}), ("swin", {"norm.layer": "rmsnorm"})],
 )
-def test_a_run_trains_and_its_model_opens(store, case, more):
+def test_a_run_trains_and_its_model_opens(store, tmp_path, case, more):
     settings = (KNOWN | OTHERS)[case]
     short = {"data.seq_len": 16, "data.val_fraction": 0.0005} if settings["kind"] == "hf" else {"data.val_fraction": 0.02}
     trainer = {"trainer.max_steps": 2, "trainer.batch_size": 4, "trainer.activation_checkpointing": case == "llama"}
@@ -189,27 +190,27 @@ def test_a_run_trains_and_its_model_opens(store, case, more):
     inputs = inputs.float() if inputs.is_floating_point() else inputs
     torch.testing.assert_close(model(inputs), again(inputs))
     if case == "llama":
-        check_export(result.run_id, model, inputs)
+        check_export(result.run_id, tmp_path / "exported", model, inputs)
     elif settings["kind"] == "hf":
         with pytest.raises(AblateError, match=r"hf bert with norm=pre norm\.layer=own is no model of transformers"):
-            ablate.export(result.run_id, "hf", "exported")
+            export(result.run_id, "hf", tmp_path / "exported")
     else:
         with pytest.raises(AblateError, match=r"timm is for ViTs, and this model is a timm .* Accepted for it: consolidated"):
-            ablate.export(result.run_id, "timm", "exported")
+            export(result.run_id, "timm", tmp_path / "exported")
 
 
-def check_export(run_id, model, inputs):
+def check_export(run_id, folder, model, inputs):
     """As a model of transformers the trained model has its logits."""
-    ablate.export(run_id, "hf", "exported")
-    assert json.loads(Path("exported/config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
-    theirs = transformers.AutoModelForCausalLM.from_pretrained("exported").eval()
+    export(run_id, "hf", folder)
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     torch.testing.assert_close(theirs(input_ids=inputs).logits, model(inputs))
 
 
 def test_lora_adapts_the_matrices_of_a_layer():
     from ablate.estimate.skeleton import build_skeleton
 
-    settings = {"model": {"kind": "hf", **HF["llama"]}, "warm_start": {"from": "somewhere"}, "lora": {"targets": ["self_attn"]}}
+    settings = {"model": {"kind": "hf", **HF["llama"]}, "warm_start": {"from": "somewhere", "copy": ["all"]}, "lora": {"targets": ["self_attn"]}}
     model = build_skeleton(Experiment.from_mapping(settings), 53, (13,))
     adapted = {name for name, p in model.named_parameters() if p.requires_grad}
     assert len(adapted) == 4 * 4 * 2

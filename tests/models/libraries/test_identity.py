@@ -84,7 +84,7 @@ def names_of_llama(name):
         if name.startswith(ours):
             return [theirs + name.removeprefix(ours)]
     if name.startswith("embed_norm."):
-        return [f"net.model.embed_tokens.1.{name.removeprefix('embed_norm.')}"]
+        return [f"net.model.embed_tokens.after.{name.removeprefix('embed_norm.')}"]
     at = {"attn.qkv_proj": [f"attn.self_attn.{x}_proj" for x in "qkv"], "attn.o_proj": ["attn.self_attn.o_proj"]}
     at |= {"mlp.gate_up_proj": ["mlp.mlp.gate_proj", "mlp.mlp.up_proj"], "mlp.down_proj": ["mlp.mlp.down_proj"]}
     at |= {f"attn.qkv_norm.{x}": [f"attn.self_attn.{x}_proj.1.norm"] for x in "qkv"}
@@ -128,7 +128,7 @@ def test_llama_of_transformers_is_ours_with_every_placement(kind, more):
 
 def name_of_vit(name):
     """What a tensor of a ViT of ours is called in timm's modules in our wiring."""
-    name = name.replace("vit.norm_pre.", "vit.norm_pre.1.").replace(".attn.qkv.projection.", ".attn.qkv.")
+    name = name.replace("vit.norm_pre.", "vit.norm_pre.after.").replace(".attn.qkv.projection.", ".attn.qkv.")
     for ours, theirs in {".attn.qkv.norm.": ".attn.qkv.1.1.", ".attn.norm.": ".attn.proj.0.", ".mlp.norm.": ".mlp.fc2.0."}.items():
         name = name.replace(ours, theirs)
     return name.replace("vit.", "net.", 1).replace(".attn.", ".attn.attn.").replace(".mlp.", ".mlp.mlp.")
