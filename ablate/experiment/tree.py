@@ -101,8 +101,7 @@ class Experiment(Config):
         problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
         if self.model.of_library and trainer.strategy == "fsdp":
             text = (
-                f"model {self.model.title} is built by its library, which gives weights their initial values only where "
-                "it has memory for all: it cannot be sharded. Accepted: auto, ddp"
+                f"model {self.model.title} is built whole by its library: no shards of it can be. Accepted: auto, ddp"
             )
             problems.append(Problem("trainer.strategy", text, trainer.strategy))
         if self.lora is not None:

@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.config.errors import AblateError
 from ablate.export import tokenizer
 from ablate.export.architectures import HEAD, Architecture, find_architecture
-from ablate.config.errors import AblateError
 from ablate.export.families import FOR_ALL, check_family
 from ablate.export.sources import Sources, describe_module
 from ablate.training.trained import TrainedModel

@@ -1,27 +1,21 @@
-"""Models of timm and transformers by name: their configurations. The models: `ablate.models.libraries`, which imports the
-library."""
+"""Models of timm and transformers by name: their configurations. The models, with the libraries:
+`ablate.models.libraries`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.config.lazy import LazyModule
 from ablate.models.config import ModelConfig, models
 from ablate.norms import Initialization, Placement, Stack
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from ablate.models.libraries import hf, timm_models
-    from ablate.models.libraries.blueprint import Blueprint
-else:
-    hf = LazyModule("ablate.models.libraries.hf")
-    timm_models = LazyModule("ablate.models.libraries.timm_models")
 
 _OWN = {"norm.kind": "own", "norm.layer.kind": "own", "init.kind": "own"}
 _ASKS = frozenset({"embedding_norm", "inner_norm", "qkv_norm", "qk", "no_final_norm", "gains", "calibration"})
@@ -35,9 +29,9 @@ class ByName(ModelConfig):
 
     of_library: ClassVar[bool] = True
 
-    @property
-    def library(self) -> Any:
-        """The module that knows the library: with `open_blueprint(config)` and `build(config, ...)`."""
+    @classmethod
+    def library(cls) -> Any:
+        """Return the module of `ablate.models.libraries` that knows the library, which is imported only here."""
         raise NotImplementedError
 
     @property
@@ -46,14 +40,13 @@ class ByName(ModelConfig):
         return dict(self.model_extra or {})
 
     @property
-    def blueprint(self) -> Blueprint:
-        """The model without weights. Raises ConfigError, with all problems, if there is none."""
-        plan: Blueprint = self.library.open_blueprint(self)
-        return plan
+    def blueprint(self) -> Any:
+        """The model without weights, an `ablate.models.libraries.blueprint.Blueprint`."""
+        return self.library().open_blueprint(self)
 
     @model_validator(mode="after")
     def _check(self) -> ByName:
-        if problems := self.library.find_problems(self):
+        if problems := self.library().find_problems(self):
             raise _gather(problems, type(self).__name__)
         return self
 
@@ -106,7 +99,7 @@ class ByName(ModelConfig):
         return []  # `_check` has told them: nothing else can be said of a model that cannot be built
 
     def build(self, norm: Placement, init: Initialization, classes: int, shape: tuple[int, ...]) -> Any:
-        return self.library.build(self, norm, init, classes, shape)
+        return self.library().build(self, norm, init, classes, shape)
 
 
 def _gather(problems: list[Problem], title: str) -> ValidationError:
@@ -146,15 +139,15 @@ class HuggingFace(ByName):
         """Put the fields of a config.json beside the model type: the stored experiment then needs no file."""
         if not isinstance(data, Mapping) or not isinstance(data.get("config"), (str, Mapping)):
             return data
-        found = hf.resolve(data["config"])
+        found = cls.library().resolve(data["config"])
         if isinstance(found, Problem):
             raise _gather([found], cls.__name__)
         model_type, fields = found
         return {**fields, **data, "config": model_type}
 
-    @property
-    def library(self) -> Any:
-        return hf
+    @classmethod
+    def library(cls) -> Any:
+        return resolve_name("ablate.models.libraries.hf")
 
     @property
     def title(self) -> str:
@@ -166,7 +159,7 @@ class HuggingFace(ByName):
     def attention_flops(self, shape: tuple[int, ...]) -> int:
         if self.blueprint.family is not None:
             return super().attention_flops(shape)
-        return int(hf.measure_attention(self, shape))
+        return int(self.library().measure_attention(self, shape))
 
 
 @models.register
@@ -184,22 +177,22 @@ class Timm(ByName):
         "name": "vit_tiny_patch16_224", "patch_size": 2, "embed_dim": 16, "depth": 4, "num_heads": 2
     }  # fmt: skip
 
-    @property
-    def library(self) -> Any:
-        return timm_models
+    @classmethod
+    def library(cls) -> Any:
+        return resolve_name("ablate.models.libraries.timm_models")
 
     @property
     def title(self) -> str:
         return f"timm {self.name}"
 
     def tokens_per_item(self, shape: tuple[int, ...]) -> int:
-        return int(timm_models.measure(self, shape).tokens)
+        return int(self.library().measure(self, shape).tokens)
 
     def sequence_length(self, shape: tuple[int, ...]) -> int:
         return self.tokens_per_item(shape)
 
     def attention_flops(self, shape: tuple[int, ...]) -> int:
-        return int(timm_models.measure(self, shape).attention)
+        return int(self.library().measure(self, shape).attention)
 
     def input_shape(self, state: Mapping[str, Tensor], length: int) -> tuple[int, ...]:
         channels, height, width = state["shape"].tolist()

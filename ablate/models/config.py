@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
-
 from ablate.config.base import Kind
-from ablate.config.bounds import MOST_LAYERS, MOST_WEIGHTS, MOST_WIDTH
+from ablate.config.bounds import MOST_WEIGHTS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.norms import ASKS, Initialization, Placement, Stack, placements

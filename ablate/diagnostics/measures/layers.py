@@ -29,9 +29,10 @@ class Layers:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        own = isinstance(model, models.Model)
-        stack = model.blocks() if own else model.get_submodule(models.find_stack(model))
-        self.blocks = list(stack.children())
+        if isinstance(model, models.Model):
+            self.blocks = list(model.blocks())
+        else:
+            self.blocks = list(model.get_submodule(models.find_stack(model)).children())
         if not self.blocks:
             raise AblateError(
                 "The model has no layers (model.layers=0), so there is nothing to measure. Remove it from the models."

@@ -16,8 +16,8 @@ from ablate.norms import Initialization, Placement, Projection, initialize
 
 
 class LibraryModel(Model):
-    """A library's model `net`, with the norms of a placement. Its initial weights are the library's, or those of `init`,
-    by the same function for every placement; norms of ours begin as in all models."""
+    """A library's model `net`, with the norms of a placement. Its initial weights are the library's, or those of
+    `init`, by the same function for every placement; norms of ours begin as in all models."""
 
     def __init__(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 
@@ -32,8 +33,8 @@ class Blueprint:
     @property
     def layer_parameters(self) -> int:
         """The weights in the matrices of the layers."""
-        matrices = (m for m in self.model.get_submodule(self.blocks).modules() if is_matrix(m))
-        return sum(m.weight.numel() for m in matrices)  # type: ignore[operator, union-attr]
+        layers: Any = self.model.get_submodule(self.blocks)
+        return sum(module.weight.numel() for module in layers.modules() if is_matrix(module))
 
     @property
     def own_norms(self) -> tuple[int, int]:
@@ -60,8 +61,8 @@ class Blueprint:
         elif self.family is None:
             families = sorted({model for model, _ in FAMILIES})
             text = (
-                f"where {title} ({cls}) has its sublayers is not known, so that placement {norm.kind} cannot be built in "
-                f"it. Accepted with it: own. Models of these classes take others: {', '.join(families)}"
+                f"where {title} ({cls}) has its sublayers is not known, so that placement {norm.kind} cannot be built "
+                f"in it. Accepted with it: own. Models of these classes take others: {', '.join(families)}"
             )
             problems.append(Problem("norm.kind", text, norm.kind))
         elif any(norm.at(index, self.stack.depth).is_own for index in range(self.stack.depth)):

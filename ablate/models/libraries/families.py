@@ -1,7 +1,7 @@
 """Where the sublayers and norms of a library's families are: what a placement has to know, and nothing else says.
 
-Names are those of the library's modules. Of a model whose layers are of another class nothing is known: it keeps its own
-placement.
+Names are those of the library's modules. Of a model whose layers are of another class nothing is known: it keeps its
+own placement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Family:
     blocks: str
     """The container of the layers, from the model on."""
     attn: tuple[str, ...]
-    """The modules of the attention, from the layer on: what is added to the residual stream is the last one's output."""
+    """The modules of the attention, from the layer on: the output of the last is added to the residual stream."""
     mlp: tuple[str, ...]
     """The modules of the MLP."""
     norm: str

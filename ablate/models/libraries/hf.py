@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
 import json
-import os
 import re
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -18,33 +14,29 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config.errors import ConfigError, Problem, did_you_mean
-from ablate.config.extras import import_library
+from ablate.config.errors import ConfigError, Problem
 from ablate.models.by_name import HuggingFace
 from ablate.models.head import CrossEntropy
 from ablate.models.libraries.base import LibraryModel
 from ablate.models.libraries.blueprint import Blueprint, find_family
+from ablate.models.libraries.hf_config import (
+    ENCODERS,
+    TOKENS,
+    describe_unknown,
+    explain_field,
+    import_transformers,
+    list_arguments,
+    list_causal,
+    resolve,
+    shorten,
+)
 from ablate.models.libraries.wiring import is_matrix
 from ablate.norms import Initialization, Placement, Stack
 
+__all__ = ["HFModel", "build", "find_problems", "measure_attention", "open_blueprint", "resolve"]
+
 ATTENTION = "ablate_causal"
 """The name under which transformers knows `attend`."""
-TIMEOUT = 10.0
-"""Seconds until the hub is reported as unreachable."""
-_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id")
-_TAKEN = {
-    *("transformers_version", "architectures", "output_hidden_states", "output_attentions", "return_dict", "dtype"),
-    *("torch_dtype", "is_encoder_decoder", "id2label", "label2id", "problem_type", "use_cache", "args", "kwargs", "self"),
-}
-"""Arguments of a configuration that are no properties of a model trained here."""
-_SEES_ALL = {"xlm", "xlnet", "reformer", "prophetnet"}
-"""Types whose attention is not, or not by default, causal."""
-_ENCODERS = {
-    *("bert", "bert-generation", "big_bird", "camembert", "data2vec-text", "electra", "ernie", "megatron-bert"),
-    *("rembert", "roberta", "roberta-prelayernorm", "roc_bert", "roformer", "xlm-roberta", "xlm-roberta-xl", "xmod"),
-}
-"""Types that are causal as decoders alone."""
-_SHOWN = 12  # names that a message lists
 
 
 def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: Tensor | None, **more: Any) -> Any:
@@ -56,110 +48,21 @@ def attend(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, attention_mask: T
 
 
 @functools.cache
-def _import_transformers() -> Any:
-    transformers: Any = import_library("transformers", "hf")
-    transformers.logging.set_verbosity_error()
-    transformers.AttentionInterface.register(ATTENTION, attend)
-    return transformers
-
-
-# ---------------------------------------------------------------------------------------------------- configurations
-
-
-def resolve(source: str | Mapping[str, Any]) -> tuple[str, dict[str, Any]] | Problem:
-    """Return the model type and the fields that differ from its defaults, of a type, a mapping with a `model_type`, a
-    folder or file with a config.json, or a name on the hub; or what is wrong with it. Special tokens and the size of a
-    vocabulary are left out: they are the data's."""
-    if isinstance(source, Mapping):
-        kind = source.get("model_type")
-        if not isinstance(kind, str):
-            return Problem("config", "a mapping needs model_type, such as {model_type: gpt2, n_layer: 2}")
-        return kind, {name: value for name, value in source.items() if name != "model_type"}
-    types = _import_transformers().CONFIG_MAPPING
-    path = Path(source).expanduser()
-    if source in types:
-        return source, {}
-    if os.path.exists(path):
-        return _read_file(source, path)
-    if path.suffix == ".json" or source.startswith((".", "/", "~")) or source.count("/") > 1:
-        return Problem("config", "there is no such folder or file with a config.json", source)
-    if "/" not in source:
-        return Problem("config", _describe_unknown(source), source)
-    return _read_hub(source)
-
-
-def _read_file(source: str, path: Path) -> tuple[str, dict[str, Any]] | Problem:
-    if os.path.isdir(path) and not os.path.isfile(path / "config.json"):
-        return Problem("config", "there is no config.json in this folder", source)
-    try:
-        return _list_fields(_import_transformers().AutoConfig.from_pretrained(str(path), trust_remote_code=False))
-    except Exception as error:  # whatever transformers makes of a file
-        return Problem("config", f"cannot be read as a configuration of transformers: {_shorten(error)}", source)
-
-
-def _read_hub(source: str) -> tuple[str, dict[str, Any]] | Problem:
-    """Return the configuration of a name on the hub: of its cache, or else of the hub, which has `TIMEOUT` to answer."""
-    from huggingface_hub import HfApi
-    from huggingface_hub.errors import RepositoryNotFoundError
-
-    auto = _import_transformers().AutoConfig
-    try:
-        with contextlib.suppress(OSError):
-            return _list_fields(auto.from_pretrained(source, trust_remote_code=False, local_files_only=True))
-        HfApi().model_info(source, timeout=TIMEOUT)
-        return _list_fields(auto.from_pretrained(source, trust_remote_code=False))
-    except RepositoryNotFoundError:
-        text = "there is no such model on the Hugging Face hub, or it is private"
-    except Exception as error:  # of the network, the hub and transformers
-        text = f"is not in the cache of the Hugging Face hub, which cannot be reached now ({_shorten(error)})"
-    text += ". A downloaded folder or config.json also works, and so does a model type such as llama"
-    return Problem("config", text, source)
-
-
-def _list_fields(config: Any) -> tuple[str, dict[str, Any]]:
-    """Return the type of a configuration, and its fields that are not the defaults."""
-    cls, own = type(config), {name for name in list_arguments(type(config)) if name not in ("vocab_size", *_TOKENS)}
-    plain = cls().to_dict()
-    fields = {name: value for name, value in config.to_dict().items() if name in own and value != plain.get(name)}
-    whole = cls(**fields).to_dict()
-    for name in list(fields):  # what follows from the others, such as the type of each layer, is not a choice
-        rest = {other: value for other, value in fields.items() if other != name}
-        with contextlib.suppress(Exception):
-            fields = rest if cls(**rest).to_dict() == whole else fields
-    return config.model_type, fields
-
-
-def list_arguments(cls: type[Any]) -> list[str]:
-    """Return the fields of a configuration class that can be given."""
-    return [name for name in inspect.signature(cls.__init__).parameters if name not in _TAKEN]
-
-
-def _list_causal() -> list[str]:
-    _import_transformers()
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    return [name for name in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES if name not in _SEES_ALL]
-
-
-def _describe_unknown(name: str) -> str:
-    known = _list_causal()
-    return (
-        "transformers has no causal language model of this type. Accepted: a type such as gpt2, llama, qwen3 or mistral, "
-        f"a folder or file with a config.json, or a name on the hub.{did_you_mean(name, known)}"
-    )
+def _register_attention() -> None:
+    import_transformers().AttentionInterface.register(ATTENTION, attend)
 
 
 def find_problems(config: HuggingFace) -> list[Problem]:
     """Return what keeps transformers from building the model."""
-    transformers, kind, options = _import_transformers(), config.config, config.options
-    if kind not in _list_causal() or kind not in transformers.CONFIG_MAPPING:
-        return [Problem("config", _describe_unknown(kind), kind)]
+    transformers, kind, options = import_transformers(), config.config, config.options
+    if kind not in list_causal() or kind not in transformers.CONFIG_MAPPING:
+        return [Problem("config", describe_unknown(kind), kind)]
     cls = transformers.CONFIG_MAPPING[kind]
     known = list_arguments(cls)
-    problems = [_explain_field(cls, known, name, value) for name, value in options.items() if name not in known]
+    problems = [explain_field(cls, known, name, value) for name, value in options.items() if name not in known]
     if problems:
         return problems
-    if kind in _ENCODERS and not options.get("is_decoder", False):
+    if kind in ENCODERS and not options.get("is_decoder", False):
         text = f"{kind} sees the tokens that it is to predict unless it is a decoder. Accepted: is_decoder=true"
         return [Problem("is_decoder", text, options.get("is_decoder"))]
     try:
@@ -169,43 +72,29 @@ def find_problems(config: HuggingFace) -> list[Problem]:
     return []
 
 
-def _explain_field(cls: type[Any], known: Iterable[str], name: str, value: Any) -> Problem:
-    """Return the problem of a field that the configuration does not have."""
-    known, alias = list(known), getattr(cls, "attribute_map", {}).get(name)
-    hint = f" Did you mean {alias}?" if alias in known else did_you_mean(name, known)
-    listed = ", ".join(known[:_SHOWN]) + (", ..." if len(known) > _SHOWN else "")
-    taken = " (it is set by what is trained here)" if name in _TAKEN else ""
-    return Problem(name, f"{cls.__name__} has no such field{taken}. Accepted: {listed}.{hint}", value)
-
-
-def _shorten(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return " ".join(lines)[:200].rstrip(".")
-
-
-# ---------------------------------------------------------------------------------------------------- models
-
-
 def _create(config: HuggingFace, classes: int | None = None) -> Any:
     """Return transformers' model, with its initial weights, for a vocabulary of `classes`. Raises ConfigError."""
-    transformers, given = _import_transformers(), dict(config.options)
+    transformers, given = import_transformers(), dict(config.options)
     known = list_arguments(transformers.CONFIG_MAPPING[config.config])
     if classes is not None:
         given["vocab_size"] = config.vocabulary(classes)
-    fields = {**dict.fromkeys((name for name in _TOKENS if name in known), None), "use_cache": False, **given}
+    fields = {**dict.fromkeys((name for name in TOKENS if name in known), None), "use_cache": False, **given}
     try:
         own = transformers.AutoConfig.for_model(config.config, **fields)
         net = transformers.AutoModelForCausalLM.from_config(own)
         if find_family(net) is not None:  # whose attention is causal over all earlier tokens
+            _register_attention()
             net.set_attn_implementation(ATTENTION)
         return net
     except (MemoryError, ConfigError):
         raise
     except Exception as error:  # of transformers, for values that do not go together
-        text = _shorten(error)
+        text = shorten(error)
         named = re.search(r"field '(\w+)'", text)
         path = named[1] if named and named[1] in given else "config"
-        raise ConfigError([Problem(path, f"transformers cannot build this {config.config}: {text}", given.get(path))]) from None
+        raise ConfigError(
+            [Problem(path, f"transformers cannot build this {config.config}: {text}", given.get(path))]
+        ) from None
 
 
 def _find_layers(net: Any, kind: str) -> str:
@@ -215,10 +104,12 @@ def _find_layers(net: Any, kind: str) -> str:
         return family.blocks
     whole, depth = set(net._no_split_modules or ()), net.config.get_text_config().num_hidden_layers
     for name, module in net.named_modules():
-        if isinstance(module, nn.ModuleList) and len(module) == depth:
-            if all(type(layer).__name__ in whole for layer in module):
-                return name
-    text = f"transformers does not say which modules of {type(net).__name__} are its layers, so it cannot be trained here"
+        is_list = isinstance(module, nn.ModuleList) and len(module) == depth
+        if is_list and all(type(layer).__name__ in whole for layer in module.children()):
+            return name
+    text = (
+        f"transformers does not say which modules of {type(net).__name__} are its layers, so it cannot be trained here"
+    )
     raise ConfigError([Problem("config", text, kind)])
 
 
@@ -230,9 +121,10 @@ def _open(key: str) -> Blueprint:
     own, path = net.config.get_text_config(), _find_layers(net, config.config)
     layers = net.get_submodule(path)
     if experts := [name for name, p in layers.named_parameters() if p.ndim > 2 and not name.endswith(".weight")]:
+        where = experts[0].rpartition(".")[0]
         text = (
-            f"{type(net).__name__} has experts ({experts[0].rpartition('.')[0]}): which weights a token uses depends on the "
-            "token, and the FLOPs of a run would not be known. Accepted: dense models"
+            f"{type(net).__name__} has experts ({where}): which weights a token uses depends on the token, and the FLOPs "
+            "of a run would not be known. Accepted: dense models"
         )
         raise ConfigError([Problem("config", text, config.config)])
     family, heads = find_family(net), int(getattr(own, "num_attention_heads", 0) or 0)
@@ -280,20 +172,21 @@ class HFModel(LibraryModel):
     """Token ids [batch, seq] -> logits [batch, seq, vocabulary]; with targets [batch, seq] their cross-entropy in nats,
     float32: the sum over all targets but padding, over the number of positions."""
 
-    def __init__(
-        self, config: HuggingFace, norm: Placement, init: Initialization, classes: int, length: int
-    ) -> None:
+    def __init__(self, config: HuggingFace, norm: Placement, init: Initialization, classes: int, length: int) -> None:
         net = _create(config, classes)
         _check_length(config, net.config.get_text_config(), length)
         plan = config.blueprint
+        self._is_known = plan.family is not None
         super().__init__(config, net, norm, init, (), [plan.output.split(".")[1]])
         self.criterion = CrossEntropy()
         self._has_plain_head = plan.family is not None and plan.family.plain_head and net.lm_head.bias is None
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         net: Any = self.net
-        if tokens.is_meta and self.config.blueprint.family is None:
-            text = f"transformers looks at values to compute {self.config.title}, so a step without them cannot be planned"
+        if tokens.is_meta and not self._is_known:
+            text = (
+                f"transformers looks at values to compute {self.config.title}, so a step without them cannot be planned"
+            )
             raise ConfigError([Problem("model", text)])
         if targets is not None and self._has_plain_head and isinstance(net.lm_head, nn.Linear):
             x = net.base_model(input_ids=tokens, use_cache=False).last_hidden_state
@@ -338,7 +231,7 @@ def measure_attention(config: HuggingFace, shape: tuple[int, ...]) -> float:
             with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
                 net(input_ids=torch.zeros((1, *shape), dtype=torch.int64), use_cache=False)
     except Exception as error:
-        text = f"the FLOPs of {config.title} cannot be counted: {_shorten(error)}"
+        text = f"the FLOPs of {config.title} cannot be counted: {shorten(error)}"
         raise ConfigError([Problem("model", text)]) from None
     matrices = sum(m.weight.numel() for m in net.modules() if is_matrix(m))
     return max(0.0, counter.get_total_flops() / shape[0] - 2 * matrices) / 2

@@ -23,10 +23,25 @@ from ablate.models.libraries.blueprint import Blueprint, find_family
 from ablate.models.libraries.wiring import is_matrix
 from ablate.norms import Initialization, Placement, Stack, initializations, placements
 
-_DATA = {"num_classes": "the number of classes is", "in_chans": "the number of channels is", "img_size": "the image size is"}
+_DATA = {
+    "num_classes": "the number of classes is",
+    "in_chans": "the number of channels is",
+    "img_size": "the image size is",
+}
 """Arguments that the data sets."""
 _NORMS = {"norm_layer", "embed_norm_layer"}
-_TAKEN = {"self", "args", "kwargs", "device", "dtype", "block_fn", "act_layer", "mlp_layer", "attn_layer", "embed_layer"}
+_TAKEN = {
+    "self",
+    "args",
+    "kwargs",
+    "device",
+    "dtype",
+    "block_fn",
+    "act_layer",
+    "mlp_layer",
+    "attn_layer",
+    "embed_layer",
+}
 """Arguments that are no plain values."""
 
 
@@ -39,22 +54,27 @@ def find_problems(config: Timm) -> list[Problem]:
         text = f"timm has no such model.{hint or ' timm.list_models() has all names, such as vit_tiny_patch16_224'}"
         return [Problem("name", text, name)]
     try:
-        known = list_arguments(_open_plain(name))
+        known = [key for key in _list_all(name) if key not in {*_TAKEN, *_DATA, *_NORMS}]
         problems = [_explain(known, name, key, v) for key, v in config.options.items() if key not in known]
-        return problems or list(open_blueprint(config) and ())
+        if not problems:
+            open_blueprint(config)
+        return problems
     except ConfigError as error:
         return list(error.problems)
 
 
-def list_arguments(model: nn.Module) -> list[str]:
-    """Return the arguments that a model of this class takes in a configuration."""
+@functools.lru_cache(maxsize=64)
+def _list_all(name: str) -> tuple[str, ...]:
+    """Return the arguments of timm's model `name`: of its class, and of the classes that it hands them on to."""
+    with torch.device("meta"):
+        net = _create(Timm.model_construct(name=name))
     names: dict[str, None] = {}
-    for cls in type(model).__mro__:
-        parameters = inspect.signature(cls.__init__).parameters
+    for cls in type(net).__mro__:
+        parameters = inspect.signature(cls).parameters
         names |= dict.fromkeys(parameters)
         if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             break
-    return [name for name in names if name not in {*_TAKEN, *_DATA, *_NORMS}]
+    return tuple(names)
 
 
 def _explain(known: list[str], model: str, key: str, value: Any) -> Problem:
@@ -73,13 +93,15 @@ def _create(config: Timm, **data: Any) -> nn.Module:
     except MemoryError:
         raise
     except Exception as error:  # of timm, for values that do not go together
-        raise ConfigError([Problem("model", _describe(config, error))]) from None
+        text = f"timm cannot build {config.name} with these settings: {_shorten(error)}"
+        raise ConfigError([Problem("", text)]) from None
     return net
 
 
-def _describe(config: Timm, error: BaseException) -> str:
-    text = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-    return f"timm cannot build {config.name} with these settings: {text}"
+def _shorten(error: BaseException) -> str:
+    """Return the message of an error of timm or torch on one line."""
+    text = str(error.problems[0]) if isinstance(error, ConfigError) else str(error)
+    return " ".join(text.split())[:200].rstrip(".") or type(error).__name__
 
 
 def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,20 +109,11 @@ def _read_options(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
 
 
-@functools.lru_cache(maxsize=16)
-def _open_plain(name: str) -> nn.Module:
-    with torch.device("meta"):
-        return _create(Timm.model_construct(name=name))
-
-
 @functools.lru_cache(maxsize=64)
 def _open(key: str) -> Blueprint:
     config = Timm.model_construct(**json.loads(key))
-    try:
-        with torch.device("meta"):
-            net: Any = _create(config)
-    except ConfigError as error:
-        raise ConfigError([Problem("", problem.message) for problem in error.problems]) from None
+    with torch.device("meta"):
+        net: Any = _create(config)
     family = find_family(net)
     path = family.blocks if family else find_stack(net)
     layers = net.get_submodule(path)
@@ -108,7 +121,14 @@ def _open(key: str) -> Blueprint:
     heads = int(first.attn.num_heads) if family else 0
     mlp = first.get_submodule("mlp.fc1").weight.shape[0] if family else 0
     stack = Stack(
-        len(layers), hidden, int(mlp), heads, heads, hidden // heads if heads else 0, causal=False, token_embedding=False
+        len(layers),
+        hidden,
+        int(mlp),
+        heads,
+        heads,
+        hidden // heads if heads else 0,
+        causal=False,
+        token_embedding=False,
     )
     return Blueprint(net, stack, path, f"net.{_list_heads(net)[0]}.weight", family, {})
 
@@ -125,7 +145,7 @@ def _list_heads(net: Any) -> list[str]:
 
 
 def _list_stem(net: Any) -> list[str]:
-    """Return what makes tokens of pixels, as timm declares it, and the tokens and positions that the model has itself."""
+    """Return what makes tokens of pixels, as timm declares it, and the tokens and positions of the model itself."""
     declared = net.pretrained_cfg.get("first_conv") or ()
     first = [declared] if isinstance(declared, str) else list(declared)
     return [*(name.partition(".")[0] for name in first), *(name for name, _ in net.named_parameters(recurse=False))]
@@ -149,12 +169,13 @@ class TimmModel(LibraryModel):
         self._shape = shape
         self.register_buffer("shape", torch.tensor(shape))  # which the weights of most models do not say
         self._parts["rest.shape"] = ("shape",)
+
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.net(images)
         return logits
 
     def no_weight_decay(self) -> set[str]:
-        listed = getattr(self.net, "no_weight_decay", set)()
+        listed: set[str] = getattr(self.net, "no_weight_decay", set)()
         return {f"net.{name}" for name in listed}
 
     def count_uses(self, part: str) -> int:
@@ -171,40 +192,21 @@ class TimmModel(LibraryModel):
 def create_for(config: Timm, classes: int, shape: tuple[int, ...]) -> nn.Module:
     """Return timm's model for images of `shape`. Raises ConfigError if it cannot take them."""
     channels, height, width = shape
-    takes_size = "img_size" in _list_all(config.name)
-    size = {"img_size": (height, width)} if takes_size else {}
     what = f"images of {height} x {width} (data)"
-    _try_image(config, classes, shape, size, what)
-    net: Any = _create(config, num_classes=classes, in_chans=channels, **size)
+    size = {"img_size": (height, width)} if "img_size" in _list_all(config.name) else {}
+    data: dict[str, Any] = {"num_classes": classes, "in_chans": channels, **size}
+    try:
+        with torch.device("meta"), torch.no_grad():
+            net: Any = _create(config, **data)
+            net.eval()(torch.empty(1, *shape))
+    except Exception as error:  # of timm or torch
+        text = f"{config.title} cannot take {what}: {_shorten(error)}. Set its arguments, such as patch_size"
+        raise ConfigError([Problem("model", text)]) from None
     patch = getattr(getattr(net, "patch_embed", None), "patch_size", None)
     if patch and (height % patch[0] or width % patch[1]):  # timm would leave the last pixels out
         text = f"patches of {patch[0]} x {patch[1]} do not divide {what}. Set model.patch_size, or take other images"
         raise ConfigError([Problem("model.patch_size", text, patch[0])])
-    return net
-
-
-def _list_all(name: str) -> set[str]:
-    names: set[str] = set()
-    for cls in type(_open_plain(name)).__mro__:
-        parameters = inspect.signature(cls.__init__).parameters
-        names |= set(parameters)
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-            break
-    return names
-
-
-def _try_image(config: Timm, classes: int, shape: tuple[int, ...], size: Mapping[str, Any], what: str) -> None:
-    """Raise ConfigError if the model cannot compute one image of `shape`, which is tried without values."""
-    try:
-        with torch.device("meta"), torch.no_grad():
-            net = timm.create_model(
-                config.name, pretrained=False, num_classes=classes, in_chans=shape[0], **_read_options(config.options), **size
-            )
-            net.eval()(torch.empty(1, *shape))
-    except Exception as error:
-        text = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        text = f"{config.title} cannot take {what}: {text}. Set its arguments, such as patch_size, or take other images"
-        raise ConfigError([Problem("model", text)]) from None
+    return _create(config, **data)
 
 
 def _count_uses(model: nn.Module, images: Tensor) -> dict[str, int]:
@@ -258,8 +260,6 @@ def _measure(key: str, shape: tuple[int, ...]) -> Measured:
     def add(part: Mapping[str, Any]) -> int:
         return sum(uses.get(name, 0) * module.weight.numel() for name, module in part.items())
 
-    weights = sum(module.weight.numel() for module in inside.values())  # type: ignore[operator, union-attr]
+    weights = sum(module.weight.numel() for module in inside.values())
     tokens = round(add(inside) / max(1, weights))
     return Measured(tokens, max(0, int(counter.get_total_flops()) - 2 * add(matrices)))
-
-

@@ -18,8 +18,8 @@ FUSED = "qkv"
 
 
 class Sublayer(nn.Module):
-    """A library's modules one after another: x [batch, tokens, d] -> what is added to the residual stream. What else the
-    layer is called with goes to the first."""
+    """A library's modules one after another: x [batch, tokens, d] -> what is added to the residual stream. What else
+    the layer is called with goes to the first."""
 
     def __init__(self, layer: nn.Module, names: tuple[str, ...]) -> None:
         super().__init__()
@@ -29,7 +29,9 @@ class Sublayer(nn.Module):
     def forward(self, x: Tensor, **more: Any) -> Tensor:
         first, *rest = self.children()
         output = first(x, **more)
-        y: Tensor = output[0] if isinstance(output, tuple) else output  # transformers' attention returns its weights too
+        y: Tensor = (
+            output[0] if isinstance(output, tuple) else output
+        )  # transformers' attention returns its weights too
         for module in rest:
             y = module(y)
         return y
@@ -143,7 +145,9 @@ def list_projections(model: nn.Module, family: Family | None, layers: Any) -> li
     known the role is "matrix"."""
     if family is not None:
         return [
-            (role, i, layer.get_submodule(name)) for i, layer in enumerate(layers) for name, role in family.roles.items()
+            (role, i, layer.get_submodule(name))
+            for i, layer in enumerate(layers)
+            for name, role in family.roles.items()
         ]
     return [("matrix", i, module) for i, layer in enumerate(layers) for module in layer.modules() if is_matrix(module)]
 

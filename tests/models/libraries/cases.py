@@ -28,8 +28,8 @@ TIMM = {
 OTHERS = {  # whose sublayers are not known
     "gpt_neox": {"kind": "hf", "config": "gpt_neox", **LLAMA},
     "opt": {
-        "kind": "hf", "config": "opt", "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2, "num_attention_heads": 2,
-        "max_position_embeddings": 64, "word_embed_proj_dim": 16,
+        "kind": "hf", "config": "opt", "hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "max_position_embeddings": 64, "word_embed_proj_dim": 16,
     },
     "swin": {
         "kind": "timm", "name": "swin_tiny_patch4_window7_224", "patch_size": 2, "embed_dim": 8, "depths": [1, 1],

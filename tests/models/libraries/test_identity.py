@@ -69,7 +69,9 @@ def test_in_our_wiring_its_own_placement_computes_the_same(case):
 def list_cases(layer):
     """Every placement; two of them with each QK-norm, which is beside any."""
     norms = {"head": {"norm.qk": layer}, "width": {"norm.qk": layer, "norm.qk_over": "width"}}
-    beside = [pytest.param(kind, more, id=f"{kind}-{over}") for kind in ("post", "subln") for over, more in norms.items()]
+    beside = [
+        pytest.param(kind, more, id=f"{kind}-{over}") for kind in ("post", "subln") for over, more in norms.items()
+    ]
     return [*(pytest.param(kind, {}, id=kind) for kind in placements), *beside]
 
 
@@ -100,7 +102,9 @@ def load_by_names(model, weights):
     own, state = set(model.state_dict()), {}
     for name, value in weights.items():
         path, _, end = name.rpartition(".")
-        inside = 1 if path.endswith(("o_proj", "down_proj", ".proj", "fc2")) else 0  # behind its norm, or in front of it
+        inside = (
+            1 if path.endswith(("o_proj", "down_proj", ".proj", "fc2")) else 0
+        )  # behind its norm, or in front of it
         names = name, f"{path}.{inside}.{end}", name.replace(".1.norm.", ".1.")
         state[next(known for known in names if known in own)] = value
     problems = model.load_state_dict(state, strict=False)
@@ -129,7 +133,11 @@ def test_llama_of_transformers_is_ours_with_every_placement(kind, more):
 def name_of_vit(name):
     """What a tensor of a ViT of ours is called in timm's modules in our wiring."""
     name = name.replace("vit.norm_pre.", "vit.norm_pre.after.").replace(".attn.qkv.projection.", ".attn.qkv.")
-    for ours, theirs in {".attn.qkv.norm.": ".attn.qkv.1.1.", ".attn.norm.": ".attn.proj.0.", ".mlp.norm.": ".mlp.fc2.0."}.items():
+    for ours, theirs in {
+        ".attn.qkv.norm.": ".attn.qkv.1.1.",
+        ".attn.norm.": ".attn.proj.0.",
+        ".mlp.norm.": ".mlp.fc2.0.",
+    }.items():
         name = name.replace(ours, theirs)
     return name.replace("vit.", "net.", 1).replace(".attn.", ".attn.attn.").replace(".mlp.", ".mlp.mlp.")
 
@@ -142,7 +150,9 @@ def test_vit_of_timm_is_ours_with_every_placement(kind, more):
     _, theirs = build_ours(KNOWN["vit"], settings)
     weights = {name_of_vit(name): value for name, value in ours.state_dict().items()}
     if more.get("norm.qk_over", "head") == "head" and more:  # ours has timm's own places for these
-        weights = {n.replace(".q_norm.", ".qkv.1.1.q.").replace(".k_norm.", ".qkv.1.1.k."): v for n, v in weights.items()}
+        weights = {
+            n.replace(".q_norm.", ".qkv.1.1.q.").replace(".k_norm.", ".qkv.1.1.k."): v for n, v in weights.items()
+        }
     load_by_names(theirs, weights)
     inputs = inputs_of({"kind": "timm"})
     with torch.no_grad():
