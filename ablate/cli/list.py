@@ -149,14 +149,7 @@ def _describe_model(name: str, cls: Any, preset: str) -> Row:
     import torch
 
     if cls.of_library and not preset:
-        what = ", ".join(f"{key}={value}" for key, value in list(cls.example.items())[:1])
-        return {
-            "hidden": "",
-            "layers": "",
-            "heads": "",
-            "parameters": "",
-            "with": f"any of its library, such as {what}",
-        }
+        return {"hidden": "", "layers": "", "heads": "", "parameters": "", "with": "any, by name"}
     experiment = ablate.Experiment.from_mapping({"model": name})
     config = experiment.model
     shape, classes = _find_inputs(name, config)

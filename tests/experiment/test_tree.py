@@ -48,6 +48,8 @@ def some_of_each():
             settings = {**(family if part != "model" else {}), part: name}
             if part != "model":
                 settings |= needed
+            elif registry[kind].of_library:  # which has no default size
+                settings = {part: {"kind": name, **registry[kind].example}}
             yield pytest.param(settings, id=f"{part}={name}")
 
 

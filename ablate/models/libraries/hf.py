@@ -123,8 +123,8 @@ def _open(key: str) -> Blueprint:
     if experts := [name for name, p in layers.named_parameters() if p.ndim > 2 and not name.endswith(".weight")]:
         where = experts[0].rpartition(".")[0]
         text = (
-            f"{type(net).__name__} has experts ({where}): which weights a token uses depends on the token, and the FLOPs "
-            "of a run would not be known. Accepted: dense models"
+            f"{type(net).__name__} has experts ({where}): which weights a token uses depends on the token, and the "
+            "FLOPs of a run would not be known. Accepted: dense models"
         )
         raise ConfigError([Problem("config", text, config.config)])
     family, heads = find_family(net), int(getattr(own, "num_attention_heads", 0) or 0)

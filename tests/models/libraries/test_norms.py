@@ -87,7 +87,7 @@ def test_exchanged_by_the_same_layer_it_computes_the_same(case):
 @pytest.mark.parametrize(
     ("settings", "more", "message"),
     [
-        ({"kind": "timm", "name": "resnet18"}, {"norm.layer": "rmsnorm"}, r"norm\.layer: timm resnet18 .*: BatchNorm2d"),
+        ({"kind": "timm", "name": "resnet18"}, {"norm.layer": "rmsnorm"}, r"norm\.layer: timm resnet18 .* BatchNorm2d"),
         (KNOWN["qwen3"], {"norm.layer": {"kind": "groupnorm", "groups": 8}}, r"groups: must divide the 12 features"),
         (KNOWN["gpt2"], {"norm.layer": "batchnorm"}, r"norm\.layer\.kind: its statistics include future tokens"),
         (KNOWN["gpt2"], {"norm.layer": "dyt"}, r"dyt asks for a learnable factor .*, which model hf gpt2"),
