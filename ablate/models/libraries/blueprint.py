@@ -10,7 +10,7 @@ from torch import nn
 
 from ablate.config.errors import Problem
 from ablate.models.libraries.families import FAMILIES, Family
-from ablate.models.libraries.norms import count_norms, list_unknown, list_widths
+from ablate.models.libraries.norms import count_norms, iterate_norms, list_unknown, list_widths
 from ablate.models.libraries.wiring import find_norm, is_matrix
 from ablate.norms import Initialization, Placement, Stack
 
@@ -92,6 +92,12 @@ def find_family(model: nn.Module) -> Family | None:
     for (cls, layer), family in FAMILIES.items():
         if type(model).__name__ == cls:
             layers = list(model.get_submodule(family.blocks).children())
-            if layers and {type(one).__name__ for one in layers} == {layer}:
+            if layers and all(type(one).__name__ == layer and _is_whole(one, family) for one in layers):
                 return family
     return None
+
+
+def _is_whole(layer: nn.Module, family: Family) -> bool:
+    """Return whether the sublayers of `family` and norms beside them are all that a layer has."""
+    known = [*family.attn, *family.mlp, *(name for name, _ in iterate_norms(layer))]
+    return all(any(name.startswith(f"{module}.") for module in known) for name, _ in layer.named_parameters())

@@ -177,6 +177,7 @@ class HFModel(LibraryModel):
         _check_length(config, net.config.get_text_config(), length)
         plan = config.blueprint
         self._is_known = plan.family is not None
+        self._window = _find_window(net.config.get_text_config()) if self._is_known else None
         super().__init__(config, net, norm, init, (), [plan.output.split(".")[1]])
         self.criterion = CrossEntropy()
         self._has_plain_head = plan.family is not None and plan.family.plain_head and net.lm_head.bias is None
@@ -188,6 +189,8 @@ class HFModel(LibraryModel):
                 f"transformers looks at values to compute {self.config.title}, so a step without them cannot be planned"
             )
             raise ConfigError([Problem("model", text)])
+        if self._window and tokens.shape[1] > self._window:
+            raise ConfigError([_explain_window(self.config, self._window, tokens.shape[1])])
         if targets is not None and self._has_plain_head and isinstance(net.lm_head, nn.Linear):
             x = net.base_model(input_ids=tokens, use_cache=False).last_hidden_state
             return self.criterion(x, net.lm_head.weight, targets)
@@ -211,13 +214,17 @@ def _check_length(config: HuggingFace, own: Any, length: int) -> None:
         problems.append(Problem(f"model.{name}", text, positions))
     window = _find_window(own)
     if config.blueprint.family is not None and window and length > window:
-        text = (
-            f"{config.title} attends to {window} tokens, and data.seq_len is {length}: a window is not built here. "
-            "Accepted: null, or a shorter data.seq_len"
-        )
-        problems.append(Problem("model.sliding_window", text, window))
+        problems.append(_explain_window(config, window, length))
     if problems:
         raise ConfigError(problems)
+
+
+def _explain_window(config: HuggingFace, window: int, length: int) -> Problem:
+    text = (
+        f"{config.title} attends to {window} tokens, and a sequence has {length}: a window is not built here. "
+        "Accepted: null, or a shorter data.seq_len"
+    )
+    return Problem("model.sliding_window", text, window)
 
 
 def measure_attention(config: HuggingFace, shape: tuple[int, ...]) -> float:
