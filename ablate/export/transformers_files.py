@@ -60,10 +60,10 @@ def build_files(source: TrainedModel) -> Files:
 def convert_library(source: TrainedModel) -> Files:
     """Return the files of a model of transformers by name. Raises AblateError if its norms are not its own."""
     norm, config = source.experiment.norm, source.experiment.model
-    if not (norm.is_own and norm.layer.is_own):
+    if not (norm.of_library and norm.layer.of_library):
         raise AblateError(
             f"{config.title} with norm={norm.kind} norm.layer={norm.layer.kind} is no model of transformers: only with "
-            f"norms of its own (norm=own norm.layer=own) it is. Accepted for it: {', '.join(FOR_ALL)}."
+            f"norms of its own (norm=library norm.layer=library) it is. Accepted for it: {', '.join(FOR_ALL)}."
         )
     net: Any = source.blank().net
     fields = {**net.config.to_dict(), "architectures": [type(net).__name__], "use_cache": True}

@@ -17,7 +17,7 @@ from ablate.norms import Initialization, Placement, Stack
 if TYPE_CHECKING:
     from torch import Tensor
 
-_OWN = {"norm.kind": "own", "norm.layer.kind": "own", "init.kind": "own"}
+_OWN = {"norm.kind": "library", "norm.layer.kind": "library", "init.kind": "library"}
 _ASKS = frozenset({"embedding_norm", "inner_norm", "qkv_norm", "qk", "no_final_norm", "gains", "calibration"})
 
 

@@ -65,7 +65,7 @@ class ModelConfig(Kind):
     takes_head: ClassVar[bool] = False
     """Whether its models take a head of the task's own (`Model.attach_head`)."""
     of_library: ClassVar[bool] = False
-    """Whether its models are those of a library, by name: their norms and initial weights may stay the library's (`own`
+    """Whether its models are a library's, by name: their norms and initial weights may stay the library's (`library`
     of norm, norm.layer and init)."""
     example: ClassVar[Mapping[str, Any]] = {}
     """Settings of a small model for `ablate check`, of a kind that has no default size."""
@@ -148,12 +148,12 @@ class ModelConfig(Kind):
         """Return the problems with a placement, norm layers and an initialisation for this model, besides what the
         placement asks for. Here: with those of a library's model."""
         accepted = [kind for kind in models if models[kind].of_library]
-        text = "own is what a library has made it, and model {} is none of a library. Accepted with: {}"
+        text = "library stands for what a library has built, and model {} is of none. Accepted with: {}"
         text = text.format(self.title, ", ".join(f"model.kind={kind}" for kind in accepted))
         layers = [norm, *(norm.at(index, self.layers) for index in range(self.layers))]
-        choices = {"norm.kind": any(one.is_own for one in layers), "norm.layer": norm.layer.is_own}
-        choices |= {"norm.qk": norm.qk.is_own, "init.kind": init.is_own}
-        return [Problem(path, text, "own") for path, is_own in choices.items() if is_own]
+        choices = {"norm.kind": any(one.of_library for one in layers), "norm.layer": norm.layer.of_library}
+        choices |= {"norm.qk": norm.qk.of_library, "init.kind": init.of_library}
+        return [Problem(path, text, "library") for path, of_library in choices.items() if of_library]
 
     def validate(self) -> list[Problem]:  # type: ignore[override]
         """Return the problems with combinations of these fields."""

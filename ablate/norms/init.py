@@ -44,7 +44,7 @@ class Initialization(Kind):
     """The standard deviations as a formula in one line."""
     source: ClassVar[str] = ""
     """The paper or model that the initialisation is from."""
-    is_own: ClassVar[bool] = False
+    of_library: ClassVar[bool] = False
     """Whether it is the one that a library's model has of its own."""
 
     def base_std(self, stack: Stack) -> float:
@@ -119,13 +119,13 @@ class ScaledEmbedding(Scaled):
 
 
 @initializations.register
-class OwnInitialization(Initialization):
+class LibraryInitialization(Initialization):
     """The initial weights that a model of a library has of its own, the same function for every placement. Their
     default, and for them alone (`model.kind: hf` and `timm`)."""
 
-    kind: Literal["own"] = "own"
+    kind: Literal["library"] = "library"
     listed = False
-    is_own = True
+    of_library = True
     formula = "as the library draws them"
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
@@ -141,5 +141,5 @@ def initialize(projections: Iterable[Projection], init: Initialization, placemen
         gains = placed.gains(stack.depth) if placed else {}
         if projection.role in gains:
             torch.nn.init.xavier_normal_(projection.weight, gain=gains[projection.role])
-        elif not init.is_own:
+        elif not init.of_library:
             torch.nn.init.normal_(projection.weight, std=init.std_of(projection, stack))

@@ -33,7 +33,7 @@ class NormLayer(Kind):
     """The paper that the layer is from."""
     caveats: ClassVar[str] = ""
     """What to consider before comparing it with others."""
-    is_own: ClassVar[bool] = False
+    of_library: ClassVar[bool] = False
     """Whether it is the one that a library's model has of its own."""
     scales_embedding: ClassVar[bool] = False
     """Whether a learnable number, initially sqrt(d), multiplies the token embedding: needed by a layer that does not
@@ -204,11 +204,11 @@ class NoNorm(NormLayer):
 
 
 @norm_layers.register
-class OwnLayer(NormLayer):
+class LibraryLayer(NormLayer):
     """The norm layers that a model of a library has of its own: each norm stays as the library built it. Their default,
     and for them alone (`model.kind: hf` and `timm`)."""
 
-    kind: Literal["own"] = "own"
+    kind: Literal["library"] = "library"
     listed = False
-    is_own = True
+    of_library = True
     formula = "as the library computes it"

@@ -109,7 +109,7 @@ class Placement(Kind):
     """What to consider before comparing it with others."""
     embedding_norm: ClassVar[bool] = False
     """Whether a norm follows the embedding."""
-    is_own: ClassVar[bool] = False
+    of_library: ClassVar[bool] = False
     """Whether it is the one that a library's model has of its own, and builds itself."""
     inner_norm: ClassVar[bool] = False
     """Whether a norm precedes the output projections of attention and MLP."""

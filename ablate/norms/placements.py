@@ -256,13 +256,13 @@ class Hybrid(Placement):
 
 
 @placements.register
-class OwnPlacement(Placement):
+class LibraryPlacement(Placement):
     """The placement that a model of a library has of its own: its layers stay as the library built them. Their default,
     and for them alone (`model.kind: hf` and `timm`)."""
 
-    kind: Literal["own"] = "own"
+    kind: Literal["library"] = "library"
     listed = False
-    is_own = True
+    of_library = True
     rule = "as the library computes it"
     initialisation = "set by `init`"
 

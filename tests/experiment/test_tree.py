@@ -265,7 +265,7 @@ def test_the_schema_has_every_registry_with_descriptions(schema):
         names, *kinds = schema["$defs"][registry.slug]["anyOf"]
         assert names["enum"] == registry.accepted
         assert [
-            kind["properties"]["kind"]["const"] for kind in kinds if kind["properties"]["kind"]["const"] != "own"
+            kind["properties"]["kind"]["const"] for kind in kinds if kind["properties"]["kind"]["const"] != "library"
         ] == [*registry]
         for kind in kinds:
             assert kind["description"]

@@ -42,7 +42,7 @@ class _Marked(NormLayer):
 def _subjects(kind: str, settings: Settings) -> dict[str, Subject]:
     """Return placement -> subject, of all placements that the family takes."""
     subjects, refused = {}, []
-    for name in (*placements, "own"):
+    for name in (*placements, "library"):
         try:
             subjects[name] = build_subject({"model.kind": kind, "norm.kind": name}, settings)
         except ConfigError as error:
@@ -60,7 +60,7 @@ def check_counts(subject: Subject) -> None:
     values each (`qkv_norm`), or for queries and keys (`norm.qk`).
     """
     given = subject.experiment.norm
-    if given.is_own:  # it declares nothing
+    if given.of_library:  # it declares nothing
         return
     norm: Placement = given.model_copy(update={"layer": _Marked(), **({"qk": _Marked()} if given.has_qk_norm else {})})
     experiment = subject.experiment.model_copy(update={"norm": norm})
@@ -129,7 +129,9 @@ def check_differences(kind: str, settings: Settings) -> None:
         for name, subject in subjects.items():
             inputs, _ = subject.read_batch(dtype=torch.float64)
             outputs[name] = subject.build_model(torch.float64).eval()(inputs)
-    same = [name for name in outputs if name not in ("pre", "own") and torch.allclose(outputs[name], outputs["pre"])]
+    same = [
+        name for name in outputs if name not in ("pre", "library") and torch.allclose(outputs[name], outputs["pre"])
+    ]
     if same:
         raise CheckFailedError(f"computes the same with {', '.join(same)} as with pre")
 

@@ -36,11 +36,11 @@ class LibraryModel(Model):
         stem = {name for name in stem if not name.startswith(f"{self.path}.")} | set(embedding)
         self._embeddings = tuple(f"net.{name}" for name in sorted(stem))
         heads, final = tuple(head), find_norm(net, family.final_norm) if family else None
-        if not norm.is_own:
+        if not norm.of_library:
             assert family is not None
             norm = rewire(net, family, norm, plan.stack)
             stem.add(family.embedding)
-        if not norm.layer.is_own:
+        if not norm.layer.of_library:
             exchange(net, norm.layer)
         self._parts = _name_parts(net, self.path, stem - {""}, heads, final)
         initialize(self.projections(), init, norm, plan.stack)

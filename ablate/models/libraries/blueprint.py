@@ -50,39 +50,43 @@ class Blueprint:
     def validate_choices(self, title: str, norm: Placement, init: Initialization) -> list[Problem]:
         """Return the problems with a placement, norm layers and an initialisation for the model `title`."""
         problems = []
-        cls, here = type(self.model).__name__, "as the library made it (norm=own)"
-        if norm.is_own:
+        cls, here = type(self.model).__name__, "as the library made it (norm=library)"
+        if norm.of_library:
             if not norm.final_norm:
-                text = f"placement own leaves the norm before the head {here}. Name a placement to take it away"
+                text = f"placement library leaves the norm before the head {here}. Name a placement to take it away"
                 problems.append(Problem("norm.final_norm", text, False))
             if norm.has_qk_norm:
-                text = f"placement own leaves queries and keys {here}. Name a placement to norm them"
+                text = f"placement library leaves queries and keys {here}. Name a placement to norm them"
                 problems.append(Problem("norm.qk", text, norm.qk.kind))
         elif self.family is None:
             families = sorted({model for model, _ in FAMILIES})
             text = (
                 f"where {title} ({cls}) has its sublayers is not known, so that placement {norm.kind} cannot be built "
-                f"in it. Accepted with it: own. Models of these classes take others: {', '.join(families)}"
+                f"in it. Accepted with it: library. Models of these classes take others: {', '.join(families)}"
             )
             problems.append(Problem("norm.kind", text, norm.kind))
-        elif any(norm.at(index, self.stack.depth).is_own for index in range(self.stack.depth)):
-            text = f"own is for all layers or none: name a placement instead, which for {title} is {self.family.own}"
+        elif any(norm.at(index, self.stack.depth).of_library for index in range(self.stack.depth)):
+            text = (
+                f"library is for all layers or none: name a placement instead, which for {title} is {self.family.own}"
+            )
             problems.append(Problem("norm.kind", text, norm.kind))
-        if norm.qk.is_own:
-            problems.append(Problem("norm.qk", "own is no norm layer for queries and keys. Name one, or none", "own"))
-        if not init.is_own and self.family is None:
-            text = f"which matrix of {title} ({cls}) has which role is not known. Accepted with it: own"
+        if norm.qk.of_library:
+            problems.append(
+                Problem("norm.qk", "library is no norm layer for queries and keys. Name one, or none", "library")
+            )
+        if not init.of_library and self.family is None:
+            text = f"which matrix of {title} ({cls}) has which role is not known. Accepted with it: library"
             problems.append(Problem("init.kind", text, init.kind))
-        return problems if norm.layer.is_own else [*problems, *self._validate_exchange(title, norm)]
+        return problems if norm.layer.of_library else [*problems, *self._validate_exchange(title, norm)]
 
     def _validate_exchange(self, title: str, norm: Placement) -> list[Problem]:
         """Return what keeps the norms of the model from being exchanged by `norm.layer`."""
         layer, widths = norm.layer, list_widths(self.model)
         if unknown := list_unknown(self.model):
-            text = f"{title} has norms that cannot be exchanged: {', '.join(unknown)}. Accepted with it: own"
+            text = f"{title} has norms that cannot be exchanged: {', '.join(unknown)}. Accepted with it: library"
             return [Problem("norm.layer", text, layer.kind)]
         if not widths:
-            return [Problem("norm.layer", f"{title} has no norm. Accepted with it: own", layer.kind)]
+            return [Problem("norm.layer", f"{title} has no norm. Accepted with it: library", layer.kind)]
         problems = [p for dim in widths for p in layer.validate(dim, self.stack.causal)]
         return [problem.within("norm.layer") for problem in {(p.path, p.message): p for p in problems}.values()]
 

@@ -190,7 +190,7 @@ class HFModel(LibraryModel):
             )
             raise ConfigError([Problem("model", text)])
         if self._window and tokens.shape[1] > self._window:
-            raise ConfigError([_explain_window(self.config, self._window, tokens.shape[1])])
+            raise ConfigError([_explain_window(self.config.title, self._window, tokens.shape[1])])
         if targets is not None and self._has_plain_head and isinstance(net.lm_head, nn.Linear):
             x = net.base_model(input_ids=tokens, use_cache=False).last_hidden_state
             return self.criterion(x, net.lm_head.weight, targets)
@@ -214,14 +214,14 @@ def _check_length(config: HuggingFace, own: Any, length: int) -> None:
         problems.append(Problem(f"model.{name}", text, positions))
     window = _find_window(own)
     if config.blueprint.family is not None and window and length > window:
-        problems.append(_explain_window(config, window, length))
+        problems.append(_explain_window(config.title, window, length))
     if problems:
         raise ConfigError(problems)
 
 
-def _explain_window(config: HuggingFace, window: int, length: int) -> Problem:
+def _explain_window(title: str, window: int, length: int) -> Problem:
     text = (
-        f"{config.title} attends to {window} tokens, and a sequence has {length}: a window is not built here. "
+        f"{title} attends to {window} tokens, and a sequence has {length}: a window is not built here. "
         "Accepted: null, or a shorter data.seq_len"
     )
     return Problem("model.sliding_window", text, window)

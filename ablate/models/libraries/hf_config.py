@@ -25,6 +25,7 @@ _TAKEN = {
         "label2id",
         "problem_type",
         "use_cache",
+        "add_cross_attention",
         "args",
         "kwargs",
         "self",

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ablate.norms.layers import NormLayer, OwnLayer
+from ablate.norms.layers import LibraryLayer, NormLayer
 
 _LAST = {  # class -> its attribute with epsilon; they norm the last dimension
     "LayerNorm": "eps",  # of torch and of timm
@@ -45,7 +45,7 @@ class ChannelsFirst(nn.Module):
         return y
 
 
-class BuiltLayer(OwnLayer):
+class BuiltLayer(LibraryLayer):
     """The norm layer of a library's model as a layer of ours: it builds others like `like`."""
 
     like: Any

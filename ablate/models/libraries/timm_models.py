@@ -248,8 +248,8 @@ def measure(config: Timm, shape: tuple[int, ...]) -> Measured:
 def _measure(key: str, shape: tuple[int, ...]) -> Measured:
     config, classes = Timm.model_construct(**json.loads(key)), 2
     with torch.device("meta"):
-        own = placements.parse({"kind": "own", "layer": {"kind": "own"}})
-        model = TimmModel(config, own, initializations.parse("own"), classes, shape)
+        own = placements.parse({"kind": "library", "layer": {"kind": "library"}})
+        model = TimmModel(config, own, initializations.parse("library"), classes, shape)
         image = torch.empty(1, *shape)
         uses = _count_uses(model, image)
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:

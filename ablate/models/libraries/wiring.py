@@ -82,7 +82,7 @@ def rewire(model: nn.Module, family: Family, norm: Placement, stack: Stack) -> P
     """Give the layers of a library's `model` the wiring of `norm`, and the norms that it asks for. Return `norm` with
     norm layers that can be built."""
     layers: Any = model.get_submodule(family.blocks)
-    if norm.layer.is_own:
+    if norm.layer.of_library:
         norm = norm.model_copy(update={"layer": BuiltLayer(like=layers[0].get_submodule(family.norm))})
     for index, layer in enumerate(layers):
         _norm_inside(layer, family, norm, norm.at(index, stack.depth), stack)

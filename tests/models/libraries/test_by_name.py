@@ -17,6 +17,7 @@ from ablate.diagnostics.checks.subject import build_subject
 from ablate.experiment.tree import Experiment
 from ablate.export.run import export
 from ablate.models.libraries import hf_config
+from ablate.models.libraries.blueprint import find_family
 from ablate.norms import placements
 from ablate.training.trained import open_trained
 
@@ -74,10 +75,10 @@ def build(settings, more, seed=0):
 
 
 @pytest.mark.parametrize("case", ["llama", "gpt2", "bert", "vit"])
-@pytest.mark.parametrize("init", ["own", "scaled"])
+@pytest.mark.parametrize("init", ["library", "scaled"])
 def test_the_initial_weights_are_the_same_for_every_placement(case, init):
     models = {kind: build(KNOWN[case], {"norm": kind, "init": init}) for kind in ("pre", "post", "lns")}
-    models |= {"own": build(KNOWN[case], {"init": init})}
+    models |= {"library": build(KNOWN[case], {"init": init})}
     matrices = {kind: [p.weight for p in model.projections()] for kind, model in models.items()}
     for others in matrices.values():
         assert all(torch.equal(a, b) for a, b in zip(matrices["pre"], others, strict=True))
@@ -144,9 +145,9 @@ def test_a_mistake_is_told_in_a_sentence(model, message):
     [
         ("bert", {"norm": "peri"}, r"peri asks for a norm after the embedding, which model hf bert does not .* pre"),
         ("qwen3", {"norm": "hybrid"}, r"placement hybrid asks for norms on .*, which model hf qwen3 does not"),
-        ("gpt2", {"norm": "own", "norm.final_norm": False}, r"norm\.final_norm: placement own leaves the norm"),
-        ("gpt2", {"norm": "own", "norm.qk": "rmsnorm"}, r"norm\.qk: placement own leaves queries and keys"),
-        ("gpt2", {"norm": {"kind": "mix", "alpha": 0.5, "first": "own"}}, r"own is for all .*for hf gpt2 is pre"),
+        ("gpt2", {"norm": "library", "norm.final_norm": False}, r"norm\.final_norm: placement library leaves the norm"),
+        ("gpt2", {"norm": "library", "norm.qk": "rmsnorm"}, r"norm\.qk: placement library leaves queries and keys"),
+        ("gpt2", {"norm": {"kind": "mix", "alpha": 0.5, "first": "library"}}, r"is for all .*for hf gpt2 is pre"),
         ("gpt2", {"init.std": 0.1}, r"init\.std: the library's own initialisation has no such setting"),
         ("gpt2", {"trainer.strategy": "fsdp"}, r"trainer\.strategy: model hf gpt2 is built whole by its library"),
     ],
@@ -154,6 +155,32 @@ def test_a_mistake_is_told_in_a_sentence(model, message):
 def test_what_a_model_cannot_do_is_refused_with_both_names(case, more, message):
     with pytest.raises(ConfigError, match=message):
         Experiment.from_mapping({"model": KNOWN[case]}, more)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"sliding_window": 8}, r"model\.sliding_window: hf mistral attends to 8 tokens, and a sequence has 13"),
+        ({"max_position_embeddings": 12}, r"model\.max_position_embeddings: hf mistral has 12 positions.* at least 13"),
+    ],
+)
+def test_sequences_that_are_too_long_are_refused(more, message):
+    with pytest.raises(ConfigError, match=message):
+        build(KNOWN["mistral"] | more, {})
+
+
+def test_images_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match=r"timm vit_tiny_patch16_224 cannot take images of 8 x 8 \(data\): "):
+        build({"kind": "timm", "name": "vit_tiny_patch16_224"}, {})
+    with pytest.raises(ConfigError, match=r"model\.patch_size: patches of 3 x 3 do not divide images of 8 x 8"):
+        build(KNOWN["vit"] | {"patch_size": 3}, {})
+
+
+def test_a_layer_with_another_sublayer_is_not_of_the_family():
+    config = transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, add_cross_attention=True)
+    assert find_family(transformers.GPT2LMHeadModel(config)) is None
+    config.add_cross_attention = False
+    assert find_family(transformers.GPT2LMHeadModel(config)).own == "pre"
 
 
 def test_a_name_on_the_hub_is_refused_without_a_network(monkeypatch, tmp_path):
@@ -197,7 +224,7 @@ def test_a_run_trains_and_its_model_opens(store, tmp_path, case, more):
     result = ablate.train(Experiment.from_mapping({"model": settings}, short, trainer, more))
     assert result.status == "completed"
     source = open_trained(result.run_id)
-    assert source.experiment.norm.is_own == (more.get("norm") is None)
+    assert source.experiment.norm.of_library == (more.get("norm") is None)
     model = source.model()
     classes, shape = source.inputs
     torch.manual_seed(9)
@@ -209,7 +236,7 @@ def test_a_run_trains_and_its_model_opens(store, tmp_path, case, more):
     if case == "llama":
         check_export(result.run_id, tmp_path / "exported", model, inputs)
     elif settings["kind"] == "hf":
-        with pytest.raises(AblateError, match=r"hf bert with norm=pre norm\.layer=own is no model of transformers"):
+        with pytest.raises(AblateError, match=r"hf bert with norm=pre norm\.layer=library is no model of transformers"):
             export(result.run_id, "hf", tmp_path / "exported")
     else:
         with pytest.raises(

@@ -40,7 +40,7 @@ def test_by_default_it_is_the_model_of_the_library(case):
     settings = (KNOWN | OTHERS)[case]
     theirs = build_theirs(settings)
     experiment, ours = build_ours(settings, {})
-    assert (experiment.norm.kind, experiment.norm.layer.kind, experiment.init.kind) == ("own", "own", "own")
+    assert (experiment.norm.kind, experiment.norm.layer.kind, experiment.init.kind) == ("library", "library", "library")
     problems = ours.load_state_dict({f"net.{name}": value for name, value in theirs.state_dict().items()}, strict=False)
     assert set(problems.missing_keys) | set(problems.unexpected_keys) <= {"shape"}
     inputs = inputs_of(settings)

@@ -101,10 +101,12 @@ def test_what_cannot_be_exchanged_is_refused(settings, more, message):
 @pytest.mark.parametrize("part", ["norm", "norm.layer", "norm.qk", "init"])
 @pytest.mark.parametrize("family", ["llama", "vit"])
 def test_a_model_of_ours_has_nothing_that_is_own(family, part):
-    with pytest.raises(ConfigError, match=rf"{part}\S*: own is what a library has made it, and model {family} is none"):
-        Experiment.from_mapping({"model": family, part: "own"})
+    with pytest.raises(
+        ConfigError, match=rf"{part}\S*: library stands for what a library has built, and model {family} is of none"
+    ):
+        Experiment.from_mapping({"model": family, part: "library"})
 
 
 def test_own_is_not_listed_among_the_choices():
-    assert "own" not in [*norm_layers]
-    assert "own" in norm_layers.accepted
+    assert "library" not in [*norm_layers]
+    assert "library" in norm_layers.accepted
