@@ -102,6 +102,9 @@ def find_family(model: nn.Module) -> Family | None:
 
 
 def _is_whole(layer: nn.Module, family: Family) -> bool:
-    """Return whether the sublayers of `family` and norms beside them are all that a layer has."""
+    """Return whether a layer has the matrices of `family`, and no more than its sublayers and norms beside them."""
+    modules = {name for name, _ in layer.named_modules()}
+    if not modules.issuperset(family.roles):
+        return False
     known = [*family.attn, *family.mlp, *(name for name, _ in iterate_norms(layer))]
     return all(any(name.startswith(f"{module}.") for module in known) for name, _ in layer.named_parameters())

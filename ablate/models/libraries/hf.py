@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -98,19 +99,26 @@ def _create(config: HuggingFace, classes: int | None = None) -> Any:
 
 
 def _find_layers(net: Any, kind: str) -> str:
-    """Return the container of the layers: where the table says, or of the modules that transformers says may not be
-    split. Raises ConfigError."""
+    """Return the container of the layers: where the table says, or the one list of as many modules of one class as the
+    configuration has layers. Raises ConfigError."""
     if family := find_family(net):
         return family.blocks
-    whole, depth = set(net._no_split_modules or ()), net.config.get_text_config().num_hidden_layers
-    for name, module in net.named_modules():
-        is_list = isinstance(module, nn.ModuleList) and len(module) == depth
-        if is_list and all(type(layer).__name__ in whole for layer in module.children()):
-            return name
-    text = (
-        f"transformers does not say which modules of {type(net).__name__} are its layers, so it cannot be trained here"
-    )
+    depth = _read(net.config.get_text_config(), "num_hidden_layers")
+    lists = {name: list(module.children()) for name, module in net.named_modules() if isinstance(module, nn.ModuleList)}
+    found = [name for name, layers in lists.items() if len(layers) == depth and len(set(map(type, layers))) == 1]
+    whole = set(net._no_split_modules or ())  # classes that transformers itself takes for layers
+    found = [name for name in found if type(lists[name][0]).__name__ in whole] or found
+    if len(found) == 1:
+        return found[0]
+    text = f"which modules of {type(net).__name__} are its layers is not known, so it cannot be trained here"
     raise ConfigError([Problem("config", text, kind)])
+
+
+def _read(own: Any, name: str) -> Any:
+    """Return an attribute of a configuration; None if it has none, or one for each layer."""
+    with contextlib.suppress(Exception):
+        return getattr(own, name)
+    return None
 
 
 @functools.lru_cache(maxsize=64)
@@ -123,13 +131,13 @@ def _open(key: str) -> Blueprint:
     if experts := [name for name, p in layers.named_parameters() if p.ndim > 2 and not name.endswith(".weight")]:
         where = experts[0].rpartition(".")[0]
         text = (
-            f"{type(net).__name__} has experts ({where}): which weights a token uses depends on the token, and the "
-            "FLOPs of a run would not be known. Accepted: dense models"
+            f"{type(net).__name__} has weights beside its matrices ({where}), as of experts: how often a token uses them "
+            "is not known, and neither are the FLOPs of a run. Accepted: dense models"
         )
         raise ConfigError([Problem("config", text, config.config)])
-    family, heads = find_family(net), int(getattr(own, "num_attention_heads", 0) or 0)
-    kv_heads = int(getattr(own, "num_key_value_heads", None) or heads)
-    dim = int(getattr(own, "head_dim", None) or (own.hidden_size // heads if heads else 0))
+    family, heads = find_family(net), int(_read(own, "num_attention_heads") or 0)
+    kv_heads = int(_read(own, "num_key_value_heads") or heads)
+    dim = int(_read(own, "head_dim") or (own.hidden_size // heads if heads else 0))
     mlp = next((m for name, m in layers[0].named_modules() if family and family.roles.get(name) == "down"), None)
     width = (mlp.weight.shape[0] if type(mlp).__name__ == "Conv1D" else mlp.weight.shape[1]) if mlp is not None else 0
     output = net.get_output_embeddings()

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config.errors import ConfigError, Problem, did_you_mean
+from ablate.config.errors import AblateError, ConfigError, Problem, did_you_mean
 from ablate.models.base import find_stack
 from ablate.models.by_name import Timm
 from ablate.models.libraries.base import LibraryModel, count_outputs
@@ -61,6 +61,8 @@ def find_problems(config: Timm) -> list[Problem]:
         return problems
     except ConfigError as error:
         return list(error.problems)
+    except AblateError as error:
+        return [Problem("name", str(error), name)]
 
 
 @functools.lru_cache(maxsize=64)
@@ -117,7 +119,7 @@ def _open(key: str) -> Blueprint:
     family = find_family(net)
     path = family.blocks if family else find_stack(net)
     layers = net.get_submodule(path)
-    hidden, first = int(net.num_features), next(iter(layers.children()))
+    hidden, first = int(getattr(net, "num_features", 0)), next(iter(layers.children()))
     heads = int(first.attn.num_heads) if family else 0
     mlp = first.get_submodule("mlp.fc1").weight.shape[0] if family else 0
     stack = Stack(

@@ -128,7 +128,7 @@ LONG = {"config": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2}
         ({"kind": "hf", **LONG, "n_head": 3}, r"model\.config: transformers cannot build this gpt2: .*divisible"),
         ({"kind": "hf", **LONG, "n_head": "two"}, r"model\.n_head: transformers cannot .* expected int, got str"),
         ({"kind": "hf", "config": "bert", **LLAMA}, r"model\.is_decoder: bert sees the tokens that it is to predict"),
-        ({"kind": "hf", "config": "mixtral", **LLAMA}, r"config: MixtralForCausalLM has experts .* dense models"),
+        ({"kind": "hf", "config": "mixtral", **LLAMA}, r"config: MixtralForCausalLM has weights .* dense models"),
         ({"kind": "timm", **TIMM["vit"], "depht": 2}, r"depht: .* has no such argument\. .* mean depth\?"),
         ({"kind": "timm", **TIMM["vit"], "num_classes": 3}, r"num_classes: the number of classes is that of the data"),
         ({"kind": "timm", **TIMM["vit"], "norm_layer": "rmsnorm"}, r"norm_layer: the norm layer is set by norm\.layer"),
