@@ -131,8 +131,8 @@ def _open(key: str) -> Blueprint:
     if experts := [name for name, p in layers.named_parameters() if p.ndim > 2 and not name.endswith(".weight")]:
         where = experts[0].rpartition(".")[0]
         text = (
-            f"{type(net).__name__} has weights beside its matrices ({where}), as of experts: how often a token uses them "
-            "is not known, and neither are the FLOPs of a run. Accepted: dense models"
+            f"{type(net).__name__} has weights beside its matrices ({where}), as of experts: how often a token uses "
+            "them is not known, and neither are the FLOPs of a run. Accepted: dense models"
         )
         raise ConfigError([Problem("config", text, config.config)])
     family, heads = find_family(net), int(_read(own, "num_attention_heads") or 0)
