@@ -6,7 +6,7 @@ import contextlib
 import functools
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -32,7 +32,7 @@ from ablate.models.libraries.hf_config import (
     shorten,
 )
 from ablate.models.libraries.wiring import is_matrix
-from ablate.norms import Initialization, Placement, Stack
+from ablate.norms import Initialization, Placement, Projection, Stack
 
 __all__ = ["HFModel", "build", "find_problems", "measure_attention", "open_blueprint", "resolve"]
 
@@ -207,6 +207,13 @@ class HFModel(LibraryModel):
             return logits
         total = F.cross_entropy(logits.flatten(0, -2).float(), targets.flatten(), reduction="sum")
         return total / targets.numel()
+
+    def projections(self) -> Iterator[Projection]:
+        net: Any = self.net
+        yield Projection("embedding", None, net.get_input_embeddings().weight)
+        yield from super().projections()
+        if not self.config.tied_weights():
+            yield Projection("head", None, net.get_output_embeddings().weight)
 
     def heads(self) -> Iterable[nn.Module]:
         return [self.criterion] if self._has_plain_head else ()

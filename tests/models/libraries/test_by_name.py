@@ -85,7 +85,16 @@ def test_the_initial_weights_are_the_same_for_every_placement(case, init):
     scaled = build(KNOWN[case], {"norm": "deepnorm", "init": init})
     gains = {p.role: p.weight.std().item() for p in scaled.projections()}
     pre = {p.role: p.weight.std().item() for p in models["pre"].projections()}
-    assert all(gains[role] != pre[role] for role in gains)
+    assert all(gains[role] != pre[role] for role in gains if role not in ("embedding", "head"))
+
+
+def test_an_initialisation_of_ours_draws_all_matrices_of_a_language_model():
+    """As in our LLaMA: 0.4 for most, less for what writes to the residual stream, sqrt(2/5) for the embedding."""
+    model = build(KNOWN["llama"] | {"hidden_size": 64}, {"init": {"kind": "scaled_embedding", "std": 0.4}})
+    for projection in model.projections():
+        std = {"embedding": 0.4**0.5, "o": 0.4 / 8**0.5, "down": 0.4 / 8**0.5}.get(projection.role, 0.4)
+        assert projection.weight.std().item() == pytest.approx(std, rel=0.1)
+    assert {p.role for p in model.projections()} == {"embedding", "q", "k", "v", "o", "gate", "up", "down", "head"}
 
 
 def test_the_projections_of_a_transposed_matrix_are_views_of_it():
