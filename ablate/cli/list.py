@@ -147,6 +147,8 @@ def _describe_model(name: str, cls: Any, preset: str) -> Row:
     """Return its sizes, with its parameters at the papers' vocabulary and resolution."""
     import torch
 
+    if cls.of_library and not preset:
+        return {"hidden": "", "layers": "", "heads": "", "parameters": "", "with": "any, by name"}
     experiment = ablate.Experiment.from_mapping({"model": name})
     config = experiment.model
     shape, classes = _find_inputs(name, config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import (
     BaseModel,
@@ -67,3 +67,6 @@ class Kind(Config):
     """A configuration that a registry can hold: subclasses set `kind: Literal["name"] = "name"`."""
 
     kind: str
+
+    listed: ClassVar[bool] = True
+    """Whether it stands among the choices of its registry. One that only some models take is accepted by name alone."""

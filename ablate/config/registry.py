@@ -107,7 +107,7 @@ class Registry(Generic[T]):
         return self._kinds[name].__module__ if name in self._kinds else self._preset_modules[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._kinds)
+        return (kind for kind, cls in self._kinds.items() if cls.listed)
 
     def __getitem__(self, kind: str) -> type[T]:
         return self._kinds[kind]
@@ -127,8 +127,13 @@ class Registry(Generic[T]):
 
     @property
     def names(self) -> list[str]:
-        """The accepted plain strings: the kinds, then the presets."""
-        return [*self._kinds, *self._presets]
+        """The listed plain strings: the kinds, then the presets."""
+        return [*self, *self._presets]
+
+    @property
+    def accepted(self) -> list[str]:
+        """The names, and the kinds that are not listed."""
+        return [*self.names, *(kind for kind, cls in self._kinds.items() if not cls.listed)]
 
     def expand(self, value: str) -> dict[str, Any]:
         """Return the mapping that a plain string stands for. An unknown name is kept as the kind, for validation to
@@ -188,4 +193,4 @@ class Registry(Generic[T]):
     def json_schema(self) -> dict[str, Any]:
         """Return the JSON schema: one of the kinds, or the name of a kind or preset."""
         kinds = [cls.model_json_schema() for cls in self._kinds.values()]
-        return {"anyOf": [{"type": "string", "enum": self.names}, *kinds]}
+        return {"anyOf": [{"type": "string", "enum": self.accepted}, *kinds]}

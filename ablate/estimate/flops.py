@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import nn
+from torch import Tensor
 
 from ablate.data.text.tokenizers import KNOWN_SIZES
 from ablate.estimate.gpus import GPUS, assume_utilisation
@@ -75,9 +75,8 @@ def count(model: Model, shape: tuple[int, ...], passes: float = 1.0) -> Counts:
     for each weight of a matrix and each use of it, and the products of attention. A token of LLaMA takes
     2 [L (4 d^2 + 3 d i) + V d] + 2 L d T; an image is all of its tokens."""
     sizes = {name: p.numel() for name, p in model.named_parameters()}
-    matrices = {
-        f"{n}.weight": m.weight for n, m in model.named_modules() if isinstance(m, (nn.Linear, nn.Conv2d, nn.Embedding))
-    }
+    weights = {f"{name}.weight": getattr(module, "weight", None) for name, module in model.named_modules()}
+    matrices = {name: weight for name, weight in weights.items() if isinstance(weight, Tensor) and weight.ndim >= 2}
     used = [(uses, matrices[name]) for uses, names in _walk(model) for name in names & matrices.keys()]
     head = list_tensors(model, "head")
     return Counts(

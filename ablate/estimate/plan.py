@@ -137,7 +137,7 @@ def plan(experiment: Experiment, assumed: Assumed) -> Plan:
     sizes: list[int | None] = [experiment.data.most_val_samples] * (1 + len(experiment.data.val_names))
     sizes = [*inputs.corpus.count_validation_items()] if inputs.corpus else sizes
     complete = Plan(
-        model=f"{experiment.model.kind}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
+        model=f"{experiment.model.title}, {experiment.norm.kind} with {experiment.norm.layer.kind}",
         counts=meter.counts,
         unit=experiment.unit,
         setup=setup,

@@ -31,6 +31,9 @@ class Setup:
     once: bool = False
     """Whether sharded gradients are summed once per update (trainer.gradient_sync), and whole until then."""
 
+    shardable: bool = True
+    """Whether the model can be sharded (trainer.strategy=fsdp)."""
+
     @property
     def micro_batch(self) -> int:
         """Sequences or images that a device computes at once."""
@@ -56,7 +59,7 @@ class Setup:
         offloading."""
         share = self.batch_size // self.devices
         parts = [n for n in range(self.accumulate, share + 1) if share % n == 0]
-        strategies = list(dict.fromkeys([self.strategy, "fsdp"]))
+        strategies = list(dict.fromkeys([self.strategy, *(["fsdp"] if self.shardable else [])]))
         return [
             replace(self, strategy=strategy, checkpointing=again, offload=offload, once=once, accumulate=n)
             for offload in ([True] if self.offload else [False, True])
@@ -96,5 +99,5 @@ def resolve_setup(experiment: Experiment, devices: int | None = None, nodes: int
     return Setup(
         strategy, world, precision, trainer.batch_size, trainer.accumulate,
         trainer.activation_checkpointing, trainer.cpu_offload, trainer.ema_decay is not None,
-        strategy == "fsdp" and trainer.gradient_sync == "update",
+        strategy == "fsdp" and trainer.gradient_sync == "update", not experiment.model.of_library,
     )  # fmt: skip

@@ -11,6 +11,7 @@ Equal layers are traced a few times and repeated in the result, so that the time
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ from ablate.models import Model, head
 from ablate.tasks import Task
 
 LABELS = ("casts", "gradients", "activations", "logits", "temporary")
+_INDEX = "layer_idx"  # by which transformers numbers layers, for a cache of keys and values
 KEPT = 4  # equal neighbouring layers that are traced; the second of them stands for all others
 
 
@@ -291,7 +293,7 @@ def _describe_module(module: nn.Module) -> Any:
     plain = {
         name: (value if value in (0.0, 1.0) else "factor") if isinstance(value, float) else value
         for name, value in vars(module).items()
-        if isinstance(value, (bool, int, float, str)) and not name.startswith("_")
+        if isinstance(value, (bool, int, float, str)) and not name.startswith("_") and name != _INDEX
     }
     shapes = {name: (tuple(p.shape), p.requires_grad) for name, p in module.named_parameters(recurse=False)}
     return type(module), plain, shapes, [(name, _describe_module(child)) for name, child in module.named_children()]
@@ -304,7 +306,9 @@ def checkpoint_layers(layers: list[nn.Module], gpu: bool = False) -> Iterator[No
 
     def again(forward: Callable[..., Any]) -> Callable[..., Any]:
         settings: Any = {"context_fn": lambda: (contextlib.nullcontext(), _Kernels(gpu))}
-        return lambda *args: checkpoint(forward, *args, use_reentrant=False, preserve_rng_state=False, **settings)
+        return lambda *args, **more: checkpoint(
+            functools.partial(forward, **more), *args, use_reentrant=False, preserve_rng_state=False, **settings
+        )
 
     for layer in layers:
         vars(layer)["forward"] = again(layer.forward)

@@ -89,7 +89,7 @@ class Experiment(Config):
         stack = self.model.stack()
         placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
         problems += [problem.within("norm") for problem in placed]
-        problems += validate_asks(self.model, self.norm)
+        problems += self.model.validate_choices(self.norm, self.init) or validate_asks(self.model, self.norm)
         problems += [problem.within("init") for problem in self.init.validate(stack)]
         problems += fit_task(self.task, self.model, self.data)
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
@@ -99,6 +99,11 @@ class Experiment(Config):
             problems.append(Problem(f"schedule.{field}", text, getattr(self.schedule, field)))
         problems += [problem.within("trainer") for problem in trainer.validate()]
         problems += [problem.within("optimizer") for problem in self.optimizer.validate(trainer.strategy == "fsdp")]
+        if self.model.of_library and trainer.strategy == "fsdp":
+            text = (
+                f"model {self.model.title} is built whole by its library: no shards of it can be. Accepted: auto, ddp"
+            )
+            problems.append(Problem("trainer.strategy", text, trainer.strategy))
         if self.lora is not None:
             copied = self.warm_start.copied if self.warm_start else ()
             problems += self.lora.validate(copied, trainer.tensor_parallel)

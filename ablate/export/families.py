@@ -16,5 +16,5 @@ def check_family(form: str, model: ModelConfig) -> None:
     if not isinstance(model, models[family]):
         accepted = [*(name for name, (other, _) in FAMILIES.items() if isinstance(model, models[other])), *FOR_ALL]
         raise AblateError(
-            f"{form} is for {members}, and this model is a {model.kind}. Accepted for it: {', '.join(accepted)}."
+            f"{form} is for {members}, and this model is a {model.title}. Accepted for it: {', '.join(accepted)}."
         )

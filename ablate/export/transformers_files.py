@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ablate.config.errors import AblateError
 from ablate.export import tokenizer
 from ablate.export.architectures import HEAD, Architecture, find_architecture
-from ablate.export.families import check_family
+from ablate.export.families import FOR_ALL, check_family
 from ablate.export.sources import Sources, describe_module
 from ablate.training.trained import TrainedModel
 
@@ -49,9 +50,25 @@ def build_files(source: TrainedModel) -> Files:
 
     Raises AblateError for a model that is not a language model, or whose code cannot be written.
     """
+    if source.experiment.model.kind == "hf":
+        return convert_library(source)
     check_family("hf", source.experiment.model)
     architecture = find_architecture(source.experiment)
     return convert_to_native(source, architecture) if architecture else write_own_code(source)
+
+
+def convert_library(source: TrainedModel) -> Files:
+    """Return the files of a model of transformers by name. Raises AblateError if its norms are not its own."""
+    norm, config = source.experiment.norm, source.experiment.model
+    if not (norm.of_library and norm.layer.of_library):
+        raise AblateError(
+            f"{config.title} with norm={norm.kind} norm.layer={norm.layer.kind} is no model of transformers: only with "
+            f"norms of its own (norm=library norm.layer=library) it is. Accepted for it: {', '.join(FOR_ALL)}."
+        )
+    net: Any = source.blank().net
+    fields = {**net.config.to_dict(), "architectures": [type(net).__name__], "use_cache": True}
+    weights = {name.removeprefix("net."): weight for name, weight in source.state.items()}
+    return Files(fields, weights, f"{type(net).__name__} of transformers")
 
 
 def convert_to_native(source: TrainedModel, architecture: Architecture) -> Files:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from ablate.config.errors import AblateError, ConfigError, Problem
 from ablate.models.config import ALL, ModelConfig
 from ablate.norms import Placement, Projection, Site, Stack
 
@@ -125,6 +126,27 @@ def name_sublayers(prefix: str, layers: Iterable[nn.Module]) -> dict[str, tuple[
 def build_site(norm: Placement, index: int, stack: Stack, drop: Callable[[], nn.Module] = nn.Identity) -> Site:
     """Return the site of one layer, with `norm.layer` on the hidden state as its norms."""
     return Site(index, stack.depth, stack.hidden, make_norm_factory(norm, stack.hidden), drop)
+
+
+def find_stack(model: nn.Module) -> str:
+    """Return the name of the stack of layers in a `model` of any kind: the list of modules of one class with the most
+    parameters. Experts of a layer and parts of an embedding are also such lists, but smaller. Raises AblateError."""
+    lists = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, (nn.ModuleList, nn.Sequential)) and len(module) and len(set(map(type, module))) == 1
+    }
+    if not lists:
+        raise AblateError(f"No stack of layers was found in {type(model).__name__}: no list of modules of one class.")
+    return max(lists, key=lambda name: sum(p.numel() for p in lists[name].parameters()))
+
+
+def check_drop(placed: Placement, setting: str, drop: type[nn.Module], *residuals: nn.Module) -> None:
+    """Raise ConfigError if the wiring of a layer leaves out its stochastic depth, a module of the class `drop` that
+    `setting` asks for."""
+    if any(drop not in map(type, residual.modules()) for residual in residuals):
+        text = f"placement {placed.kind} does not support stochastic depth: its wiring does not call site.drop()"
+        raise ConfigError([Problem(setting, text)])
 
 
 def make_norm_factory(norm: Placement, dim: int) -> Callable[[], nn.Module]:

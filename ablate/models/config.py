@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import Field
-
 from ablate.config.base import Kind
-from ablate.config.bounds import MOST_LAYERS, MOST_WEIGHTS, MOST_WIDTH
+from ablate.config.bounds import MOST_WEIGHTS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
 from ablate.norms import ASKS, Initialization, Placement, Stack, placements
@@ -41,12 +39,19 @@ class ModelConfig(Kind):
     """A model family and its size."""
 
     kind: str
-    hidden: int = Field(gt=0, le=MOST_WIDTH)
-    """Width d of the hidden state."""
-    layers: int = Field(ge=0, le=MOST_LAYERS)
-    """Number L of Transformer layers. 0: embedding, final norm and head alone."""
-    heads: int = Field(gt=0, le=MOST_WIDTH)
-    """Number of attention heads."""
+    if TYPE_CHECKING:  # fields of a family; of a model by name it is the library that says them
+
+        @property
+        def hidden(self) -> int:
+            """Width d of the hidden state."""
+
+        @property
+        def layers(self) -> int:
+            """Number L of Transformer layers. 0: embedding, final norm and head alone."""
+
+        @property
+        def heads(self) -> int:
+            """Number of attention heads."""
 
     task: ClassVar[str]
     """The task that the family is trained for."""
@@ -59,6 +64,11 @@ class ModelConfig(Kind):
     """Number of matrices [`hidden`, width of the MLP] in an MLP: 3 with a gate."""
     takes_head: ClassVar[bool] = False
     """Whether its models take a head of the task's own (`Model.attach_head`)."""
+    of_library: ClassVar[bool] = False
+    """Whether its models are a library's, by name: their norms and initial weights may stay the library's (`library`
+    of norm, norm.layer and init)."""
+    example: ClassVar[Mapping[str, Any]] = {}
+    """Settings of a small model for `ablate check`, of a kind that has no default size."""
     per_token: ClassVar[bool] = False
     """Whether an item is a token, with logits for each; otherwise it is a whole input, such as an image."""
 
@@ -125,6 +135,26 @@ class ModelConfig(Kind):
         heads = max(1, round(hidden / (self.hidden // self.heads)))
         return {"hidden": heads * max(4, 4 * round(hidden / heads / 4)), "heads": heads}
 
+    @property
+    def title(self) -> str:
+        """What the model is called in messages."""
+        return self.kind
+
+    def count_own_norms(self) -> tuple[int, int]:
+        """Return how many norms its models compute in each layer, and outside of the layers, whatever the placement."""
+        return 0, 0
+
+    def validate_choices(self, norm: Placement, init: Initialization) -> list[Problem]:
+        """Return the problems with a placement, norm layers and an initialisation for this model, besides what the
+        placement asks for. Here: with those of a library's model."""
+        accepted = [kind for kind in models if models[kind].of_library]
+        text = "library stands for what a library has built, and model {} is of none. Accepted with: {}"
+        text = text.format(self.title, ", ".join(f"model.kind={kind}" for kind in accepted))
+        layers = [norm, *(norm.at(index, self.layers) for index in range(self.layers))]
+        choices = {"norm.kind": any(one.of_library for one in layers), "norm.layer": norm.layer.of_library}
+        choices |= {"norm.qk": norm.qk.of_library, "init.kind": init.of_library}
+        return [Problem(path, text, "library") for path, of_library in choices.items() if of_library]
+
     def validate(self) -> list[Problem]:  # type: ignore[override]
         """Return the problems with combinations of these fields."""
         if self.hidden % self.heads and not getattr(self, "head_dim", None):
@@ -136,9 +166,11 @@ class ModelConfig(Kind):
 
 
 def list_families() -> list[str]:
-    """Return the kinds of model that have a model of their own; the others are one of these with other defaults."""
+    """Return the kinds of model that have a model of their own; the others are one of these with other defaults, or a
+    library's models by name."""
     classes = {models[kind] for kind in models}
-    return [kind for kind in models if classes.isdisjoint(models[kind].__mro__[1:])]
+    own = [kind for kind in models if not models[kind].of_library]
+    return [kind for kind in own if classes.isdisjoint(models[kind].__mro__[1:])]
 
 
 def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
@@ -146,7 +178,7 @@ def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
     stack, problems = model.stack(), []
     for ask, who in norm.list_asks(stack).items():
         if ask not in model.honours:
-            text = f"{who} asks for {ASKS[ask]}, which model {model.kind} does not offer"
+            text = f"{who} asks for {ASKS[ask]}, which model {model.title} does not offer"
             if who.startswith("placement"):
                 honoured = [
                     name for name in placements if placements.parse(name).list_asks(stack).keys() <= model.honours

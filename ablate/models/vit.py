@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import ConfigError, Problem
-from ablate.models.base import Model, build_qkv_norm, build_site, name_sublayers
+from ablate.models.base import Model, build_qkv_norm, build_site, check_drop, name_sublayers
 from ablate.models.vit_config import ViT
 from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
@@ -54,7 +54,8 @@ class AttentionBlock(nn.Module):
 
         super().__init__()
         self.attn_residual = norm.wire_attn(build_site(norm, depth, stack, partial(DropPath, drop_path)))
-        _check_drop(norm.at(depth, stack.depth), drop_path, self.attn_residual)
+        if drop_path:
+            check_drop(norm.at(depth, stack.depth), "model.drop_path", DropPath, self.attn_residual)
         self.attn = _attention(stack, norm, norm.at(depth, stack.depth), timm)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -85,7 +86,8 @@ class Block(nn.Module):
         placed = norm.at(depth, stack.depth)
         drop = partial(DropPath, drop_path)
         self.attn_residual, self.mlp_residual = norm.wire(build_site(norm, depth, stack, drop))
-        _check_drop(placed, drop_path, self.attn_residual, self.mlp_residual)
+        if drop_path:
+            check_drop(placed, "model.drop_path", DropPath, self.attn_residual, self.mlp_residual)
         self.attn = _attention(stack, norm, placed, timm)
         self.mlp = Mlp(
             dim, stack.mlp, act_layer=timm["act_layer"], norm_layer=timm["norm_layer"] if placed.inner_norm else None
@@ -108,15 +110,6 @@ def _attention(stack: Stack, norm: Placement, placed: Placement, timm: dict[str,
     elif placed.qkv_norm or norm.has_qk_norm:
         attn.qkv = NormedQKV(attn.qkv, heads, build_qkv_norm(norm, placed, stack))
     return cast(nn.Module, attn)
-
-
-def _check_drop(placed: Placement, drop_path: float, *residuals: nn.Module) -> None:
-    """Raise ConfigError if stochastic depth is configured and the wiring does not apply it."""
-    from timm.layers import DropPath
-
-    if drop_path and any(DropPath not in map(type, residual.modules()) for residual in residuals):
-        text = f"placement {placed.kind} does not support stochastic depth: its wiring does not call site.drop()"
-        raise ConfigError([Problem("model.drop_path", text, drop_path)])
 
 
 BLOCKS: dict[str, type[nn.Module]] = {"both": Block, "attn": AttentionBlock}

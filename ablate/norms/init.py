@@ -44,6 +44,8 @@ class Initialization(Kind):
     """The standard deviations as a formula in one line."""
     source: ClassVar[str] = ""
     """The paper or model that the initialisation is from."""
+    of_library: ClassVar[bool] = False
+    """Whether it is the one that a library's model has of its own."""
 
     def base_std(self, stack: Stack) -> float:
         """Return the base standard deviation."""
@@ -116,13 +118,28 @@ class ScaledEmbedding(Scaled):
         return [] if stack.token_embedding else [Problem("kind", text, self.kind)]
 
 
+@initializations.register
+class LibraryInitialization(Initialization):
+    """The initial weights that a model of a library has of its own, the same function for every placement. Their
+    default, and for them alone (`model.kind: hf` and `timm`)."""
+
+    kind: Literal["library"] = "library"
+    listed = False
+    of_library = True
+    formula = "as the library draws them"
+
+    def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
+        text = "the library's own initialisation has no such setting; take init=normal, of which it is the deviation"
+        return [] if self.std is None else [Problem("std", text, self.std)]
+
+
 def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, stack: Stack) -> None:
     """Initialise every projection in order from torch's global generator; a placement's own gains take precedence over
-    `init`."""
+    `init`. With the initialisation of a library the others stay as they are."""
     for projection in projections:
         placed = None if projection.layer is None else placement.at(projection.layer, stack.depth)
         gains = placed.gains(stack.depth) if placed else {}
         if projection.role in gains:
             torch.nn.init.xavier_normal_(projection.weight, gain=gains[projection.role])
-        else:
+        elif not init.of_library:
             torch.nn.init.normal_(projection.weight, std=init.std_of(projection, stack))

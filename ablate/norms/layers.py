@@ -33,6 +33,8 @@ class NormLayer(Kind):
     """The paper that the layer is from."""
     caveats: ClassVar[str] = ""
     """What to consider before comparing it with others."""
+    of_library: ClassVar[bool] = False
+    """Whether it is the one that a library's model has of its own."""
     scales_embedding: ClassVar[bool] = False
     """Whether a learnable number, initially sqrt(d), multiplies the token embedding: needed by a layer that does not
     re-scale."""
@@ -199,3 +201,14 @@ class NoNorm(NormLayer):
 
     def build(self, dim: int) -> nn.Module:
         return layer_modules.nn.Identity()
+
+
+@norm_layers.register
+class LibraryLayer(NormLayer):
+    """The norm layers that a model of a library has of its own: each norm stays as the library built it. Their default,
+    and for them alone (`model.kind: hf` and `timm`)."""
+
+    kind: Literal["library"] = "library"
+    listed = False
+    of_library = True
+    formula = "as the library computes it"

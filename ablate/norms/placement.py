@@ -109,6 +109,8 @@ class Placement(Kind):
     """What to consider before comparing it with others."""
     embedding_norm: ClassVar[bool] = False
     """Whether a norm follows the embedding."""
+    of_library: ClassVar[bool] = False
+    """Whether it is the one that a library's model has of its own, and builds itself."""
     inner_norm: ClassVar[bool] = False
     """Whether a norm precedes the output projections of attention and MLP."""
     qkv_norm: ClassVar[bool] = False

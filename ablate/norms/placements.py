@@ -255,5 +255,17 @@ class Hybrid(Placement):
         return residuals.PlainResidual(site), residuals.InputPostResidual(site)
 
 
+@placements.register
+class LibraryPlacement(Placement):
+    """The placement that a model of a library has of its own: its layers stay as the library built them. Their default,
+    and for them alone (`model.kind: hf` and `timm`)."""
+
+    kind: Literal["library"] = "library"
+    listed = False
+    of_library = True
+    rule = "as the library computes it"
+    initialisation = "set by `init`"
+
+
 def _xavier(gain: float) -> dict[str, float]:
     return {"q": 1.0, "k": 1.0, **dict.fromkeys(("v", "o", "gate", "up", "down"), gain)}

@@ -30,7 +30,7 @@ def list_fused(module: nn.Module) -> dict[nn.Parameter, list[int]]:
         whole = projection.weight._base
         if isinstance(whole, nn.Parameter):
             rows.setdefault(whole, []).append(len(projection.weight))
-    return rows
+    return {whole: each for whole, each in rows.items() if sum(each) == len(whole)}  # a matrix may lie transposed in it
 
 
 class MuonWithAdamW(Optimizer):

@@ -29,7 +29,7 @@ def validate_sharing(experiment: Experiment) -> list[Problem]:
     problems = []
     if size > 1 and (plan := experiment.model.tensor_plan()) is None:
         text = (
-            f"model {experiment.model.kind} does not support tensor parallelism. Accepted: "
+            f"model {experiment.model.title} does not support tensor parallelism. Accepted: "
             f"{', '.join(list_shareable_families())}"
         )
         problems.append(Problem("trainer.tensor_parallel", text, size))

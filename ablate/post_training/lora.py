@@ -18,7 +18,7 @@ from ablate.config.extras import import_library
 from ablate.experiment.extensions import Extension
 from ablate.experiment.lora import Lora
 from ablate.experiment.tree import Experiment
-from ablate.models.base import Model, freeze
+from ablate.models.base import Model, freeze, is_inside
 
 _LEARNED = ".lora_"  # in the names of what peft adds
 _KEPT = ".base_layer."  # in the names of what it adds to
@@ -132,5 +132,5 @@ def _linear_layers(model: Model) -> Iterator[tuple[str, str, nn.Linear]]:
     modules = list(model.named_modules())
     for part, (prefix, *_) in model.parts().items():
         for name, module in modules if part.startswith("layers.") else ():
-            if isinstance(module, nn.Linear) and name.startswith(f"{prefix}."):
+            if isinstance(module, nn.Linear) and is_inside(name, [prefix]):
                 yield part + name.removeprefix(prefix), name, module

@@ -23,7 +23,7 @@ PART = 0.02
 def describe_run(experiment: Experiment, run_id: str | None = None) -> str:
     """Return the first line, which is printed before anything that takes seconds: imports and data. `run_id`: of a run
     that goes on."""
-    what = f"run {run_id}, resumed" if run_id else f"{experiment.model.kind}, norm {experiment.norm.kind}"
+    what = f"run {run_id}, resumed" if run_id else f"{experiment.model.title}, norm {experiment.norm.kind}"
     return (
         f"training {what}, on {experiment.data.kind}: {experiment.trainer.max_steps:,} updates of "
         f"{experiment.items_per_update:,} {experiment.unit}, learning rate {experiment.optimizer.lr:g}, "

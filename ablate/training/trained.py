@@ -61,6 +61,10 @@ class TrainedModel:
         """Return the model, in evaluation mode."""
         model = self.blank()
         model.load_state_dict(dict(self.state), assign=True)
+        if any(buffer.is_meta for buffer in model.buffers()):  # one that is computed, and in no checkpoint
+            with torch.random.fork_rng(devices=[]):
+                model = self.experiment.build_model(*self.inputs)
+            model.load_state_dict(dict(self.state))
         return model.eval()
 
 

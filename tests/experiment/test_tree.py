@@ -48,6 +48,8 @@ def some_of_each():
             settings = {**(family if part != "model" else {}), part: name}
             if part != "model":
                 settings |= needed
+            elif registry[kind].of_library:  # which has no default size
+                settings = {part: {"kind": name, **registry[kind].example}}
             yield pytest.param(settings, id=f"{part}={name}")
 
 
@@ -243,6 +245,9 @@ def test_the_schema_judges_as_we_do(schema, tree, valid):
         assert valid
 
 
+BY_NAME = {"optimizer": ("torch", "timm"), "model": ("hf", "timm")}  # kinds whose library has its own keys
+
+
 def references(schema):
     if isinstance(schema, dict):
         yield from ([schema["$ref"]] if "$ref" in schema else [])
@@ -258,11 +263,13 @@ def test_the_schema_has_every_registry_with_descriptions(schema):
     assert {f"#/$defs/{registry.slug}" for registry in PARTS.values()} <= set(references(schema))
     for registry in Registry.all.values():
         names, *kinds = schema["$defs"][registry.slug]["anyOf"]
-        assert names["enum"] == registry.names
-        assert [kind["properties"]["kind"]["const"] for kind in kinds] == list(registry)
+        assert names["enum"] == registry.accepted
+        assert [
+            kind["properties"]["kind"]["const"] for kind in kinds if kind["properties"]["kind"]["const"] != "library"
+        ] == [*registry]
         for kind in kinds:
             assert kind["description"]
-            by_name = registry.name == "optimizer" and "name" in kind["properties"]  # whose library has its own keys
+            by_name = kind["properties"]["kind"]["const"] in BY_NAME.get(registry.name, ())
             assert kind["additionalProperties"] is by_name
             for name, field in kind["properties"].items():
                 assert name == "kind" or field.get("description"), (kind["title"], name)

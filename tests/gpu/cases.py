@@ -10,13 +10,14 @@ from ablate.experiment.trainer import TrainerConfig
 from ablate.models import models
 from ablate.norms import norm_layers, placements
 
+SIZED = [kind for kind in models if not models[kind].of_library]
 PRECISIONS = [name for name in get_args(TrainerConfig.model_fields["precision"].annotation) if name != "auto"]
 
 
 def each_once():
     """(family, placement, norm layer, precision): every family with every precision, every placement and every norm
     layer that a family can have, once."""
-    families, layers = itertools.cycle(models), list(norm_layers)
+    families, layers = itertools.cycle(SIZED), list(norm_layers)
     for number, kind in enumerate(placements):
         family = next(families)
         layer = next(layer for layer in layers if sensible(family, layer))  # that which was longest not taken
@@ -27,7 +28,7 @@ def each_once():
 
 def all_of_them():
     """The full product of these."""
-    for case in itertools.product(models, placements, norm_layers, PRECISIONS):
+    for case in itertools.product(SIZED, placements, norm_layers, PRECISIONS):
         if sensible(case[0], case[2]):
             yield case
 

@@ -42,7 +42,7 @@ class _Marked(NormLayer):
 def _subjects(kind: str, settings: Settings) -> dict[str, Subject]:
     """Return placement -> subject, of all placements that the family takes."""
     subjects, refused = {}, []
-    for name in placements:
+    for name in (*placements, "library"):
         try:
             subjects[name] = build_subject({"model.kind": kind, "norm.kind": name}, settings)
         except ConfigError as error:
@@ -60,6 +60,8 @@ def check_counts(subject: Subject) -> None:
     values each (`qkv_norm`), or for queries and keys (`norm.qk`).
     """
     given = subject.experiment.norm
+    if given.of_library:  # it declares nothing
+        return
     norm: Placement = given.model_copy(update={"layer": _Marked(), **({"qk": _Marked()} if given.has_qk_norm else {})})
     experiment = subject.experiment.model_copy(update={"norm": norm})
     stack, corpus = experiment.model.stack(), subject.corpus
@@ -71,20 +73,21 @@ def check_counts(subject: Subject) -> None:
             module.register_forward_hook(lambda m, *_: calls.update({id(m): calls.get(id(m), 0) + 1}))
     inputs, targets = subject.read_batch()
     subject.experiment.task.compute_loss(model, inputs, targets)
+    inside, outside = experiment.model.count_own_norms()
     both = getattr(experiment.model, "sublayers", "both") == "both"
     for index, block in enumerate(model.blocks()):
         placed = norm.at(index, stack.depth)
         site = Site(index, stack.depth, stack.hidden, lambda: MarkedNorm(stack.hidden))
         wiring = norm.wire(site) if both else (norm.wire_attn(site),)
         declared = sum(isinstance(m, MarkedNorm) for side in wiring for m in side.modules())
-        declared += (2 if both else 1) * placed.inner_norm + (3 if placed.qkv_norm else 2 * norm.has_qk_norm)
+        declared += inside + (2 if both else 1) * placed.inner_norm + (3 if placed.qkv_norm else 2 * norm.has_qk_norm)
         computed = sum(calls.pop(id(module), 0) for module in block.modules())
         if computed != declared:
             text = (
                 f"layer {index + 1} computes {computed} norms with placement {placed.kind}, which declares {declared}"
             )
             raise CheckFailedError(text)
-    declared = norm.at(0, stack.depth).embedding_norm + norm.final_norm
+    declared = norm.at(0, stack.depth).embedding_norm + norm.final_norm + outside
     if (computed := sum(calls.values())) != declared:
         raise CheckFailedError(
             f"computes {computed} norms outside of its layers with placement {norm.kind}, which declares {declared} "
@@ -126,7 +129,9 @@ def check_differences(kind: str, settings: Settings) -> None:
         for name, subject in subjects.items():
             inputs, _ = subject.read_batch(dtype=torch.float64)
             outputs[name] = subject.build_model(torch.float64).eval()(inputs)
-    same = [name for name in outputs if name != "pre" and torch.allclose(outputs[name], outputs["pre"])]
+    same = [
+        name for name in outputs if name not in ("pre", "library") and torch.allclose(outputs[name], outputs["pre"])
+    ]
     if same:
         raise CheckFailedError(f"computes the same with {', '.join(same)} as with pre")
 

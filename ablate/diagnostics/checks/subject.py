@@ -20,7 +20,7 @@ from ablate.config.errors import ConfigError
 from ablate.data import Corpus, DataConfig
 from ablate.diagnostics.checks.base import CheckFailedError, Settings
 from ablate.experiment.tree import Experiment
-from ablate.models import Model
+from ablate.models import Model, models
 from ablate.optim.optimizers import build_optimizer
 
 SMALL: dict[str, Any] = {
@@ -141,9 +141,15 @@ def step_by_closure(optimizer: Optimizer, compute_loss: Callable[[], Tensor]) ->
 
 def build_subject(*settings: Settings) -> Subject:
     """Return the subject of small settings under `settings`; what a kind of model or data does not have is left out."""
-    merged: dict[str, Any] = {}
-    for mapping in (SMALL, *settings):
-        merged |= mapping
+    given: dict[str, Any] = {}
+    for mapping in settings:
+        given |= mapping
+    kind = models.kind_of({"kind": given.get("model.kind", models.default)})
+    merged: dict[str, Any] = SMALL | given
+    if kind and kind.of_library:  # whose arguments have other names
+        example = {f"model.{key}": value for key, value in kind.example.items()}
+        merged = {k: v for k, v in SMALL.items() if not k.startswith("model.")} | given
+        merged |= {} if example.keys() & given.keys() else example
     try:
         return Subject(Experiment.from_mapping(merged))
     except ConfigError as error:

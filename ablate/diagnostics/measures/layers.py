@@ -29,7 +29,10 @@ class Layers:
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
-        self.blocks = list(model.blocks()) if isinstance(model, models.Model) else _find_blocks(model)
+        if isinstance(model, models.Model):
+            self.blocks = list(model.blocks())
+        else:
+            self.blocks = list(model.get_submodule(models.find_stack(model)).children())
         if not self.blocks:
             raise AblateError(
                 "The model has no layers (model.layers=0), so there is nothing to measure. Remove it from the models."
@@ -120,21 +123,6 @@ def take_first(output: Any) -> Tensor:
     """Return the hidden state from a module's output: the output itself or its first value."""
     state: Tensor = output[0] if isinstance(output, (tuple, list)) else output
     return state
-
-
-def _find_blocks(model: nn.Module) -> list[nn.Module]:
-    """Return the stack of layers: the list of modules of one class with the most parameters. Experts of a layer and
-    parts of an embedding are also such lists, but smaller."""
-    lists = [
-        list(module)
-        for module in model.modules()
-        if isinstance(module, (torch.nn.ModuleList, torch.nn.Sequential))
-        and len(module)
-        and len({type(m) for m in module}) == 1
-    ]
-    if not lists:
-        raise AblateError(f"No stack of layers was found in {type(model).__name__}: no list of modules of one class.")
-    return max(lists, key=lambda blocks: sum(p.numel() for block in blocks for p in block.parameters()))
 
 
 def _find_sublayers(block: nn.Module) -> dict[str, nn.Module]:
