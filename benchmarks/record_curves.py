@@ -1,4 +1,4 @@
-"""Records the validation losses of real runs over learning rates, which benchmarks/searchers.py searches again and again.
+"""Records the validation losses of real runs over learning rates, which benchmarks/searchers.py searches many times.
 
     python benchmarks/record_curves.py                     # as benchmarks/data/curves.csv, 468 runs in about an hour
     python benchmarks/record_curves.py --seeds 0 --tasks vision

@@ -35,7 +35,7 @@ else:
     measures, tasks = LazyModule("ablate.diagnostics.measures"), LazyModule("ablate.tasks")
     libraries = LazyModule("ablate.optim.libraries")
     optuna_classes = LazyModule("ablate.sweeps.search.optuna_classes")
-storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
+    storage, library = LazyModule("ablate.sweeps.storage"), LazyModule("ablate.sweeps.spec.library")
 
 Row = dict[str, Any]
 _NAMES = {"norm layer": "norms", "data": "data"}

@@ -76,7 +76,7 @@ class HubSampler(SamplerConfig):
         try:
             classes = self._list_classes()
         except Exception as error:  # git's, GitHub's, or whatever the code of the package raises
-            return [Problem("name", _explain_loading(self.name, self.ref, error), self.name)]
+            return [Problem("name", _explain_loading(self.ref, error), self.name)]
         wanted = next(iter(classes)) if self.class_name is None and len(classes) == 1 else self.class_name
         if wanted not in classes:
             accepted = f"Accepted: {', '.join(classes) or 'nothing'}.{did_you_mean(wanted or '', classes)}"
@@ -101,9 +101,9 @@ def _load(name: str, ref: str) -> ModuleType:
     return module
 
 
-def _explain_loading(name: str, ref: str, error: Exception) -> str:
-    """Return why a package of the hub cannot be used, in one sentence."""
+def _explain_loading(ref: str, error: Exception) -> str:
+    """Return why a package of the hub cannot be used, in one line."""
     if isinstance(error, ModuleNotFoundError):
-        return f"{name} needs the package {error.name}, which is not installed: pip install {error.name}"
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return f"cannot be loaded from GitHub at the commit {ref[:7]}, which needs a network on first use: {first}"
+        return f"needs the Python module {error.name}, which is not installed. Most are by: pip install {error.name}"
+    last = (str(error).strip().splitlines() or [type(error).__name__])[-1].strip()  # of git: what it said
+    return f"cannot be loaded from GitHub at the commit {ref[:7]}, which needs a network on first use: {last}"
