@@ -44,11 +44,10 @@ SPACES: dict[str, dict[str, Any]] = {
     "language, with alpha of Mix-LN": {"optimizer.lr": RATES, "norm.alpha": list(SHARES.values())},
 }
 SAMPLERS: dict[str, dict[str, Any]] = {
-    "tpe": {"kind": "tpe"},
+    "tpe": {"kind": "tpe", "n_startup_trials": 5},
     "tpe, 3 random": {"kind": "tpe", "n_startup_trials": 3},
-    "gp": {"kind": "gp"},
+    "gp": {"kind": "gp", "n_startup_trials": 5},
     "gp, 3 random": {"kind": "gp", "n_startup_trials": 3},
-    "gp, deterministic": {"kind": "gp", "options": {"deterministic_objective": True}},
     "qmc": {"kind": "qmc"},
     "random": {"kind": "random"},
     "grid": {},  # of each budget
@@ -270,11 +269,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10, help="seeds of each sampler on each seed of each curve")
     parser.add_argument("--workers", type=int, default=1, help="trials at a time")
     parser.add_argument("--samplers", nargs="+", default=list(SAMPLERS), choices=list(SAMPLERS))
+    parser.add_argument("--file", type=Path, default=FILE, help="the recorded curves")
     parser.add_argument("--figure", type=Path, help="where the figure is written")
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     warnings.filterwarnings("ignore", module="optuna")
-    courses = measure(read_curves(), options.samplers, options.repeats, options.workers)
+    courses = measure(read_curves(options.file), options.samplers, options.repeats, options.workers)
     print_table(courses)
     if options.figure:
         draw(courses, options.figure)

@@ -42,9 +42,10 @@ _LIMITS = {
 }
 """Class -> what it cannot do, or does only later."""
 _ADAPTED = {
-    "CmaEsSampler": "ablate.sweeps.search.numbered_samplers.NumberedCmaEs",
+    "CmaEsSampler": "ablate.sweeps.search.adapted_samplers.NumberedCmaEs",
+    "GPSampler": "ablate.sweeps.search.adapted_samplers.CarefulGp",
     "HyperbandPruner": "ablate.sweeps.search.fair_pruners.FairHyperband",
-    "QMCSampler": "ablate.sweeps.search.numbered_samplers.NumberedQmc",
+    "QMCSampler": "ablate.sweeps.search.adapted_samplers.NumberedQmc",
 }
 """Class -> what stands for it here."""
 NUMBERED = {"QMCSampler"}

@@ -51,7 +51,7 @@ class SamplerConfig(Kind):
         return self.kind
 
 
-samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="tpe")
+samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="gp")
 
 
 def build_sampler(name: str, arguments: Mapping[str, Any], config: SamplerConfig, number: int) -> BaseSampler:
@@ -94,7 +94,7 @@ class Gp(OptunaSampler):
 
     kind: Literal["gp"] = "gp"
     optuna_class = "GPSampler"
-    n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
+    n_startup_trials: int = Field(3, ge=1, le=MOST_TRIALS)
     """Number of random trials before the model is used."""
 
 

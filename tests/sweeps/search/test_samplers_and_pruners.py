@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 from sweeps.searchers import PRUNERS, SAMPLERS
 
+from ablate.sweeps.search.adapted_samplers import replace_infinite
 from ablate.sweeps.search.fair_pruners import FairPruner
 from ablate.sweeps.search.pruners import pruners
 from ablate.sweeps.search.samplers import samplers
@@ -97,6 +98,31 @@ def test_tpe_learns_after_its_random_start():
     points = propose("tpe", {"optimizer.lr": LR}, 40)
     late = [point["optimizer.lr"] for point in points[30:]]  # the least is best
     assert sum(lr < 3e-4 for lr in late) > 6
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_gaussian_process_learns_where_runs_diverge(sign):
+    """Its three random trials diverge; Optuna's own, to which the first that trains is no better, stays at that."""
+    study = optuna.create_study(direction="minimize" if sign == 1 else "maximize")
+    for number in range(12):
+        study.sampler = samplers["gp"]().build(number)
+        trial = study.ask(to_distributions({"optimizer.lr": Range(low=1e-4, high=1e-1, log=True)}))
+        lr = trial.params["optimizer.lr"]
+        study.tell(trial, sign * (math.inf if lr > 3e-3 else math.log10(lr / 1e-3) ** 2))
+    assert sum(math.isinf(trial.value) for trial in study.trials[:3]) == 3
+    assert abs(study.best_value) < 0.05
+
+
+def test_what_diverged_is_worse_than_what_trained():
+    values = [2.0, math.inf, 3.0, -math.inf]
+    distributions = to_distributions({"optimizer.lr": LR})
+    trials = [
+        optuna.trial.create_trial(params={"optimizer.lr": 1e-3}, distributions=distributions, value=value)
+        for value in values
+    ]
+    assert [trial.value for trial in replace_infinite(trials)] == [2.0, 4.0, 3.0, 1.0]
+    assert [trial.value for trial in trials] == values
+    assert [trial.value for trial in replace_infinite(trials[:2])] == [2.0, 3.0]
 
 
 def test_cmaes_moves_towards_the_best():

@@ -1,14 +1,17 @@
-"""Optuna's samplers that count trials themselves, adapted so that a point depends on the seed, our number of the trial
-and the finished trials alone: a continued sweep proposes what an uninterrupted one does.
+"""Optuna's samplers, adapted to sweeps: a point depends on the seed, our number of the trial and the finished trials
+alone, so that a continued sweep proposes what an uninterrupted one does, and diverged trials are learnt from.
 """
 
 from __future__ import annotations
 
+import copy
+import math
 import zlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from optuna.samplers import CmaEsSampler, QMCSampler
+from optuna.samplers import CmaEsSampler, GPSampler, QMCSampler
 
 from ablate.sweeps.attempts import renumber
 
@@ -25,6 +28,16 @@ class NumberedCmaEs(CmaEsSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         return super().sample_relative(study, renumber(trial), search_space)
+
+
+class CarefulGp(GPSampler):
+    """Optuna's, to which a diverged trial counts as much worse as the worst of the others is worse than the best.
+    Optuna's own counts it as the worst of the others: where few trained, it cannot tell the diverged ones from them."""
+
+    def _sample_relative_impl(
+        self, study: Study, completed_trials: list[FrozenTrial], *rest: Any, **more: Any
+    ) -> dict[str, Any]:
+        return super()._sample_relative_impl(study, replace_infinite(completed_trials), *rest, **more)
 
 
 class NumberedQmc(QMCSampler):
@@ -55,3 +68,21 @@ class NumberedQmc(QMCSampler):
     ) -> Any:
         """Return one dimension of the point: that of the first trial, before which no space is known."""
         return self.sample_relative(study, trial, {param_name: param_distribution})[param_name]
+
+
+def replace_infinite(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    """Return `trials` with finite values: those of trials that diverged lie beyond the worst of the others by the range
+    of these."""
+    finite = [trial.value for trial in trials if trial.value is not None and math.isfinite(trial.value)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+    beyond = (high - low) or 1.0
+    return [_replace_value(trial, high + beyond, low - beyond) for trial in trials]
+
+
+def _replace_value(trial: FrozenTrial, high: float, low: float) -> FrozenTrial:
+    """Return `trial`, or a copy with one of the two values where its own is infinite."""
+    if trial.value is None or math.isfinite(trial.value):
+        return trial
+    shown = copy.copy(trial)
+    shown.value = high if trial.value > 0 else low
+    return shown
