@@ -1,6 +1,6 @@
 """Which sampler finds good settings in a few trials: searches of recorded validation losses, without training.
 
-    python benchmarks/searchers.py                                    # as docs/explanation/searchers.md, in minutes
+    python benchmarks/searchers.py                                    # as docs/explanation/samplers.md, in minutes
     python benchmarks/searchers.py --workers 2 --samplers tpe gp qmc random
     python benchmarks/searchers.py --repeats 1 --samplers qmc random  # in seconds
 
