@@ -30,12 +30,13 @@ _REFUSED = {
 }
 """Class -> why it cannot work here."""
 _RANDOM_FIRST = "its first {} trials are random ({} by default)"
-_COMPLETED_ONLY = "does not learn from pruned trials"
+_COMPLETED_ONLY = {"CmaEsSampler", "GPSampler", "NSGAIISampler", "NSGAIIISampler"}
+"""Samplers that do not learn from pruned trials."""
 _LIMITS = {
-    "CmaEsSampler": f"searches two or more ranges, no lists; {_COMPLETED_ONLY}",
-    "GPSampler": f"{_RANDOM_FIRST.format('n_startup_trials', 10)}; {_COMPLETED_ONLY}",
-    "NSGAIISampler": f"{_RANDOM_FIRST.format('population_size', 50)}; {_COMPLETED_ONLY}",
-    "NSGAIIISampler": f"{_RANDOM_FIRST.format('population_size', 50)}; {_COMPLETED_ONLY}",
+    "CmaEsSampler": "searches two or more ranges, no lists",
+    "GPSampler": _RANDOM_FIRST.format("n_startup_trials", 10),
+    "NSGAIISampler": _RANDOM_FIRST.format("population_size", 50),
+    "NSGAIIISampler": _RANDOM_FIRST.format("population_size", 50),
     "QMCSampler": "does not learn from trials",
     "RandomSampler": "does not learn from trials",
     "TPESampler": _RANDOM_FIRST.format("n_startup_trials", 10),
@@ -70,7 +71,10 @@ class Entry:
     def describe(self) -> str:
         """Return a line about it."""
         text = calls.describe_class(self.cls) if self.cls else ""
-        return f"{text}: {self.limit}" if self.limit else text
+        limits = [self.limit] if self.limit else []
+        if self.cls and not learns_from_pruned(self.cls.__name__):
+            limits.append("does not learn from pruned trials")
+        return f"{text}: {'; '.join(limits)}" if limits else text
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,11 @@ def _need_numbers(space: Space) -> str | None:
 
 
 _SPACES: dict[str, Callable[[Space], str | None]] = {"CmaEsSampler": _need_numbers}
+
+
+def learns_from_pruned(name: str) -> bool:
+    """Return whether the sampler `name` learns from trials that a pruner has stopped, where it learns at all."""
+    return name not in _COMPLETED_ONLY
 
 
 def refuse_space(name: str, space: Space) -> str | None:

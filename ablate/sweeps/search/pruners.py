@@ -41,6 +41,11 @@ class PrunerConfig(Kind):
         """Return Optuna's pruner for runs of `max_steps` updates."""
         raise NotImplementedError
 
+    @property
+    def stops_trials(self) -> bool:
+        """Whether it ever stops one."""
+        return True
+
     def validate_arguments(self) -> list[Problem]:
         """Return what is wrong with it, whatever it prunes."""
         return []
@@ -85,6 +90,10 @@ class NoPruner(OptunaPruner):
 
     kind: Literal["none"] = "none"
     optuna_class = "NopPruner"
+
+    @property
+    def stops_trials(self) -> bool:
+        return False
 
 
 @pruners.register
@@ -149,6 +158,10 @@ class NamedPruner(NamedKind, PrunerConfig):
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         return build_pruner(self.name, self.list_arguments(), self.find_first_step(max_steps, warmup), max_steps)
+
+    @property
+    def stops_trials(self) -> bool:
+        return self.name != "NopPruner"
 
     def build_example(self) -> BasePruner:
         return self.build(100, 10)

@@ -12,7 +12,7 @@ from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED, MOST_TRIALS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.sweeps.search.optuna_classes import NUMBERED, PACKAGES, instantiate, refuse_space
+from ablate.sweeps.search.optuna_classes import NUMBERED, PACKAGES, instantiate, learns_from_pruned, refuse_space
 from ablate.sweeps.search.optuna_kind import NamedKind, OptunaKind
 from ablate.sweeps.search.space import Space, list_cells
 
@@ -50,6 +50,10 @@ class SamplerConfig(Kind):
         """Return what a plan says of it."""
         return self.kind
 
+    def learns_from_pruned(self) -> bool:
+        """Return whether it learns from trials that a pruner has stopped, where it learns at all."""
+        return True
+
 
 samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="gp")
 
@@ -76,6 +80,9 @@ class OptunaSampler(OptunaKind, SamplerConfig):
         reason = refuse_space(self.optuna_class, space)
         return [Problem("search", f"{self.kind} {reason}")] if reason else []
 
+    def learns_from_pruned(self) -> bool:
+        return learns_from_pruned(self.optuna_class)
+
 
 @samplers.register
 class Tpe(OptunaSampler):
@@ -94,7 +101,7 @@ class Gp(OptunaSampler):
 
     kind: Literal["gp"] = "gp"
     optuna_class = "GPSampler"
-    n_startup_trials: int = Field(3, ge=1, le=MOST_TRIALS)
+    n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
     """Number of random trials before the model is used."""
 
 
@@ -166,6 +173,9 @@ class NamedSampler(NamedKind, SamplerConfig):
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         reason = refuse_space(self.name, space)
         return [Problem("search", f"{self.name} {reason}")] if reason else []
+
+    def learns_from_pruned(self) -> bool:
+        return learns_from_pruned(self.name)
 
     def describe(self) -> str:
         limit = PACKAGES["samplers"].entries[self.name].limit

@@ -129,3 +129,13 @@ def test_points_of_qmc_fill_the_space_evenly_in_every_seed():
 def test_a_plan_names_the_sampler_and_its_limit(tiny_settings):
     text = outline(sweep(experiment=tiny_settings, sampler={"kind": "optuna", "name": "GPSampler"}))
     assert "sampler GPSampler of Optuna (its first n_startup_trials trials are random (10 by default)" in text
+
+
+@pytest.mark.parametrize(
+    ("sampler", "pruner", "told"),
+    [("gp", "median", True), ("gp", "none", False), ("tpe", "median", False), ("cmaes", "median", True)],
+)
+def test_a_plan_says_that_a_sampler_learns_nothing_from_pruned_trials(tiny_settings, sampler, pruner, told):
+    rates = {**RATES, "optimizer.weight_decay": {"low": 0.0, "high": 0.1}}
+    text = outline(sweep(experiment=tiny_settings, sampler=sampler, pruner=pruner, search=rates))
+    assert ("does not learn from pruned trials" in text) == told

@@ -105,7 +105,7 @@ def test_a_gaussian_process_learns_where_runs_diverge(sign):
     """Its three random trials diverge; Optuna's own, to which the first that trains is no better, stays at that."""
     study = optuna.create_study(direction="minimize" if sign == 1 else "maximize")
     for number in range(12):
-        study.sampler = samplers["gp"]().build(number)
+        study.sampler = samplers["gp"](n_startup_trials=3).build(number)
         trial = study.ask(to_distributions({"optimizer.lr": Range(low=1e-4, high=1e-1, log=True)}))
         lr = trial.params["optimizer.lr"]
         study.tell(trial, sign * (math.inf if lr > 3e-3 else math.log10(lr / 1e-3) ** 2))
