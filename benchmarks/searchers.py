@@ -132,8 +132,15 @@ def search(spec: Sweep, objective: Callable[[Point], float], workers: int) -> li
 
 def build_spec(task: str, sampler: Mapping[str, Any], trials: int, space: Mapping[str, Any] | None = None) -> Sweep:
     """Return the sweep that searches a curve of `task`; `space`: in the place of the usual one."""
-    tree = {"name": "searched", "search": space or SPACES[task], "sampler": sampler, "budget": {"trials": trials}}
-    return Sweep.from_tree({**tree, "objective": {"metric": "val/loss", "direction": "minimize"}})
+    tree = {
+        "name": "searched",
+        "experiment": {"norm": "mix"},  # which has an alpha; nothing is trained
+        "search": space or SPACES[task],
+        "sampler": sampler,
+        "budget": {"trials": trials},
+        "objective": {"metric": "val/loss", "direction": "minimize"},
+    }
+    return Sweep.from_tree(tree)
 
 
 @dataclass(frozen=True)
@@ -205,30 +212,35 @@ def measure(curves: Sequence[Curve], samplers: Sequence[str], repeats: int, work
 
 
 def format_estimate(values: Sequence[float]) -> str:
-    """Return a mean over curves with its 95 % interval."""
+    """Return a mean over curves with its 95 % interval; "-" where there is none."""
     if not all(map(math.isfinite, values)):
         return "-"
     estimate = bound_mean(values, 0.05)
     return f"{estimate.mean:.3f}" + (f" ± {estimate.half_width:.3f}" if estimate.half_width else "")
 
 
+def format_means(rows: Sequence[np.ndarray], scale: float, digits: int) -> str:
+    """Return the means over curves at each budget, times `scale`."""
+    means = [scale * statistics.fmean(row[budget - 1] for row in rows) for budget in BUDGETS]
+    return ", ".join("-" if math.isnan(mean) else f"{mean:.{digits}f}" for mean in means)
+
+
 def print_table(courses: Courses) -> None:
     """Print what was measured as Markdown."""
-    print(f"\n| task | sampler | {' | '.join(f'{budget} trials' for budget in BUDGETS)} |", end="")
-    print(f" {' | '.join(f'other seeds, {budget}' for budget in BUDGETS)} | within noise | regret less that of tpe |")
-    print("|" + "---|" * (2 * len(BUDGETS) + 4))
+    columns = ["task", "sampler", *(f"{budget} trials" for budget in BUDGETS)]
+    columns += ["less that of tpe", "on other seeds", "within a seed's noise [%]"]
+    print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for task, by_sampler in courses.items():
         for name, found in by_sampler.items():
-            own = [format_estimate([course.own[budget - 1] for course in found]) for budget in BUDGETS]
-            others = [f"{statistics.fmean(c.others[budget - 1] for c in found):.3f}" for budget in BUDGETS]
-            within = " ".join(
-                f"{100 * statistics.fmean(c.within[budget - 1] for c in found):.0f}" for budget in BUDGETS
+            cells = [task, name, *(format_estimate([course.own[budget - 1] for course in found]) for budget in BUDGETS)]
+            base = by_sampler.get("tpe", []) if name != "tpe" else []
+            pairs = list(zip(found, base, strict=False))
+            cells.append(
+                "; ".join(format_estimate([a.own[b - 1] - t.own[b - 1] for a, t in pairs]) for b in BUDGETS if pairs)
             )
-            less = "-"
-            if "tpe" in by_sampler and name != "tpe":
-                pairs = list(zip(found, by_sampler["tpe"], strict=True))
-                less = "; ".join(format_estimate([a.own[b - 1] - t.own[b - 1] for a, t in pairs]) for b in BUDGETS)
-            print(f"| {task} | {name} | {' | '.join([*own, *others])} | {within} % | {less} |")
+            cells.append(format_means([course.others for course in found], 1, 3))
+            cells.append(format_means([course.within for course in found], 100, 0))
+            print(f"| {' | '.join(cells)} |")
 
 
 def draw(courses: Courses, file: Path) -> None:
