@@ -1,6 +1,6 @@
 """Records the validation losses of real runs over learning rates, which benchmarks/searchers.py searches many times.
 
-    python benchmarks/record_curves.py                     # as benchmarks/data/curves.csv, 507 runs, 45 minutes on one core
+    python benchmarks/record_curves.py                     # as benchmarks/data/curves.csv, 507 runs in 45 minutes
     python benchmarks/record_curves.py --seeds 0 --tasks vision
 
 Every run is a trial of an ordinary sweep with `sampler: grid`: five placements (on language also Mix-LN at three more

@@ -5,8 +5,8 @@
     python benchmarks/verdict.py --sweeps 2000 --samplers "2 points" --comparisons 2
 
 Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.
-What follows the search is replayed; TPE and the Gaussian process search through Optuna. All arms have the same floor and fail equally often,
-so that every claim that one is better, worse or fails more often is false.
+What follows the search is replayed; TPE and the Gaussian process search through Optuna. All arms have the same floor and
+fail equally often, so that every claim that one is better, worse or fails more often is false.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def list_points(sampler: str, spec: Sweep, valley: Noisy) -> dict[str, list[dict
 def _search(
     sampler: str, kind: str, fails: float, floors: tuple[float, ...], entropy: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return what a learning sampler tries for each arm. It depends on the tuning seed alone, and so not on looks or other arms."""
+    """Return what a learning sampler tries for each arm. It depends on the tuning seed alone, and so not on looks or
+    other arms."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
