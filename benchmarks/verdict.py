@@ -5,8 +5,8 @@
     python benchmarks/verdict.py --sweeps 2000 --samplers "2 points" --comparisons 2
 
 Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.
-What follows the search is replayed; TPE and the Gaussian process search through Optuna. All arms have the same floor and
-fail equally often, so that every claim that one is better, worse or fails more often is false.
+What follows the search is replayed; TPE and the Gaussian process search through Optuna. All arms have the same floor
+and fail equally often, so that every claim that one is better, worse or fails more often is false.
 """
 
 from __future__ import annotations
