@@ -5,8 +5,8 @@
     python benchmarks/verdict.py --sweeps 2000 --samplers "2 points" --comparisons 2
 
 Whole sweeps without training: search, choice among candidates, fresh seeds, crossed runs and verdict are the engine's.
-What follows the search is replayed; TPE searches through Optuna. All arms have the same floor and fail equally often,
-so that every claim that one is better, worse or fails more often is false.
+What follows the search is replayed; TPE and the Gaussian process search through Optuna. All arms have the same floor
+and fail equally often, so that every claim that one is better, worse or fails more often is false.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ SAMPLERS: dict[str, dict[str, Any]] = {
     "2 points": {"sampler": "grid", "search": {"optimizer.lr": [1e-3, 8e-3]}},  # and each of them is tested
     "random": {"sampler": {"kind": "random"}, "budget": {"trials": 6}},
     "tpe": {"sampler": {"kind": "tpe", "n_startup_trials": 3}, "budget": {"trials": 6}},
+    "gp": {"sampler": {"kind": "gp", "n_startup_trials": 3}, "budget": {"trials": 6}},
 }
+LEARNING = ("tpe", "gp")  # samplers whose points depend on what is found
 
 
 def build_spec(sampler: str, looks: str, comparisons: int, seed: int) -> Sweep:
@@ -109,8 +111,8 @@ def list_points(sampler: str, spec: Sweep, valley: Noisy) -> dict[str, list[dict
     entropy = valley.entropy
     if spec.at_grid:
         return {}
-    if sampler == "tpe":
-        searched = _search(valley.kind, valley.fails, tuple(valley.floors.values()), entropy)
+    if sampler in LEARNING:
+        searched = _search(sampler, valley.kind, valley.fails, tuple(valley.floors.values()), entropy)
         return {arm: searched[arm] for arm in spec.all_arms}
     rates = SAMPLERS["grid"]["search"]["optimizer.lr"]
     if sampler == "random":  # the same points for each arm, as the sampler's seed is the same
@@ -119,15 +121,18 @@ def list_points(sampler: str, spec: Sweep, valley: Noisy) -> dict[str, list[dict
 
 
 @lru_cache(maxsize=5000)
-def _search(kind: str, fails: float, floors: tuple[float, ...], entropy: int) -> dict[str, list[dict[str, Any]]]:
-    """Return what TPE tries for each arm. It depends on the tuning seed alone, and so not on looks or other arms."""
+def _search(
+    sampler: str, kind: str, fails: float, floors: tuple[float, ...], entropy: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Return what a learning sampler tries for each arm. It depends on the tuning seed alone, and so not on looks or
+    other arms."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     valley = Noisy(
         {f"arm{i}": floor for i, floor in enumerate(floors)}, own=OWN, entropy=entropy, kind=kind, fails=fails
     )
-    spec = build_spec("tpe", next(iter(LOOKS)), len(floors) - 1, entropy)
+    spec = build_spec(sampler, next(iter(LOOKS)), len(floors) - 1, entropy)
     search = spec.model_copy(update={"confirm": Confirm()})
     searched = simulate(search, valley, optuna.storages.InMemoryStorage(), trivial_loss=TRIVIAL)
     return {arm: [trial.params for trial in trials] for arm, trials in searched.trials.items()}

@@ -33,7 +33,7 @@ from ablate.tasks import Task, tasks
 if TYPE_CHECKING:
     from ablate.models import Model
 
-DEFAULTS = 3
+DEFAULTS = 4
 """The version of the defaults, incremented when a changed default changes the results of a run (`Former`); stored runs
 and sweeps keep the defaults with which they were started."""
 

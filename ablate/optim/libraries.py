@@ -9,16 +9,15 @@ import operator
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Union
 
 import torch
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ablate.config.errors import Problem, did_you_mean
-from ablate.config.messages import describe_errors
+from ablate.config import calls
+from ablate.config.errors import Problem
 
 _REFUSED = {
     "LBFGS": "it evaluates the loss several times per update; Ablate evaluates one batch once",
@@ -33,7 +32,6 @@ _TAKEN = {"self", "params", "lr", "weight_decay", "adamw_lr", "fallback_lr_scale
 """Arguments that are fields of the configuration."""
 _UNUSED = {"maximize", "differentiable", "capturable"}
 """Arguments that are not supported."""
-_LONG = 20  # names that a message lists
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class Entry:
         return self.cls is not None and self.cls.__name__ == "Muon"
 
     @functools.cached_property
-    def arguments(self) -> type[BaseModel]:
+    def arguments(self) -> type[calls.Arguments]:
         """The arguments that may be given, as fields with their types."""
         assert self.cls is not None
         fields: dict[str, Any] = {
@@ -61,18 +59,12 @@ class Entry:
             for name, parameter in inspect.signature(self.cls.__init__, eval_str=True).parameters.items()
             if name not in _TAKEN | _UNUSED
         }
-        return create_model(self.cls.__name__, __base__=_Arguments, **fields)
+        return calls.model_arguments(self.cls.__name__, fields)
 
     @property
     def has_weight_decay(self) -> bool:
         """Whether it takes weight decay."""
         return self.cls is not None and "weight_decay" in inspect.signature(self.cls.__init__).parameters
-
-
-class _Arguments(BaseModel):
-    """The arguments of an optimizer, read from JSON; lists become tuples if its type is a tuple."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 def _type_of(parameter: inspect.Parameter) -> Any:
@@ -120,39 +112,17 @@ class Library:
 
     def validate_name(self, name: str) -> list[Problem]:
         """Return the problems of the name."""
-        entry = self.entries.get(name)
-        if entry is None:
-            near = {known.lower(): known for known in self.accepted}
-            hint = did_you_mean(name.lower(), near)
-            listed = ", ".join(self.accepted) if len(near) <= _LONG else "what `ablate list library-optimizers` lists"
-            meant = f" Did you mean {near[hint.split()[-1][:-1]]}?" if hint else ""
-            return [Problem("name", f"{self.name} has no such optimizer. Accepted: {listed}.{meant}", name)]
-        return [Problem("name", f"cannot be used here: {entry.refused}", name)] if entry.refused else []
+        refused = {known: entry.refused for known, entry in self.entries.items()}
+        return calls.validate_name(name, refused, self.name, "optimizer", "ablate list library-optimizers")
 
     def validate_arguments(self, name: str, arguments: Mapping[str, Any]) -> list[Problem]:
         """Return the problems of the arguments of the supported optimizer `name`."""
-        model = self.entries[name].arguments
-        known = list(model.model_fields)
-        problems = [
-            Problem(
-                key,
-                f"{name} of {self.name} has no such argument. Accepted: {', '.join(known)}.{did_you_mean(key, known)}",
-                value,
-            )
-            for key, value in arguments.items()
-            if key not in known
-        ]
-        try:
-            self.convert(name, {key: value for key, value in arguments.items() if key in known})
-        except ValidationError as error:
-            problems += _join_members(describe_errors(model, dict(arguments), error))
+        problems = calls.validate_arguments(f"{name} of {self.name}", self.entries[name].arguments, arguments)
         return problems or [*_try(self, name, json.dumps(dict(arguments), default=str))]
 
     def convert(self, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments as the optimizer takes them: lists become tuples if its type is a tuple."""
-        given = json.dumps(dict(arguments), default=str)
-        model = self.entries[name].arguments.model_validate_json(given)
-        return {key: getattr(model, key) for key in arguments}
+        return calls.convert_arguments(self.entries[name].arguments, arguments)
 
     def can_shard(self, name: str, arguments: Mapping[str, Any]) -> bool:
         """Return whether the update of each weight depends on it alone, so that shards can be updated separately."""
@@ -162,15 +132,6 @@ class Library:
             and cls.__name__ not in _UNSHARDED
             and _compare_shards(self, name, json.dumps(dict(arguments)))
         )
-
-
-def _join_members(problems: list[Problem]) -> list[Problem]:
-    """Return `problems` with one problem for each argument that fits no member of its type, such as list[float]."""
-    named = {
-        problem.path.partition("[")[0].rpartition(".")[0] if "[" in problem.path else problem.path: problem
-        for problem in reversed(problems)
-    }
-    return [replace(problem, path=path) for path, problem in reversed(named.items())]
 
 
 @functools.lru_cache(maxsize=256)
@@ -223,7 +184,7 @@ class TorchLibrary(Library):
     def entries(self) -> Mapping[str, Entry]:
         classes = {name: cls for name, cls in vars(torch.optim).items() if inspect.isclass(cls)}
         return {
-            name: Entry(cls, _describe(cls), _REFUSED.get(name))
+            name: Entry(cls, calls.describe_class(cls), _REFUSED.get(name))
             for name, cls in sorted(classes.items())
             if issubclass(cls, Optimizer) and cls is not Optimizer
         }
@@ -232,12 +193,6 @@ class TorchLibrary(Library):
         cls: Any = self.entries[name].cls
         optimizer: Optimizer = cls(groups, lr=lr, **arguments)
         return optimizer
-
-
-def _describe(cls: type[Optimizer]) -> str:
-    """Return the first line of the class's documentation without its closing mark."""
-    lines = [line for line in (inspect.getdoc(cls) or "").splitlines() if line]
-    return lines[0].rstrip(".") if lines else ""
 
 
 class TimmLibrary(Library):

@@ -302,6 +302,8 @@ class ArmTrials:
         self.refresh()
 
     def _enqueue(self, trial: FrozenTrial, deaths: int, resume: bool, seconds: float = 0.0) -> None:
+        from optuna.trial import TrialState, create_trial
+
         notes: dict[str, Any] = {"continues": trial.number, "number": trial_number(trial), "deaths": deaths}
         if resume:
             notes["seconds_before"] = trial.user_attrs.get("seconds_before", 0.0) + seconds
@@ -311,7 +313,10 @@ class ArmTrials:
         params = read_trial(trial, self.arm).params
         if not params.keys() >= self._list_distributions().keys():  # killed in between: the rest is proposed once more
             params = trial.system_attrs.get("fixed_params", {})
-        self.study.enqueue_trial(params, user_attrs=notes)
+        # what samplers keep of a trial is that of its first attempt; rungs are passed again
+        kept = {key: value for key, value in trial.system_attrs.items() if not key.startswith("completed_rung")}
+        state, attributes = TrialState.WAITING, {**kept, "fixed_params": params}
+        self.study.add_trial(create_trial(state=state, system_attrs=attributes, user_attrs=notes))
         self.refresh()
         if not resume and (run_id := trial.user_attrs.get("run_id")):
             discard_checkpoint(run_id)

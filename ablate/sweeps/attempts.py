@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,3 +27,10 @@ def trial_number(trial: FrozenTrial | Trial) -> int:
 def read_trial_notes(trial: FrozenTrial) -> dict[str, Any]:
     """Return the notes on a trial and its result; in older stores each part of the result is a note."""
     return {**trial.user_attrs, **trial.user_attrs.get(ENDING, {})}
+
+
+def renumber(trial: FrozenTrial) -> FrozenTrial:
+    """A copy of `trial` with our number."""
+    shown = copy.copy(trial)
+    shown.number = trial_number(trial)
+    return shown

@@ -211,7 +211,9 @@ def _format_plan(
         lines.append(f"each arm ends at {' or '.join(limits)} if that is earlier; its first trial is always run")
     todo = {arm: runs.sure for arm, runs in left.items()}
     trials, all_items = sum(todo.values()), sum(number * items[arm] for arm, number in todo.items())
-    lines += ["", f"sampler {spec.sampler.kind}, pruner {spec.pruner.kind}"]
+    lines += ["", f"sampler {spec.sampler.describe()}, pruner {spec.pruner.describe()}"]
+    if spec.pruner.stops_trials and not spec.sampler.learns_from_pruned():
+        lines.append("    this sampler does not learn from pruned trials; tpe does")
     lines += [f"to do: {count_noun(trials, 'trial')}, {all_items:,} {unit}; {total}"]
     if selection := sum(runs.selection for runs in left.values()):
         lines[-1] += f"; {selection} of them to choose among candidates"

@@ -91,6 +91,7 @@ def open_sweep(
     every trial: ConfigError, DataError, StoreError, SweepError for a changed file.
     """
     corpora = check_sweep(spec)
+    spec.sampler.prepare()
     tracking.client()
     storage = open_storage(url)
     with translate_storage_errors(url):

@@ -212,7 +212,13 @@ def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
     defaults = study.user_attrs.get("defaults", 1)
     if defaults == DEFAULTS:
         return spec
-    return spec.model_copy(update={"experiment": restore_former(spec.experiment, defaults)})
+    stored = study.user_attrs.get("spec", {})
+    former = {
+        name: field.value
+        for name, field in Sweep.former.items()
+        if name not in spec.model_fields_set and stored.get(name) == field.value.model_dump(mode="json")
+    }
+    return spec.model_copy(update={**former, "experiment": restore_former(spec.experiment, defaults)})
 
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:

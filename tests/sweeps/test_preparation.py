@@ -7,9 +7,12 @@ import pytest
 import yaml
 
 from ablate import tracking
+from ablate.config.errors import SweepError
 from ablate.data import Corpus, Topics
 from ablate.sweeps import dry_run
 from ablate.sweeps.preparation import open_sweep
+from ablate.sweeps.search.samplers import samplers
+from ablate.sweeps.spec.scale import scale_sweep
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, open_storage, read_sweep, storage_url
 from ablate.training.runs import load_experiment
@@ -37,11 +40,11 @@ def counted(monkeypatch):
 
 def open_again(spec):
     open_sweep(spec, storage_url(), False, None)
-    return read_sweep("small")
+    return read_sweep(spec.name)
 
 
-def load_arm(arm):
-    return optuna.load_study(study_name=name_study("small", 1, arm), storage=open_storage(storage_url()))
+def load_arm(arm, name="small"):
+    return optuna.load_study(study_name=name_study(name, 1, arm), storage=open_storage(storage_url()))
 
 
 def test_the_trivial_loss_is_counted_once_and_stored_for_each_arm(store, spec, counted, tiny_settings, tmp_path):
@@ -101,6 +104,21 @@ def test_a_sweep_of_a_version_that_held_out_windows_goes_on_so(store, spec, monk
     *_, arms, _ = open_sweep(spec(), storage_url(), True, None)
     assert {arm.spec.base(arm.arm).data.held_out for arm in arms} == {"blocks"}
     assert read_sweep("small").spec.base("pre").data.held_out == "blocks"
+
+
+@pytest.mark.parametrize("scale", [1, 0.5])
+def test_a_sweep_that_was_begun_with_another_default_sampler_goes_on_so(store, spec, scale):
+    sweep = scale_sweep(spec(), scale)
+    former = sweep.model_copy(update={"sampler": samplers["tpe"]()})
+    open_again(former)
+    for arm in former.all_arms:
+        load_arm(arm, former.name).set_user_attr("defaults", 3)  # as it was before
+    assert open_again(sweep).spec.sampler == former.sampler
+    assert open_again(former).spec.sampler == former.sampler
+    with pytest.raises(SweepError, match=r"sampler\.kind: tpe -> random"):
+        open_again(spec(sampler="random") if scale == 1 else scale_sweep(spec(sampler="random"), scale))
+    *_, arms, _ = open_sweep(sweep, storage_url(), True, None)
+    assert {arm.spec.sampler.kind for arm in arms} == {"gp"}
 
 
 def test_a_run_of_a_version_that_held_out_windows_goes_on_so(store, spec):

@@ -6,12 +6,11 @@ from dataclasses import dataclass
 
 import optuna
 import pytest
+from sweeps.searchers import PRUNERS, SAMPLERS
 
 from ablate.reports.confirmation import explain_comparison
 from ablate.sweeps.arms import ArmTrials
 from ablate.sweeps.comparison import compare_record, list_candidates, list_earlier_pairs
-from ablate.sweeps.search.pruners import pruners
-from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.simulation import Valley, draw_uniform, replay, simulate
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import name_study, read_trial
@@ -270,12 +269,19 @@ def test_candidates_over_several_seeds_find_better_settings_than_the_best_of_one
 # ------------------------------------------------------------------ the engine
 
 
-@pytest.mark.parametrize("kind", samplers)
+TWO = {"optimizer.lr": RATES, "optimizer.weight_decay": {"low": 0.0, "high": 0.3}}
+
+
+def build_search(kind, **parts):
+    """A sweep of two searched numbers with one of the samplers."""
+    space = {path: {**entry, "num": 3} for path, entry in TWO.items()} if kind == "grid" else TWO
+    return sweep(search=space, sampler=SAMPLERS[kind], budget={"trials": 6}, **parts)
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
 def test_a_sweep_that_is_stopped_at_any_trial_proposes_what_an_undisturbed_one_would(kind):
-    space = {"optimizer.lr": RATES, "optimizer.weight_decay": {"low": 0.0, "high": 0.3}}
-    space = {path: {**entry, "num": 3} for path, entry in space.items()} if kind == "grid" else space
     confirm = {"seeds": {"min": 3, "max": 5}, "effect": 0.02}
-    spec = sweep(search=space, sampler=kind, budget={"trials": 6}, confirm=confirm)
+    spec = build_search(kind, confirm=confirm)
     valley = Valley({"pre": 2.0, "post": 2.06})
     plain = run(spec, valley)
     storage = optuna.storages.InMemoryStorage()
@@ -285,7 +291,27 @@ def test_a_sweep_that_is_stopped_at_any_trial_proposes_what_an_undisturbed_one_w
             break
     assert broken == plain
     assert simulate(spec, valley, storage) == plain  # the same command again runs nothing
-    assert plain.crossed or kind == "grid"  # there both end at the same settings
+    assert plain.crossed or kind != "tpe"  # the arms of others may end at the same settings
+
+
+@pytest.mark.parametrize("kind", SAMPLERS)
+def test_what_is_interrupted_or_diverges_does_not_move_the_later_points(kind):
+    """Interrupted trials are continued; of every six runs one diverges, which samplers have to learn from."""
+    spec, points = build_search(kind), []
+    for stopped in ((), (1, 3, 4)):
+        arm, number = arms_of(spec)[0], 0
+        while arm.tally().open:
+            trial = arm.ask()
+            if number in stopped:
+                arm.requeue(trial, "stopped")
+                trial = arm.ask()
+            value = math.log10(trial.params["optimizer.lr"] / 3e-3) ** 2 + trial.params["optimizer.weight_decay"]
+            status = "diverged" if number == 2 else "completed"
+            arm.record_result(trial, Result(status, {"val/loss": value}, step=1, run_id=None, seconds=0.0))
+            number += 1
+        points.append([record.params for record in arm.read_trials()])
+    assert points[0] == points[1]
+    assert len(points[0]) == 6
 
 
 def test_a_stopped_sweep_has_compared_the_arms_evenly():
@@ -314,11 +340,11 @@ def test_the_search_starts_from_the_fixed_points():
     assert len({t.params["optimizer.lr"] for t in record.trials["pre"]}) == 4
 
 
-@pytest.mark.parametrize("kind", [kind for kind in pruners if kind != "none"])
+@pytest.mark.parametrize("kind", [kind for kind in PRUNERS if kind not in ("none", "NopPruner")])
 def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
     """Also where each trial is worse than the one before: what is compared is a trial's arm alone, and not all of it
     is removed."""
-    spec = sweep(budget={"trials": 6}, pruner=kind, sampler="random", experiment={"trainer.max_steps": 90})
+    spec = sweep(budget={"trials": 6}, pruner=PRUNERS[kind], sampler="random", experiment={"trainer.max_steps": 90})
     for direction in (1, -1):
         for arm in arms_of(spec):
             statuses = []
@@ -334,7 +360,7 @@ def test_pruning_leaves_every_arm_a_trial_that_ends(kind):
                 arm.study.tell(trial.number, None if pruned else 2.0, state=None if not pruned else PRUNED)
             assert statuses[0] == "completed"
             assert [read_trial(t, arm.arm).status for t in arm.study.trials] == statuses
-            if direction == 1 and kind != "hyperband":
+            if direction == 1 and kind not in ("hyperband", "HyperbandPruner"):
                 assert "pruned" in statuses
 
 
@@ -376,12 +402,12 @@ def pruned_sweep(spec, interrupts=None):
     return [[(r.status, r.params, r.value, r.curve) for r in arm.read_trials()] for arm in arms]
 
 
-@pytest.mark.parametrize("kind", pruners)
+@pytest.mark.parametrize("kind", PRUNERS)
 def test_pruning_is_alike_for_arms_and_for_interrupted_trials(kind):
-    spec = sweep(budget={"trials": 20}, pruner=kind, sampler="random", experiment={"trainer.max_steps": 90})
+    spec = sweep(budget={"trials": 20}, pruner=PRUNERS[kind], sampler="random", experiment={"trainer.max_steps": 90})
     pre, post = pruned_sweep(spec)
     assert pre == post
-    assert ("pruned" in {status for status, *_ in pre}) == (kind != "none")
+    assert ("pruned" in {status for status, *_ in pre}) == (kind not in ("none", "NopPruner"))
     for seed in range(3):
         assert pruned_sweep(spec, random.Random(seed)) == [pre, post]
 

@@ -5,13 +5,12 @@ its study and the number of the attempt, so that the same trial of two arms is p
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from optuna.pruners import BasePruner, HyperbandPruner
 
-from ablate.sweeps.attempts import list_last_attempts, trial_number
+from ablate.sweeps.attempts import list_last_attempts, renumber
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -54,10 +53,3 @@ class FairHyperband(HyperbandPruner):
 
     def _create_bracket_study(self, study: Any, bracket_id: int) -> Any:
         return ArmView(study.study, lambda trial: self._get_bracket_id(study, trial) == bracket_id)
-
-
-def renumber(trial: FrozenTrial) -> FrozenTrial:
-    """A copy of `trial` with our number."""
-    shown = copy.copy(trial)
-    shown.number = trial_number(trial)
-    return shown

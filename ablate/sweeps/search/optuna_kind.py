@@ -1,17 +1,15 @@
-"""Classes of Optuna as kinds of the configuration."""
+"""Classes of Optuna as kinds of the configuration: each under a short name, and all by Optuna's names."""
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from pydantic import field_validator
 
+from ablate.config import calls
 from ablate.config.base import Kind
-from ablate.config.errors import did_you_mean
-
-if TYPE_CHECKING:
-    pass
+from ablate.config.errors import Problem, did_you_mean
+from ablate.sweeps.search import optuna_classes
 
 
 class OptunaKind(Kind):
@@ -35,7 +33,8 @@ class OptunaKind(Kind):
     def _check_options(cls, options: dict[str, Any]) -> dict[str, Any]:
         if not options:
             return options  # without importing Optuna
-        known = [name for name in inspect.signature(cls._find_class()).parameters if name not in cls.set_by_sweep]
+        optuna_class = optuna_classes.PACKAGES[cls.package].find(cls.optuna_class)
+        known = [one.name for one in optuna_classes.list_parameters(optuna_class, cls.set_by_sweep)]
         fields = [name for name in known if name in cls.model_fields]
         for name in options:
             if name in fields:
@@ -48,13 +47,44 @@ class OptunaKind(Kind):
                 )
         return options
 
-    @classmethod
-    def _find_class(cls) -> Any:
-        from importlib import import_module
-
-        return getattr(import_module(f"optuna.{cls.package}"), cls.optuna_class)
-
-    def instantiate(self, **arguments: Any) -> Any:
-        """Return an instance of Optuna's class, from the fields, the options and `arguments`."""
+    def list_arguments(self) -> dict[str, Any]:
+        """Return the arguments of Optuna's class that are given: the fields and the options."""
         fields = {name: getattr(self, name) for name in type(self).model_fields if name not in self.not_arguments}
-        return self._find_class()(**fields, **self.options, **arguments)
+        return {**fields, **self.options}
+
+
+class NamedKind(Kind):
+    """A class of Optuna by its name. Further keys are its own arguments; what is not given takes Optuna's default.
+    Names, types and values are checked."""
+
+    package: ClassVar[str]
+    """The module of optuna that has the class: samplers or pruners."""
+    set_by_sweep: ClassVar[tuple[str, ...]] = ()
+    """Arguments that are not accepted, because the sweep sets them."""
+
+    kind: str
+    name: str
+    """Optuna's name of the class."""
+
+    def list_arguments(self) -> dict[str, Any]:
+        """Return the arguments of Optuna's class that are given."""
+        return dict(self.model_extra or {})
+
+    def validate_arguments(self) -> list[Problem]:
+        """Return what is wrong with the name and the arguments; imports Optuna."""
+        package = optuna_classes.PACKAGES[self.package]
+        if problems := package.validate_name(self.name):
+            return problems
+        model = optuna_classes.model_arguments(package.find(self.name), self.set_by_sweep)
+        owner, arguments = f"{self.name} of Optuna", self.list_arguments()
+        if problems := calls.validate_arguments(owner, model, arguments):
+            return problems
+        try:
+            self.build_example()
+        except Exception as error:  # whatever Optuna raises: it is about what was given
+            return [Problem("", f"{owner} refuses its arguments: {error}", arguments)]
+        return []
+
+    def build_example(self) -> Any:
+        """Return an instance, to see whether Optuna takes the arguments."""
+        raise NotImplementedError

@@ -1,29 +1,28 @@
-"""Pruners, which stop a trial early: Optuna's, by Optuna's names."""
+"""Pruners, which stop a trial early: Optuna's, under short names and by Optuna's names."""
 
 from __future__ import annotations
 
+import inspect
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from ablate.config.base import Kind
 from ablate.config.bounds import MOST_STEPS, MOST_TRIALS
+from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.sweeps.search.optuna_kind import OptunaKind
+from ablate.sweeps.search.optuna_classes import PACKAGES, instantiate
+from ablate.sweeps.search.optuna_kind import NamedKind, OptunaKind
 
 if TYPE_CHECKING:
     from optuna.pruners import BasePruner
 
 
-class PrunerConfig(OptunaKind):
+class PrunerConfig(Kind):
     """A rule for stopping a trial that is worse than the other trials of its arm. Trials of other arms are never
     considered."""
-
-    package = "pruners"
-    set_by_sweep = ("min_resource", "max_resource", "n_warmup_steps", "min_early_stopping_rate", "bootstrap_count")
-    not_arguments = ("kind", "options", "first_step")
-    first_argument: ClassVar[str]
-    """The argument of Optuna's class that takes the first update at which a trial may be pruned."""
 
     first_step: int | None = Field(None, gt=0, le=MOST_STEPS)
     """The first update at which a trial may be pruned. None: a third of `trainer.max_steps`, after the warm-up; earlier
@@ -40,27 +39,65 @@ class PrunerConfig(OptunaKind):
 
     def build(self, max_steps: int, warmup: int) -> BasePruner:
         """Return Optuna's pruner for runs of `max_steps` updates."""
-        pruner: BasePruner = self.instantiate(**{self.first_argument: self.find_first_step(max_steps, warmup)})
-        return pruner
+        raise NotImplementedError
+
+    @property
+    def stops_trials(self) -> bool:
+        """Whether it ever stops one."""
+        return True
+
+    def validate_arguments(self) -> list[Problem]:
+        """Return what is wrong with it, whatever it prunes."""
+        return []
+
+    def describe(self) -> str:
+        """Return what a plan says of it."""
+        return self.kind
 
 
 pruners: Registry[PrunerConfig] = Registry("pruner", PrunerConfig, default="none")
 
+_SET_BY_SWEEP = ("min_resource", "max_resource", "n_warmup_steps", "min_early_stopping_rate", "bootstrap_count")
+"""Arguments of Optuna's classes that follow from `first_step` and the length of a run."""
+
+
+def build_pruner(name: str, arguments: Mapping[str, Any], first: int, last: int) -> BasePruner:
+    """Return the pruner `name` of Optuna for runs of `last` updates, which may be pruned from the update `first` on."""
+    package = PACKAGES["pruners"]
+    steps = {"min_resource": first, "max_resource": last, "n_warmup_steps": first}
+    taken = inspect.signature(package.find(name)).parameters
+    own = {key: value for key, value in steps.items() if key in taken}
+    pruner: BasePruner = instantiate(package.find_adapted(name), **arguments, **own)
+    return pruner
+
+
+class OptunaPruner(OptunaKind, PrunerConfig):
+    """A pruner of Optuna under a short name, with this platform's defaults."""
+
+    package = "pruners"
+    set_by_sweep = _SET_BY_SWEEP
+    not_arguments = ("kind", "options", "first_step")
+
+    def build(self, max_steps: int, warmup: int) -> BasePruner:
+        return build_pruner(
+            self.optuna_class, self.list_arguments(), self.find_first_step(max_steps, warmup), max_steps
+        )
+
 
 @pruners.register
-class NoPruner(PrunerConfig):
+class NoPruner(OptunaPruner):
     """Every trial runs to its end."""
 
     kind: Literal["none"] = "none"
     optuna_class = "NopPruner"
 
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        pruner: BasePruner = self.instantiate()
-        return pruner
+    @property
+    def stops_trials(self) -> bool:
+        return False
 
 
 @pruners.register
-class Hyperband(PrunerConfig):
+class Hyperband(OptunaPruner):
     """Successive halving in several brackets, which differ in how early they begin (Li et al. 2018, arXiv
     1603.06560)."""
 
@@ -69,33 +106,20 @@ class Hyperband(PrunerConfig):
     reduction_factor: int = Field(3, ge=2, le=MOST_TRIALS)
     """One of this many trials continues from each rung."""
 
-    def build(self, max_steps: int, warmup: int) -> BasePruner:
-        first = self.find_first_step(max_steps, warmup)
-        pruner: BasePruner = self.instantiate(min_resource=first, max_resource=max_steps)
-        return pruner
-
-    @classmethod
-    def _find_class(cls) -> Any:
-        from ablate.sweeps.search.fair_pruners import FairHyperband
-
-        return FairHyperband
-
 
 @pruners.register
-class SuccessiveHalving(PrunerConfig):
+class SuccessiveHalving(OptunaPruner):
     """Asynchronous successive halving (Li et al. 2020, arXiv 1810.05934)."""
 
     kind: Literal["successive_halving"] = "successive_halving"
     optuna_class = "SuccessiveHalvingPruner"
-    first_argument = "min_resource"
     reduction_factor: int = Field(3, ge=2, le=MOST_TRIALS)
     """One of this many trials continues from each rung."""
 
 
-class AgainstEarlier(PrunerConfig):
+class AgainstEarlier(OptunaPruner):
     """Compares a trial with the earlier ones of its arm at the same update."""
 
-    first_argument = "n_warmup_steps"
     n_startup_trials: int = Field(4, ge=0, le=MOST_TRIALS)
     """Trials of the arm that run to their end before any is pruned."""
 
@@ -117,3 +141,30 @@ class Percentile(AgainstEarlier):
     optuna_class = "PercentilePruner"
     percentile: float = Field(50.0, gt=0, lt=100)
     """Percent of the trials that continue; 50 is the median."""
+
+
+@pruners.register
+class NamedPruner(NamedKind, PrunerConfig):
+    """A pruner of Optuna by its name, such as HyperbandPruner; further keys are its arguments. One that does not
+    compare a trial with others of its arm is refused."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["optuna"] = "optuna"
+    name: str
+    """Its name in Optuna: `ablate list library-pruners`."""
+    package = "pruners"
+    set_by_sweep = _SET_BY_SWEEP
+
+    def build(self, max_steps: int, warmup: int) -> BasePruner:
+        return build_pruner(self.name, self.list_arguments(), self.find_first_step(max_steps, warmup), max_steps)
+
+    @property
+    def stops_trials(self) -> bool:
+        return self.name != "NopPruner"
+
+    def build_example(self) -> BasePruner:
+        return self.build(100, 10)
+
+    def describe(self) -> str:
+        return f"{self.name} of Optuna"

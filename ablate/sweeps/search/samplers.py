@@ -1,28 +1,27 @@
-"""The samplers of a sweep, which choose its next points: Optuna's, by Optuna's names."""
+"""The samplers of a sweep, which choose its next points: Optuna's, under short names and by Optuna's names."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from ablate.config.base import Kind
 from ablate.config.bounds import MOST_SEED, MOST_TRIALS
 from ablate.config.errors import Problem
 from ablate.config.registry import Registry
-from ablate.sweeps.search.optuna_kind import OptunaKind
-from ablate.sweeps.search.space import Range, Space, list_cells
+from ablate.sweeps.search.optuna_classes import NUMBERED, PACKAGES, instantiate, learns_from_pruned, refuse_space
+from ablate.sweeps.search.optuna_kind import NamedKind, OptunaKind
+from ablate.sweeps.search.space import Space, list_cells
 
 if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
 
 
-class SamplerConfig(OptunaKind):
+class SamplerConfig(Kind):
     """A rule for choosing the next trial of an arm. The same seed gives every arm the same first points."""
-
-    package = "samplers"
-    set_by_sweep = ("seed", "constraints_func", "independent_sampler", "source_trials")
-    not_arguments = ("kind", "options", "seed")
 
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """Seed of the proposals, which also depend on the number of the trial and the finished trials."""
@@ -34,19 +33,59 @@ class SamplerConfig(OptunaKind):
     def build(self, number: int) -> BaseSampler:
         """Return Optuna's sampler for the trial `number` of an arm. Seeding by number makes a continued sweep propose
         the same points as an uninterrupted one."""
-        sampler: BaseSampler = self.instantiate(seed=self.derive_seed(number))
-        return sampler
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        """Get ready before the first trial. Raises ConfigError."""
+
+    def validate_arguments(self) -> list[Problem]:
+        """Return what is wrong with it, whatever it searches."""
+        return []
 
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
         """Return the reason that this sampler cannot search `space`."""
         return []
 
+    def describe(self) -> str:
+        """Return what a plan says of it."""
+        return self.kind
 
-samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="tpe")
+    def learns_from_pruned(self) -> bool:
+        """Return whether it learns from trials that a pruner has stopped, where it learns at all."""
+        return True
+
+
+samplers: Registry[SamplerConfig] = Registry("sampler", SamplerConfig, default="gp")
+
+
+def build_sampler(name: str, arguments: Mapping[str, Any], config: SamplerConfig, number: int) -> BaseSampler:
+    """Return the sampler `name` of Optuna for the trial `number` of an arm."""
+    cls = PACKAGES["samplers"].find_adapted(name)
+    own = {"seed": config.seed, "number": number} if name in NUMBERED else {"seed": config.derive_seed(number)}
+    sampler: BaseSampler = instantiate(cls, **arguments, **own)
+    return sampler
+
+
+class OptunaSampler(OptunaKind, SamplerConfig):
+    """A sampler of Optuna under a short name, with this platform's defaults."""
+
+    package = "samplers"
+    set_by_sweep = ("independent_sampler", "source_trials")
+    not_arguments = ("kind", "options", "seed")
+
+    def build(self, number: int) -> BaseSampler:
+        return build_sampler(self.optuna_class, self.list_arguments(), self, number)
+
+    def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
+        reason = refuse_space(self.optuna_class, space)
+        return [Problem("search", f"{self.kind} {reason}")] if reason else []
+
+    def learns_from_pruned(self) -> bool:
+        return learns_from_pruned(self.optuna_class)
 
 
 @samplers.register
-class Tpe(SamplerConfig):
+class Tpe(OptunaSampler):
     """Tree-structured Parzen estimator, multivariate, taking running trials into account."""
 
     kind: Literal["tpe"] = "tpe"
@@ -56,7 +95,26 @@ class Tpe(SamplerConfig):
 
 
 @samplers.register
-class Random(SamplerConfig):
+class Gp(OptunaSampler):
+    """Gaussian process with expected improvement, taking running trials into account. It does not learn from pruned
+    trials."""
+
+    kind: Literal["gp"] = "gp"
+    optuna_class = "GPSampler"
+    n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
+    """Number of random trials before the model is used."""
+
+
+@samplers.register
+class Qmc(OptunaSampler):
+    """Quasi-Monte Carlo: points that fill the space evenly (Sobol's sequence), whatever is found."""
+
+    kind: Literal["qmc"] = "qmc"
+    optuna_class = "QMCSampler"
+
+
+@samplers.register
+class Random(OptunaSampler):
     """Independent random points."""
 
     kind: Literal["random"] = "random"
@@ -64,7 +122,7 @@ class Random(SamplerConfig):
 
 
 @samplers.register
-class Grid(SamplerConfig):
+class Grid(OptunaSampler):
     """Every combination once, in order. Each entry of the search is a list, or a range with `num` or `step`."""
 
     kind: Literal["grid"] = "grid"
@@ -86,7 +144,7 @@ class Grid(SamplerConfig):
 
 
 @samplers.register
-class CmaEs(SamplerConfig):
+class CmaEs(OptunaSampler):
     """Covariance matrix adaptation, for two or more numbers."""
 
     kind: Literal["cmaes"] = "cmaes"
@@ -94,9 +152,31 @@ class CmaEs(SamplerConfig):
     n_startup_trials: int = Field(5, ge=1, le=MOST_TRIALS)
     """Number of random trials before the first generation."""
 
+
+@samplers.register
+class NamedSampler(NamedKind, SamplerConfig):
+    """A sampler of Optuna by its name, such as GPSampler; further keys are its arguments."""
+
+    model_config = ConfigDict(extra="allow")
+
+    kind: Literal["optuna"] = "optuna"
+    name: str
+    """Its name in Optuna: `ablate list library-samplers`."""
+    package = "samplers"
+
+    def build(self, number: int) -> BaseSampler:
+        return build_sampler(self.name, self.list_arguments(), self, number)
+
+    def build_example(self) -> BaseSampler:
+        return self.build(0)
+
     def validate(self, space: Space) -> list[Problem]:  # type: ignore[override]
-        numbers = [path for path, entry in space.items() if isinstance(entry, Range)]
-        if len(numbers) == len(space) >= 2:
-            return []
-        text = f"cmaes searches two or more ranges, given {', '.join(space)}. Use tpe, or search another number"
-        return [Problem("search", text)]
+        reason = refuse_space(self.name, space)
+        return [Problem("search", f"{self.name} {reason}")] if reason else []
+
+    def learns_from_pruned(self) -> bool:
+        return learns_from_pruned(self.name)
+
+    def describe(self) -> str:
+        limit = PACKAGES["samplers"].entries[self.name].limit
+        return f"{self.name} of Optuna" + (f" ({limit})" if limit else "")

@@ -6,19 +6,19 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import yaml
 from pydantic import Field, PrivateAttr, field_validator, model_validator
 
 from ablate.config import plugins
-from ablate.config.base import Config, Names
+from ablate.config.base import Config, Former, Names
 from ablate.config.bounds import MOST_TRIALS
 from ablate.config.errors import ConfigError
 from ablate.config.merging import Tree
 from ablate.experiment.tree import Experiment
 from ablate.sweeps.search.pruners import PrunerConfig, pruners
-from ablate.sweeps.search.samplers import SamplerConfig, samplers
+from ablate.sweeps.search.samplers import SamplerConfig, Tpe, samplers
 from ablate.sweeps.search.space import Choice, Entry, Range, Space, list_cells
 from ablate.sweeps.spec.design import Components, Design, DesignKind, build_design, check_components, list_paths
 from ablate.sweeps.spec.grid import Cell, count_comparisons, list_grid
@@ -41,6 +41,8 @@ def _is_arm_name(name: str) -> bool:
 
 class SweepFields(Config):
     """The fields of `Sweep`, without checks between them."""
+
+    former: ClassVar[Mapping[str, Former]] = {"sampler": Former(Tpe(), until=3)}
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
     """Name of the sweep, its studies and its MLflow experiment."""
@@ -65,7 +67,7 @@ class SweepFields(Config):
     """The metric that is compared."""
     budget: Budget = Budget()
     """The budget of each arm's search."""
-    sampler: Annotated[SamplerConfig, samplers] = Field("tpe", validate_default=True)
+    sampler: Annotated[SamplerConfig, samplers] = Field("gp", validate_default=True)
     """The rule for choosing the next trial."""
     pruner: Annotated[PrunerConfig, pruners] = Field("none", validate_default=True)
     """The rule for stopping a trial early."""

@@ -127,7 +127,11 @@ def _mention_settings(base: Experiment, full: Scale) -> str:
 def resize(spec: Sweep, changes: Changes) -> Tree:
     """Return `spec` as a tree in which `changes` are applied to every arm's experiment. Raises ConfigError if a setting
     to change is searched."""
-    tree = spec.to_tree()
+    tree = {
+        name: value
+        for name, value in spec.to_tree().items()
+        if name not in spec.former or name in spec.model_fields_set
+    }
     spec = spec.without_grid()
     wanted = {arm: dict(changes(spec.base(arm))) for arm in spec.all_arms}
     for arm, values in wanted.items():

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from sweeps.searchers import PRUNERS, SAMPLERS
 
 from ablate.config.errors import ConfigError
 from ablate.config.schema import json_schema
@@ -102,7 +103,15 @@ TREES = [
 ]
 
 
-@pytest.mark.parametrize("parts", [*TREES, *({"pruner": kind} for kind in pruners)])
+ANY_SPACE = [kind for kind in SAMPLERS if kind not in ("grid", "cmaes", "CmaEsSampler")]
+PARTS = [
+    *TREES,
+    *({"pruner": given} for given in PRUNERS.values()),
+    *({"sampler": {**SAMPLERS[kind], "seed": 3}} for kind in ANY_SPACE),
+]
+
+
+@pytest.mark.parametrize("parts", PARTS)
 def test_round_trip(parts, tmp_path):
     spec = sweep(**parts)
     assert Sweep.from_tree(spec.to_tree()) == spec
@@ -124,7 +133,7 @@ def test_a_dumped_arm_is_written_as_in_a_file():
 def test_everything_has_a_default_but_the_name():
     spec = sweep()
     assert (spec.trials("all"), spec.objective.metric, spec.objective.direction) == (10, "val/loss", "minimize")
-    assert (spec.sampler.kind, spec.pruner.kind) == ("tpe", "none")
+    assert (spec.sampler.kind, spec.pruner.kind) == ("gp", "none")
     with pytest.raises(ConfigError, match="name: is required"):
         Sweep.from_tree({"search": {"optimizer.lr": LR}})
 
@@ -155,6 +164,8 @@ def test_overrides_of_the_sweep(file):
     assert (spec.name, spec.budget.trials, spec.objective.metric) == ("other", 3, "val/loss")
     assert spec.sampler == samplers["tpe"](seed=4)  # the seed is common to all samplers
     assert spec.pruner == pruners["median"](n_startup_trials=2)
+    named = {"sampler.kind": "optuna", "sampler.name": "GPSampler", "sampler.n_startup_trials": 2}
+    assert Sweep.load(file, named).sampler.build(0)._n_startup_trials == 2
     assert spec.base("pre") == Sweep.load(file).base("pre")
 
 
