@@ -7,7 +7,7 @@
 The losses are those of benchmarks/data/curves.csv (benchmarks/record_curves.py) at 13 learning rates, between them
 linear in the logarithm of the rate. A search asks and tells through the code of a sweep (`ArmTrials`) on the curve of
 one seed, as a sweep does, and is judged by the settings that were best after so many trials: by their loss on that seed
-less the least of the curve (the search itself), and by the mean loss on the other seeds less the least of their mean
+minus the smallest of the curve (the search itself), and by the mean loss on the other seeds minus the smallest of their mean
 (what the settings are worth). Every search has a sampler seed of its own, the same for all samplers.
 """
 
@@ -76,7 +76,7 @@ class Curve:
         return float(np.interp(math.log(point["optimizer.lr"]), self.logs, self.list_means(seeds)[arm]))
 
     def measure_regret(self, point: Point, seeds: Sequence[int]) -> float:
-        """Return the mean loss of some seeds at a point, less the least of all recorded points."""
+        """Return the mean loss of some seeds at a point, minus the smallest of all recorded points."""
         return self.read(point, seeds) - min(float(means.min()) for means in self.list_means(seeds).values())
 
     def measure_noise(self) -> float:
@@ -228,7 +228,7 @@ def format_means(rows: Sequence[np.ndarray], scale: float, digits: int) -> str:
 def print_table(courses: Courses) -> None:
     """Print what was measured as Markdown."""
     columns = ["task", "sampler", *(f"{budget} trials" for budget in BUDGETS)]
-    columns += ["less that of tpe", "on other seeds", "within a seed's noise [%]"]
+    columns += ["difference to tpe", "on other seeds", "within a seed's noise [%]"]
     print(f"\n| {' | '.join(columns)} |\n|{'---|' * len(columns)}")
     for task, by_sampler in courses.items():
         for name, found in by_sampler.items():
