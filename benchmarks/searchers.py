@@ -7,8 +7,8 @@
 The losses are those of benchmarks/data/curves.csv (benchmarks/record_curves.py) at 13 learning rates, between them
 linear in the logarithm of the rate. A search asks and tells through the code of a sweep (`ArmTrials`) on the curve of
 one seed, as a sweep does, and is judged by the settings that were best after so many trials: by their loss on that seed
-minus the smallest of the curve (the search itself), and by the mean loss on the other seeds minus the smallest of their mean
-(what the settings are worth). Every search has a sampler seed of its own, the same for all samplers.
+minus the smallest of the curve (the search itself), and by the mean loss on the other seeds minus the smallest of their
+mean (what the settings are worth). Every search has a sampler seed of its own, the same for all samplers.
 """
 
 from __future__ import annotations

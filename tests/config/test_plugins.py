@@ -48,7 +48,7 @@ def folder(registries, store, tmp_path, monkeypatch):
     (tmp_path / "my_norm.py").write_text(EXAMPLE)
     for name in ("my_callbacks", "my_data", "my_training"):
         (tmp_path / f"{name}.py").write_text(block("python", name))
-    (tmp_path / "my-sweep.yaml").write_text(block("yaml"))
+    (tmp_path / "own-norms.yaml").write_text(block("yaml"))
     return tmp_path
 
 
@@ -95,7 +95,7 @@ def test_the_commands_of_the_page_do_what_it_says(folder, capsys):
     again = Experiment.load(folder / "my_experiment.yaml")
     assert (again.norm.kind, again.norm.first.kind, again.plugins) == ("mix", "damped", ("my_norm.py",))
     assert "damped" in json.loads((folder / "ablate-schema.json").read_text())["$defs"]["placement"]["anyOf"][0]["enum"]
-    record = read_sweep("my-sweep")
+    record = read_sweep("own-norms")
     assert {arm: [t.status for t in trials] for arm, trials in record.trials.items()} == {
         arm: ["completed"] * 2 for arm in ("pre", "damped", "meanabs")
     }
@@ -130,7 +130,7 @@ def test_an_installed_package_needs_no_plugins_setting(folder, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "damped" in done.stdout.split("{")[0]
     assert '"damped"' in done.stdout
-    trials = read_sweep("my-sweep").trials["meanabs"]
+    trials = read_sweep("own-norms").trials["meanabs"]
     assert [t.status for t in trials] == ["completed", "completed"]
     assert read_facts(trials[0].run_id)["version.my-norms"] == "1.2"
     (site / "my_norms" / "placements.py").write_text("import no_such_module\n")

@@ -245,7 +245,12 @@ def test_the_schema_judges_as_we_do(schema, tree, valid):
         assert valid
 
 
-BY_NAME = {"optimizer": ("torch", "timm"), "model": ("hf", "timm")}  # kinds whose library has its own keys
+BY_NAME = {  # kinds whose library has its own keys
+    "optimizer": ("torch", "timm"),
+    "model": ("hf", "timm"),
+    "sampler": ("optuna", "optunahub"),
+    "pruner": ("optuna",),
+}
 
 
 def references(schema):
