@@ -57,8 +57,8 @@ demo: $(BIN)/.installed ## which placement survives a high learning rate? on tex
 demo-vision: $(BIN)/.installed ## which placement learns to read, in a shallow and in a deeper ViT? in minutes
 	$(BIN)/ablate sweep sweeps/demo-vision.yaml --workers $(WORKERS)
 
-test: $(BIN)/.dev ## run the tests, four at a time: many wait for processes
-	$(BIN)/pytest -n 4 --dist worksteal --durations=20
+test: $(BIN)/.dev ## run the tests, three at a time: many wait for processes
+	$(BIN)/pytest -n 3 --dist worksteal --durations=20
 
 MINUTES ?= 30
 SEED ?= 0

@@ -20,10 +20,9 @@ from ablate.sweeps import storage
 from ablate.sweeps.worker import count_cores, start_server
 from ablate.tracking.databases import sqlite_file
 
-if "PYTEST_XDIST_WORKER" in os.environ and hasattr(os, "sched_setaffinity"):
-    # each test process on a core of its own: trials with as many threads as there are cores would fight for them
-    allowed = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {allowed[int(os.environ["PYTEST_XDIST_WORKER"].removeprefix("gw")) % len(allowed)]})
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # also in the processes that tests start: with as many threads as there are cores they would fight for them
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)  # the models are tiny: a second thread costs more than it does, most of all beside other work
 
 

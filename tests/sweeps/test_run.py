@@ -74,6 +74,7 @@ def test_threads_that_the_user_asks_for(monkeypatch):
 
 def test_a_sweep_keeps_its_threads_whatever_the_workers(store, spec, monkeypatch):
     """Sums over another number of threads are rounded elsewhere."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr("ablate.sweeps.worker.count_cores", lambda: 4)
     shown = Console(file=io.StringIO(), width=200)
     for trials, workers in ((1, 4), (2, 1)):

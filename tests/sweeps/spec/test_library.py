@@ -7,7 +7,7 @@ import pytest
 from ablate.cli.list import list_choices
 from ablate.config.errors import ConfigError
 from ablate.sweeps.spec.library import find_sweep_file, list_sweep_files
-from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.trees import load_trees
 
 
 def test_a_name_stands_for_a_file_that_comes_with_ablate(tmp_path, monkeypatch):
@@ -36,4 +36,5 @@ def test_every_listed_sweep_is_found_by_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for row in list_choices("sweeps"):
         file, part = find_sweep_file(row["sweep"])
-        assert (Sweep.load(file, size=part).name) == row["sweep"]
+        ((_, tree),) = load_trees(file, None, part).trees.items()
+        assert tree["name"] == row["sweep"]
