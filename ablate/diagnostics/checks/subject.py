@@ -67,10 +67,9 @@ class Subject:
         return model
 
     def read_batch(self, size: int = BATCH, first: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
-        """Return (inputs, targets) of validation samples, floats in `dtype`."""
-        batch = self.corpus.val.__getitems__(list(range(first, first + size)))
-        inputs, targets = pytree.tree_map(lambda t: t.to(dtype) if t.is_floating_point() else t, batch)
-        return inputs, targets
+        """Return (inputs, targets) of validation samples, floats of the inputs in `dtype`."""
+        inputs, targets = self.corpus.val.__getitems__(list(range(first, first + size)))
+        return pytree.tree_map(lambda t: t.to(dtype) if t.is_floating_point() else t, inputs), targets
 
     def compute_loss(self, model: Model, batch: tuple[Any, Any]) -> Tensor:
         """Return the loss of the experiment's task."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torchmetrics import MetricCollection
 
 from ablate.data import data_kinds
 from ablate.diagnostics.checks.base import CheckFailedError, CheckSkippedError, Settings, add_check
 from ablate.diagnostics.checks.models import check_resumption
 from ablate.diagnostics.checks.subject import Subject, build_first, check_gradients
-from ablate.models import list_families
+from ablate.models import Model, list_families
 
 PART = "task"
 _SIZE, _CUTS = 7, (0, 1, 4, 7)  # samples of a batch, and where it is cut into batches of 1, 3 and 3
@@ -53,31 +56,71 @@ def check_mean(kind: str, settings: Settings) -> None:
         raise CheckFailedError(f"the summed loss of a batch is {whole:.8g}, that of its parts {parts:.8g}")
 
 
+@dataclass
+class _Validation:
+    """What some batches of a validation have added up."""
+
+    metrics: MetricCollection | None
+    total: float = 0.0
+    count: float = 0.0
+
+    def compute(self, subject: Subject) -> dict[str, float]:
+        """Return metric -> value."""
+        mean = self.total / self.count
+        return {
+            "loss": mean,
+            **subject.experiment.task.compute_metrics(mean, self.metrics, subject.corpus.bytes_per_token),
+        }
+
+
+def _validate(subject: Subject, model: Model, batches: Iterable[tuple[Any, Any]]) -> _Validation:
+    """Return the validation of `model` on some batches."""
+    task = subject.experiment.task
+    validation = _Validation(task.build_metrics(subject.corpus))
+    with torch.no_grad():
+        for inputs, targets in batches:
+            torch.manual_seed(3)
+            loss = task.validate_batch(model, inputs, targets, validation.metrics)
+            validation.total += float(loss) * task.count_positions(inputs, targets)
+            validation.count += float(task.count_targets(inputs, targets))
+    return validation
+
+
+def _compare(whole: Mapping[str, float], parts: Mapping[str, float], how: str) -> None:
+    """Raise CheckFailedError unless the metrics are the same."""
+    for name in whole:
+        if abs(whole[name] - parts[name]) > 1e-4 * max(1.0, abs(whole[name])):
+            raise CheckFailedError(f"val/{name} is {whole[name]:.6g} over one batch and {parts[name]:.6g} over {how}")
+
+
 @add_check(PART, "metrics over batches")
 def check_metrics(kind: str, settings: Settings) -> str:
     """Check that the metrics of a validation do not depend on how it is cut into batches."""
     subject = _build(kind, settings)
-    task, model = subject.experiment.task, subject.build_model().eval()
-    values = []
-    for batches in ([subject.read_batch(_SIZE)], _cut(subject.read_batch(_SIZE))):
-        metrics = task.build_metrics(subject.corpus)
-        total = count = 0.0
-        with torch.no_grad():
-            for inputs, targets in batches:
-                torch.manual_seed(3)
-                loss = task.validate_batch(model, inputs, targets, metrics)
-                total += float(loss) * task.count_positions(inputs, targets)
-                count += float(task.count_targets(inputs, targets))
-        mean = total / count
-        values.append({"loss": mean, **task.compute_metrics(mean, metrics, subject.corpus.bytes_per_token)})
-    whole, parts = values
-    for name in whole:
-        if abs(whole[name] - parts[name]) > 1e-4 * max(1.0, abs(whole[name])):
-            raise CheckFailedError(f"val/{name} is {whole[name]:.6g} over one batch and {parts[name]:.6g} over three")
-    unknown = whole.keys() - {metric.name for metric in task.metrics}
+    model, batch = subject.build_model().eval(), subject.read_batch(_SIZE)
+    whole = _validate(subject, model, [batch]).compute(subject)
+    _compare(whole, _validate(subject, model, _cut(batch)).compute(subject), "three")
+    unknown = whole.keys() - {metric.name for metric in subject.experiment.task.metrics}
     if unknown:
         raise CheckFailedError(f"reports {', '.join(sorted(unknown))}, which its metrics do not name")
     return ", ".join(f"val/{name} {value:.3g}" for name, value in whole.items())
+
+
+@add_check(PART, "metrics over ranks")
+def check_ranks(kind: str, settings: Settings) -> None:
+    """Check that the metrics do not depend on which rank has seen which batch: states of three ranks, merged."""
+    subject = _build(kind, settings)
+    model, batch = subject.build_model().eval(), subject.read_batch(_SIZE)
+    whole = _validate(subject, model, [batch])
+    first, *others = (_validate(subject, model, [part]) for part in _cut(batch))
+    if first.metrics is None:
+        raise CheckSkippedError("it has no metrics besides the loss")
+    for other in others:
+        assert other.metrics is not None
+        first.total, first.count = first.total + other.total, first.count + other.count
+        for name, metric in first.metrics.items(keep_base=True):
+            metric.merge_state(other.metrics[str(name)])
+    _compare(whole.compute(subject), first.compute(subject), "three ranks")
 
 
 @add_check(PART, "objective")

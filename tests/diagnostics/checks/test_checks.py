@@ -139,7 +139,18 @@ class Halved(Initialization):
     def std_of(self, projection, stack):
         return self.base_std(stack) / 2
 """
-FILES = {"gpt2": GPT2, "norm": NORM, "optimizer": OPTIMIZER, "others": OTHERS}
+DETECTION = re.search(r'title="my_detection.py"\n(.*?)```', (DOCS / "detection.md").read_text(encoding="utf-8"), re.S)[
+    1
+]
+ROTATIONS = re.search(r'title="my_task.py"\n(.*?)```', (DOCS / "extend.md").read_text(encoding="utf-8"), re.S)[1]
+FILES = {
+    "gpt2": GPT2,
+    "norm": NORM,
+    "optimizer": OPTIMIZER,
+    "others": OTHERS,
+    "detection": DETECTION,
+    "rotations": ROTATIONS,
+}
 
 
 @pytest.fixture
@@ -215,6 +226,14 @@ BROKEN = [  # plugin, text, its replacement, the check that fails, its reason
     ("optimizer", "if p.requires_grad]", "if p.ndim > 1]", "trained once", "leaves trainable parameters out: layers.0"),
     ("optimizer", "self.state[p]", "p.__dict__.setdefault('own', {})", "resume", "a resumed run has another"),
     ("optimizer", "p.data.sub_", "p.data.add_", "learns", "take the loss from"),
+    ("detection", ', reduction="sum") / wanted.numel()', ")", "loss is a mean", "that of its parts"),
+    (
+        "rotations",
+        "metrics.update(logits, truth)",
+        "metrics.update(logits[:4], truth[:4])",
+        "metrics over ranks",
+        "ranks",
+    ),
     ("optimizer", "loss = closure()", "loss = None", "learns", "does not call the closure"),
     ("others", "+ random.random() / 2", "+ self.own.random() / 2", "order", "is another"),
     (
