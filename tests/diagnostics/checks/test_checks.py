@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from ablate.cli import main
+from ablate.config import plugins
 from ablate.diagnostics.checks import check, check_kinds
 from ablate.diagnostics.checks.base import list_checks
 from ablate.models import list_families
-from ablate.norms import norm_layers
+from ablate.norms import norm_layers, placements
 from ablate.norms.init import initializations
 from ablate.optim.optimizers import optimizers
 from ablate.optim.schedules import schedules
@@ -143,6 +144,24 @@ DETECTION = re.search(r'title="my_detection.py"\n(.*?)```', (DOCS / "detection.m
     1
 ]
 ROTATIONS = re.search(r'title="my_task.py"\n(.*?)```', (DOCS / "extend.md").read_text(encoding="utf-8"), re.S)[1]
+TAGGED = """
+from typing import ClassVar, Literal
+
+import torch
+
+from ablate.data import UserDataset, data_kinds
+
+
+@data_kinds.register
+class Tagged(UserDataset):
+    kind: Literal["tagged"] = "tagged"
+    task: ClassVar[str] = "multilabel_classification"
+    classes: ClassVar[int | None] = 3
+
+    def build(self):
+        images = torch.randn(40, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+        return torch.utils.data.TensorDataset(images, (images.flatten(1)[:, :3] > 0).float()), None
+"""
 FILES = {
     "gpt2": GPT2,
     "norm": NORM,
@@ -150,6 +169,7 @@ FILES = {
     "others": OTHERS,
     "detection": DETECTION,
     "rotations": ROTATIONS,
+    "tagged": TAGGED,
 }
 
 
@@ -172,28 +192,29 @@ def failures(findings):
 
 OWN = [
     *(("norm layer", kind) for kind in norm_layers),
-    *(
-        ("placement", kind) for kind in ("pre", "peri", "subln", "hybrid", "deepnorm", "admin", "mix")
-    ),  # one of each ask
+    *(("placement", kind) for kind in placements),
     *(("initialisation", kind) for kind in initializations),
     *(("model", kind) for kind in list_families()),
     *(("data", kind) for kind in ("topics", "digits", "glyphs")),  # the others need files
     *(("schedule", kind) for kind in schedules),
     *(("optimizer", kind) for kind in optimizers),
-    *(("task", kind) for kind in tasks if kind != "multilabel_classification"),  # no data of it lies at hand
+    *(("task", kind) for kind in tasks),
 ]
 MASKS = {"data.kind": "glyphs", "data.targets": "mask", "data.draws": 1, "data.val_draws": 1, "data.image_size": 8}
 NEEDED = {
     "torch": {"optimizer.name": "SGD", "optimizer.momentum": 0.9},
     "timm": {"optimizer.name": "lion"},
     "image_segmentation": MASKS,
+    "multilabel_classification": {"data.kind": "tagged"},
     "glyphs": {"data.draws": 1, "data.val_draws": 1, "data.image_size": 8},
 }
 """Kind -> settings that it requires."""
 
 
 @pytest.mark.parametrize(("part", "kind"), OWN)
-def test_what_ablate_has_passes(part, kind):
+def test_what_ablate_has_passes(part, kind, write):
+    if "tagged" in NEEDED.get(kind, {}).values():
+        plugins.load([write("tagged")])
     findings = list(check_kinds({part: [kind]}, NEEDED.get(kind, {})))
     assert failures(findings) == {}
     assert {f.check for f in findings} == set(list_checks(part))
