@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, get_args
 
 from pydantic import (
     GetCoreSchemaHandler,
@@ -72,6 +72,9 @@ class Registry(Generic[T]):
         kind = plain.model_fields["kind"].default
         if not isinstance(kind, str):
             raise TypeError(f'{cls.__name__} needs a line such as: kind: Literal["{cls.__name__.lower()}"] = ...')
+        allowed = get_args(plain.model_fields["kind"].annotation)
+        if allowed and kind not in allowed:
+            raise TypeError(f"{cls.__name__} has two names: kind is Literal[{allowed[0]!r}] and by default {kind!r}")
         known = self._kinds.get(kind)
         if kind in self._presets:
             raise self._explain_taken(kind, f"a preset of {self._preset_modules[kind]}")

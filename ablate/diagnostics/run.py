@@ -67,7 +67,7 @@ class Diagnosis:
 
 
 def diagnose(
-    models: Sequence[str],
+    models: str | Sequence[str],
     what: Sequence[str] = (),
     *,
     tokens: int = TOKENS,
@@ -103,6 +103,7 @@ def diagnose(
 
     If it is stopped and called again, it resumes. Raises AblateError.
     """
+    models = [models] if isinstance(models, str) else models
     kinds = select(list(what))
     _check("--positions", positions, POSITIONS)
     _check("--dtype", dtype, DTYPES)

@@ -167,6 +167,10 @@ class Experiment(Config):
     def from_mapping(cls, *mappings: Mapping[str, Any], source: str = "the configuration") -> Experiment:
         """Return the experiment of nested or dotted mappings, later ones over earlier. Raises ConfigError with all
         problems."""
+        for mapping in mappings:
+            if not isinstance(mapping, Mapping):
+                text = "give a mapping, such as {'norm': 'mix', 'optimizer.lr': 3e-3}; Experiment.load reads a file"
+                raise TypeError(f"{text}, not a {type(mapping).__name__}")
         return build(cls, *mappings, source=source)
 
     @classmethod

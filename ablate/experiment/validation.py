@@ -71,7 +71,7 @@ class Validation:
             text += f" ({total * self.per_sample:,} {self.unit})"
         text += f": {'at most ' if None in sizes else ''}{share:.1%} of the run's compute"
         if self.is_least and share > SHARE / (1 + SHARE):
-            text += f", more than {SHARE:.0%} of training, since fewer samples would be too noisy (trainer.val_samples)"
+            text += f" ({share / (1 - share):.1%} of training; fewer samples would be too noisy: trainer.val_samples)"
         return text
 
     def _describe_set(self, size: int | None) -> str:

@@ -102,16 +102,22 @@ class Report(ReportData):
 
 
 def report(
-    title: str, *, storage: str | None = None, log: bool = True, folder: Path | None = None, write: bool = True
+    title: str | SweepRecord,
+    *,
+    storage: str | None = None,
+    log: bool = True,
+    folder: Path | None = None,
+    write: bool = True,
 ) -> Report:
-    """Return the report of the sweep `title` (NAME, or NAME@GENERATION; by default the latest).
+    """Return the report of the sweep `title` (NAME, or NAME@GENERATION; by default the latest), or of what `sweep`
+    returned.
 
     It writes the figures, report.html, report.json and table.txt into `folder` (`reports/TITLE` of the store) and, if
     `log`, to the run "report" of the sweep's MLflow experiment; an MLflow store that fails is noted, not raised.
     Without `write` nothing is drawn, written or logged. Raises SweepError for an unknown sweep and StoreError if the
     trials cannot be read or the folder cannot be written.
     """
-    record = read_sweep(title, storage)
+    record = read_sweep(title.title if isinstance(title, SweepRecord) else title, storage)
     if not write:
         return assemble(record, Path(folder or tracking.store_path() / "reports" / record.title), draw=False)
     folder = Path(folder) if folder is not None else tracking.open_store() / "reports" / record.title

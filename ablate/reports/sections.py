@@ -106,7 +106,9 @@ def tabulate_search(report: ReportData) -> list[Section]:
     total = record.counts()
     clean = any(total[s] for s in FINISHED) and not any(total[s] for s in RARE)
     sentence = "time: the median of the completed trials."
-    sentence += " No trial was pruned, diverged or failed." if clean else ""
+    if stuck := sum(record.is_stuck(trial) for trials in record.trials.values() for trial in trials):
+        sentence += f" {count_noun(stuck, 'completed trial')} ended stuck."
+    sentence += " No trial was pruned, diverged or failed." if clean and not stuck else ""
     return [Section(_name_search(report), Table(columns), [sentence])]
 
 
@@ -149,7 +151,7 @@ def tabulate_importances(report: ReportData) -> list[Section]:
     if not paths or record.spec.at_grid:
         return []
     if not any(report.importance.values()):
-        return [Section("", sentences=[f"No importance yet: {needed}"])]
+        return [Section("", sentences=[f"No importance: {needed}"])]
     columns = [
         word_column("arm", record.trials),
         Column("n trials", [str(count_scored(record, arm)) for arm in record.trials]),
@@ -210,7 +212,7 @@ def tabulate_trials(report: ReportData) -> list[Section]:
     columns = [
         word_column("arm", [t.arm for t in ordered]),
         Column("trial", [str(t.number) for t in ordered]),
-        word_column("status", [t.status for t in ordered]),
+        word_column("status", [f"{t.status} (stuck)" if record.is_stuck(t) else t.status for t in ordered]),
         Column(record.spec.objective.metric, [format_number(t.value) for t in ordered]),
         *setting_columns(record, [t.params for t in ordered]),
         Column("updates", [str(t.step) for t in ordered]),

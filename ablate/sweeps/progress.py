@@ -136,7 +136,8 @@ class Display:
         if finished:
             self._seconds.append(time.monotonic() - trial.since)
         place = f"[{self.done}/{self.total}] " if finished else ""
-        self.note(f"{place}{trial.title} {text}: {trial.params}{self._format_left(', about {} left')}")
+        params = f": {trial.params}" if trial.params else ""
+        self.note(f"{place}{trial.title} {text}{params}{self._format_left(', about {} left')}")
         self.refresh()
 
     def left_seconds(self) -> float | None:

@@ -109,6 +109,11 @@ class SweepRecord:
         """Return the completed trial of `arm` with the best objective."""
         return pick_best(self.trials[arm], self.spec.objective.direction)
 
+    def is_stuck(self, trial: TrialRecord) -> bool:
+        """Return whether a trial ended without learning."""
+        outcome = read_outcome(trial, self.trivial_loss)
+        return outcome is not None and outcome.ending == "stuck"
+
     def settled(self, arm: str) -> TrialRecord | None:
         """Return the trial that represents `arm`: the one chosen for the test, otherwise the best of the search. For an
         arm at a point of a grid, which has no search, the best of its fresh seeds."""
@@ -243,7 +248,8 @@ def _build_row(
     record: SweepRecord, phase: str, run: TrialRecord, trial: int | None, params: dict[str, Any]
 ) -> dict[str, Any]:
     outcome = read_outcome(run, record.trivial_loss)
-    settings = {path: value for path, value in params.items() if path != "seed"}
+    point = record.spec.cells[run.arm].point if run.arm in record.spec.cells else {}
+    settings = {**point, **{path: value for path, value in params.items() if path != "seed"}}
     cells = record.spec.designed.cells if record.spec.designed else {}
     return {
         "sweep": record.title,

@@ -168,7 +168,7 @@ class _Runner:
                 f"No worker process could be started: {type(error).__name__}. Run the same command again."
             ) from None
         self.jobs[worker.connection] = _Job(arm, trial, worker, run_id, slot)
-        shown = ", ".join(f"{path}={format_setting(value)}" for path, value in trial.params.items())
+        shown = ", ".join(f"{path}={format_setting(v)}" for path, v in trial.params.items() if path != "seed")
         self.display.show_start(slot, Running(name, shown, experiment.trainer.max_steps))
 
     def _get_worker(self, slot: int, experiment: Tree, place: Place) -> Worker | GroupWorker:

@@ -91,7 +91,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
     looks = plan_looks(confirm.first_seeds, most) if confirm.is_sequential else Looks((most,), most)
     smallest = find_smallest_difference(confirm.sd or 1.0, looks, comparisons) or math.inf
     shared = ", which share" if comparisons > 1 else ", with"
-    family = f"{count_noun(comparisons, 'comparison')} in the file{shared} an error of 5 %"
+    family = f"{count_noun(comparisons, 'comparison')} in the file{shared} an error of 5 % (failures may add some)"
     if spec.contrasts:
         return [*_describe_effects(spec, smallest, family), *_describe_warnings(spec, smallest, comparisons, hours)]
     if confirm.sd is None:
@@ -105,8 +105,7 @@ def describe_power(spec: Sweep, hours: float | None = None) -> list[str]:
         shown += f" over seeds{source}"
     lines = [
         f"{most} seeds, {family}: they detect, with a power of 80 %, differences of {spec.objective.metric} of {shown}",
-        f"failures: {_describe_exclusion(most)}; to show that an arm fails more often, it must fail on "
-        f"{count_failures_needed(comparisons + 1)} seeds on which the other trains",
+        f"failures: {_describe_exclusion(most)}; {_describe_failures(most, count_failures_needed(comparisons + 1))}",
     ]
     return lines + (list(_warn(spec, smallest, comparisons, hours)) if confirm.sd else [])
 
@@ -188,6 +187,13 @@ def _list_gaps(spec: Sweep) -> dict[str, float]:
             elif entry.metric == metric.removesuffix("loss") + "perplexity" and min(value, theirs) > 0:
                 gaps[f"{what} (perplexities, in nats)"] = abs(math.log(value / theirs))
     return gaps
+
+
+def _describe_failures(seeds: int, needed: int) -> str:
+    """Return what it takes to show that an arm fails more often."""
+    if needed > seeds:
+        return f"that an arm fails more often takes at least {needed} seeds to show"
+    return f"to show that an arm fails more often, it must fail on {needed} seeds on which the other trains"
 
 
 def _describe_exclusion(seeds: int) -> str:

@@ -37,6 +37,8 @@ def sweep(
     Raises SweepError where `spec` differs from the file that its studies were started with, DataError and StoreError
     before any trial runs, KeyboardInterrupt after Ctrl-C, when everything that ran is put up for another try.
     """
+    if not isinstance(spec, Sweep):
+        raise TypeError(f"give a Sweep, such as ablate.Sweep.load('my-sweep.yaml'), not a {type(spec).__name__}")
     if not progress:
         silent = open_console(shown=False)
         return run.sweep(spec, workers=workers, storage=storage, fresh=fresh, console=silent)

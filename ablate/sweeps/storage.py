@@ -132,6 +132,8 @@ def read_sweep(title: str, url: str | None = None) -> SweepRecord:
     """Return the sweep `title` (NAME, or NAME@GENERATION; by default the latest). Raises SweepError for an unknown one,
     with the existing names.
     """
+    if not isinstance(title, str):
+        raise TypeError(f"give the name of a sweep, such as 'demo', not a {type(title).__name__}")
     return read_sweep_from(open_existing(storage_url(url)), title)
 
 

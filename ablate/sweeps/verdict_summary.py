@@ -12,6 +12,7 @@ from ablate.sweeps.spec.sweep import Sweep
 from ablate.tasks import find_metric
 from ablate.verdict.effect_statements import summarise_effects
 from ablate.verdict.records import Compared
+from ablate.verdict.sequential import LEAST
 from ablate.verdict.statements import format_estimate
 from ablate.verdict.summary import summarise
 
@@ -84,8 +85,12 @@ def summarise_verdict(record: SweepRecord) -> str:
             f"{head}: {join_words(alone)}; there is nothing to compare {'it' if len(compared) == 1 else 'them'} with."
         )
     if all(c.kind == "figures" for c in others.values()):
+        if record.spec.confirm.most_seeds < LEAST:
+            return f"No verdict against {baseline}: it needs at least {LEAST} fresh seeds (confirm.seeds)."
         ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
-        return f"No verdict yet against {baseline}: {ended} of {planned} fresh seeds have ended."
+        if ended == planned:
+            return f"All {planned} runs on fresh seeds have ended; the verdict follows."
+        return f"No verdict yet against {baseline}: {ended} of {planned} runs on fresh seeds have ended."
     if record.spec.at_grid:
         return f"{head}. {_summarise_grid(record, compared)}"
     if len(others) > _MANY:
@@ -111,7 +116,7 @@ def _summarise_design(record: SweepRecord, compared: Mapping[str, Compared], hea
     if text:
         return f"{head}. {text}"
     ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
-    return f"No verdict yet on the effects: {ended} of {planned} fresh seeds have ended."
+    return f"No verdict yet on the effects: {ended} of {planned} runs on fresh seeds have ended."
 
 
 def _summarise_grid(record: SweepRecord, compared: Mapping[str, Compared]) -> str:

@@ -203,7 +203,7 @@ def test_the_plain_table_has_no_colours_and_lists_trials_best_first(made: Report
 def test_without_any_importance_there_is_a_sentence_and_no_table(spec: Any, writer: Any, without_figures: None) -> None:
     writer(spec).add("pre", {"optimizer.lr": 1e-3}, 1.9)
     text = report("demo", log=False).table()
-    assert "\nNo importance yet: it needs 4 finished trials of an arm with different values.\n" in text
+    assert "\nNo importance: it needs 4 finished trials of an arm with different values.\n" in text
     assert "fANOVA" not in text
     assert "n trials" not in text
 

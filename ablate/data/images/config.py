@@ -119,9 +119,19 @@ class EncodedImagesConfig(Pixels, DataConfig):
             shape=(3, size, size),
             bytes_per_token=None,
             description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size} "
-            f"with masks, {source.classes:,} classes{note}",
+            f"with masks{self._describe_enlarged(source.images)}, {source.classes:,} classes{note}",
             padded=source.ignored is not None,
         )
+
+    def _describe_enlarged(self, source: ImageSource) -> str:
+        """Return a note if the first image is smaller than `image_size`: enlarging costs time and adds nothing."""
+        try:
+            image = source.load_image(0)
+        except DataError:  # training names it when it is reached
+            return ""
+        if max(image.size) >= self.image_size:
+            return ""
+        return f" (enlarged: the first is {image.width} x {image.height}; set data.image_size={max(image.size)})"
 
     def _divide(self, source: Sized, val_source: Sized | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows of `source` to train on, and those to validate on, which are its own where there is no
@@ -145,8 +155,8 @@ class EncodedImagesConfig(Pixels, DataConfig):
             classes=len(source.classes),
             shape=(3, size, size),
             bytes_per_token=None,
-            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}, "
-            f"{len(source.classes):,} classes{note}",
+            description=f"{self.kind}: {len(train):,} training and {len(val):,} validation images of {size} x {size}"
+            f"{self._describe_enlarged(source)}, {len(source.classes):,} classes{note}",
         )
 
     def _build_dataset(

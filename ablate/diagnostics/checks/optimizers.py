@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
+
 from ablate.diagnostics.checks.base import CheckFailedError, Settings, add_check
 from ablate.diagnostics.checks.models import check_resumption, check_updates
 from ablate.diagnostics.checks.subject import Subject, build_subject, step_by_closure
@@ -28,6 +30,22 @@ def check_resume(kind: str, settings: Settings) -> None:
     """Check that its state goes through a checkpoint: resumed updates equal uninterrupted ones."""
     for subject in _build(kind, settings):
         check_resumption(subject)
+
+
+@add_check(PART, "learning rate")
+def check_rate(kind: str, settings: Settings) -> None:
+    """Check that an update depends on the learning rate."""
+    for subject in _build(kind, {**settings, "optimizer.weight_decay": 0.0}):
+        ends = []
+        for factor in (1.0, 0.5):
+            progress = subject.begin()
+            for group in progress.optimizer.param_groups:
+                group["lr"] = factor * group["lr"]
+            batch = next(subject.iterate_batches(0))
+            step_by_closure(progress.optimizer, partial(subject.compute_loss, progress.model, batch))
+            ends.append([p.detach().clone() for p in progress.model.parameters()])
+        if all(torch.equal(a, b) for a, b in zip(*ends, strict=True)):
+            raise CheckFailedError("an update is the same at half the learning rate: group['lr'] is not used")
 
 
 @add_check(PART, "learns")

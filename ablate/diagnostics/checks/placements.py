@@ -14,6 +14,7 @@ from ablate.diagnostics.checks.subject import Subject, build_subject, check_grad
 from ablate.models import list_families
 from ablate.models.base import make_norm_factory
 from ablate.norms import Placement, Site
+from ablate.norms.init import OUTPUTS
 
 PART = "placement"
 
@@ -127,3 +128,39 @@ def check_drop(kind: str, settings: Settings) -> None:
         for side in norm.wire(Site(0, 2, 8, make_norm_factory(norm, 8), Drop)):
             if not any(isinstance(module, Drop) for module in side.modules()):
                 raise CheckFailedError("its wiring leaves out site.drop(): model.drop_path is refused with it")
+    _check_dropped(kind, settings)
+
+
+def _check_dropped(kind: str, settings: Settings) -> None:
+    """Raise CheckFailedError if a ViT in training that drops most branches computes what one does that drops none."""
+    try:
+        subjects = [
+            build_subject({"model.kind": "vit", "norm.kind": kind, "model.drop_path": rate}, settings)
+            for rate in (0.0, 0.9)
+        ]
+    except ConfigError:  # a placement that ViT does not take
+        return
+    whole, dropped = (subject.build_model().train() for subject in subjects)
+    dropped.load_state_dict(whole.state_dict())
+    inputs, _ = subjects[0].read_batch(8)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        if torch.equal(whole(inputs), dropped(inputs)):
+            raise CheckFailedError("the branches do not pass through site.drop(): model.drop_path changes nothing")
+
+
+@add_check(PART, "residual")
+def check_residual(kind: str, settings: Settings) -> None:
+    """Check that layers whose branches are zero hand their input on, in models whose outputs follow their own token."""
+    subjects = [subject for subject in _build(kind, settings) if subject.experiment.model.stack().causal]
+    if not subjects:
+        raise CheckSkippedError("no causal family takes it")
+    for subject in subjects:
+        model, (inputs, _) = subject.build_model().eval(), subject.read_batch(2)
+        with torch.no_grad():
+            for projection in model.projections():
+                if projection.role in OUTPUTS and projection.layer is not None:
+                    projection.weight.zero_()
+            first, second = model(inputs)
+        if torch.equal(first, second):
+            raise CheckFailedError("with branches of zero no output depends on its token: the residual is lost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from ablate.config.building import load_plugins
 from ablate.config.errors import ConfigError, Problem
 from ablate.config.messages import describe_errors
+from ablate.experiment.tree import Experiment
 from ablate.sweeps.spec.fields import SweepFields
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.trees import apply_overrides, load_trees
@@ -58,7 +60,7 @@ class Sweep(SweepFields):
         try:
             sweep = cls.model_validate(dict(tree))
         except ValidationError as error:
-            problems = describe_errors(cls, dict(tree), error)
+            problems = [_point_inside(problem) for problem in describe_errors(cls, dict(tree), error)]
             raise ConfigError([*problems, *validate_rest(cls, tree, problems)], source) from None
         if problems := validate(sweep):
             raise ConfigError(problems, source)
@@ -66,3 +68,10 @@ class Sweep(SweepFields):
         if followed is not sweep and (problems := validate(followed)):
             raise ConfigError(problems, source)
         return followed
+
+
+def _point_inside(problem: Problem) -> Problem:
+    """Return the problem with a better hint if it is a key of the experiment at the top of the file."""
+    if problem.path in Experiment.model_fields and problem.message.startswith("unknown key"):
+        return replace(problem, message=f"belongs to the experiment: indent it below `experiment:` ({problem.path})")
+    return problem

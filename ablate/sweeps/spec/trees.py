@@ -38,6 +38,9 @@ def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mappi
     overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
     own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
     inner = {k.removeprefix("experiment."): v for k, v in overrides.items() if k not in own and k != "name"}
+    near = {path: did_you_mean(path, OVERRIDABLE) for path in inner if path not in Experiment.model_fields}
+    if problems := [Problem(path, f"unknown key.{hint}", inner[path]) for path, hint in near.items() if hint]:
+        raise ConfigError(problems, "the command line")
     if whole := [path for path in inner if path.partition(".")[0] in IN_FILE]:
         text = "only the file can set this. On the command line give a searched path, search.optimizer.lr=[1e-3,3e-3]"
         raise ConfigError([Problem(path, text) for path in whole], source)

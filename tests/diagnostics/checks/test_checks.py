@@ -144,6 +144,34 @@ DETECTION = re.search(r'title="my_detection.py"\n(.*?)```', (DOCS / "detection.m
     1
 ]
 ROTATIONS = re.search(r'title="my_task.py"\n(.*?)```', (DOCS / "extend.md").read_text(encoding="utf-8"), re.S)[1]
+OWN_WIRING = """
+from typing import Literal
+
+from torch import nn
+
+from ablate.norms import Placement, placements
+
+
+class Residual(nn.Module):
+    def __init__(self, site):
+        super().__init__()
+        self.norm, self.drop, self.half = site.norm(), site.drop(), 0.5
+
+    def forward(self, x, f, *args):
+        return x + self.drop(self.half * f(self.norm(x), *args))
+
+
+@placements.register
+class Own(Placement):
+    kind: Literal["own_wiring"] = "own_wiring"
+
+    def residual(self, site):
+        return Residual(site)
+
+    def reference(self, x, attn, mlp, norms, factors, layer, depth):
+        y = x + attn(norms[0](x)) / 2
+        return y + mlp(norms[1](y)) / 2
+"""
 TAGGED = """
 from typing import ClassVar, Literal
 
@@ -170,6 +198,7 @@ FILES = {
     "detection": DETECTION,
     "rotations": ROTATIONS,
     "tagged": TAGGED,
+    "own": OWN_WIRING,
 }
 
 
@@ -243,6 +272,9 @@ BROKEN = [  # plugin, text, its replacement, the check that fails, its reason
     ("norm", "(1 + x.abs().mean", "(1.01 + x.abs().mean", "formula", "they differ"),
     ("norm", "* self.weight", "* self.weight.detach()", "gradients", "weight gets no gradient"),
     ("norm", ".to(x.dtype)", "", "types", "torch.float32"),
+    ("own", "x + self.drop", "self.drop", "residual", "the residual is lost"),
+    ("own", "self.drop(self.half", "(self.half", "stochastic depth", "model.drop_path changes nothing"),
+    ("optimizer", 'sub_(group["lr"] *', "sub_(1e-3 *", "learning rate", "group['lr'] is not used"),
     ("norm", "scale=0.5", "scale=0.51", "formula", "layer 1 of 4 and reference"),
     ("optimizer", "if p.requires_grad]", "if p.ndim > 1]", "trained once", "leaves trainable parameters out: layers.0"),
     ("optimizer", "self.state[p]", "p.__dict__.setdefault('own', {})", "resume", "a resumed run has another"),
