@@ -61,7 +61,7 @@ def test_before_it_is_known_that_is_said():
     floors = {"pre": 2.1, "post": 2.5}
     assert summarise_verdict(run(floors, trials=4)) == "No verdict yet: no fresh seed has ended."
     some = run(floors, trials=6)
-    assert summarise_verdict(some) == "No verdict yet against pre: 2 of 6 fresh seeds have ended."
+    assert summarise_verdict(some) == "No verdict yet against pre: 2 of 6 runs on fresh seeds have ended."
     assert is_open(some)
     assert summarise_verdict(run(floors, seeds=0)).startswith("No verdict: this sweep has no fresh seeds")
 
