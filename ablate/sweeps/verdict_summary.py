@@ -89,7 +89,7 @@ def summarise_verdict(record: SweepRecord) -> str:
             return f"No verdict against {baseline}: it needs at least {LEAST} fresh seeds (confirm.seeds)."
         ended, planned = sum(len(c.outcomes) for c in compared.values()), sum(c.planned for c in compared.values())
         if ended == planned:
-            return f"All {planned} runs on fresh seeds have ended; the verdict follows."
+            return f"All {planned} runs on fresh seeds have ended."
         return f"No verdict yet against {baseline}: {ended} of {planned} runs on fresh seeds have ended."
     if record.spec.at_grid:
         return f"{head}. {_summarise_grid(record, compared)}"

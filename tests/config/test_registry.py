@@ -221,3 +221,15 @@ def test_every_kind_of_ablate_is_described(name):
             assert field == "kind" or info.description, f"{cls.__name__}.{field} has no docstring"
     for preset in registry.presets:
         assert registry.parse(preset).kind == registry.presets[preset]["kind"]
+
+
+def test_a_class_with_two_names_is_refused(shapes):
+    """As a copy of which only one name was changed."""
+
+    class Copy(Shape):
+        """A copy."""
+
+        kind: Literal["copy"] = "circle"
+
+    with pytest.raises(TypeError, match="Copy has two names: kind is Literal\\['copy'\\] and by default 'circle'"):
+        shapes.register(Copy)

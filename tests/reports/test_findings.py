@@ -13,10 +13,12 @@ from rich.console import Console
 from ablate.config.formatting import format_count, format_duration, format_number, shorten_paths
 from ablate.reports import findings
 from ablate.reports.importance import compute_importance
-from ablate.reports.report import Report, report
+from ablate.reports.report import Report, assemble, report
 from ablate.reports.terminal import render, to_text
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.storage import read_sweep
+
+from .hand_built import TRIVIAL, build_record
 
 ONE_ARM = {"name": "one", "search": {"optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}}}
 
@@ -235,3 +237,11 @@ def test_words() -> None:
     assert shorten_paths(["norm.alpha", "optimizer.lr"]) == {"norm.alpha": "alpha", "optimizer.lr": "lr"}
     assert [format_count(v) for v in (0, 999, 26_214, 999_900, 1.31072e9)] == ["0", "999", "26.2 k", "1 M", "1.31 G"]
     assert set(shorten_paths(["a.kind", "b.kind"]).values()) == {"a.kind", "b.kind"}
+
+
+def test_a_trial_that_ended_stuck_is_told_so(tmp_path):
+    record = build_record({"pre": [2.0] * 3, "post": [2.0] * 3}, promised={"post": TRIVIAL})
+    text = " ".join(to_text(assemble(record, tmp_path, draw=False)).split())
+    assert "completed (stuck)" in text
+    assert "1 completed trial ended stuck." in text
+    assert "No trial was pruned" not in text

@@ -17,6 +17,7 @@ from ablate.config.errors import StoreError, SweepError
 from ablate.reports.report import Report, assemble, report
 from ablate.sweeps.records import SweepRecord
 from ablate.sweeps.spec.parts import Scale
+from ablate.sweeps.storage import read_sweep
 
 
 def test_the_best_of_each_arm_is_the_one_found_by_hand(made: Report, expected_loss: Callable[..., float]) -> None:
@@ -71,6 +72,18 @@ def test_another_folder_can_be_given(demo: Any, tmp_path: Path) -> None:
         *("report.html", "report.json", "table.txt"),
     }
     assert made.mlflow["run_id"] is None
+
+
+def test_the_record_stands_for_its_name(demo: Any) -> None:
+    assert report(read_sweep("demo"), write=False).record.title == "demo"
+    with pytest.raises(TypeError, match="give the name of a sweep, such as 'demo', not a int"):
+        report(3, write=False)  # type: ignore[arg-type]
+
+
+def test_a_report_and_a_record_are_one_line_in_a_notebook(made: Report) -> None:
+    assert repr(made) == f"<Report demo: {made.summary}>"
+    assert "\n" not in repr(made.record)
+    assert repr(made.record).startswith("<SweepRecord demo: 3 arms, ")
 
 
 def test_two_reports_are_one_run_in_mlflow(demo: Any) -> None:

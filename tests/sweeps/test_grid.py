@@ -162,3 +162,10 @@ def test_one_arm_is_compared_with_nothing_and_its_failures_are_told():
     assert told.startswith("Verdict: post lr=0.003 failed on 0 of 10")
     assert "post lr=0.025 failed on 10 of 10" in told
     assert told.endswith("; there is nothing to compare them with.")
+
+
+def test_the_frame_has_the_point_of_each_run(record):
+    frame = record.frame()
+    assert set(frame["optimizer.lr"]) == {LOW, HIGH}
+    at_low = frame[frame["arm"] == f"pre lr={LOW}"]
+    assert set(at_low["optimizer.lr"]) == {LOW}

@@ -36,7 +36,7 @@ def _start(subject: Subject, seed: int = 0) -> Model:
 
 @add_check(PART, "standard deviations")
 def check_deviations(kind: str, settings: Settings) -> str:
-    """Check that each projection has the standard deviation of `std_of`, times the placement's gain."""
+    """Check that each projection has the standard deviation of `std_of`, with a placement that has no gains."""
     largest = 0.0
     for subject in _build(kind, settings):
         experiment = subject.experiment

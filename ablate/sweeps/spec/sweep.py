@@ -73,5 +73,5 @@ class Sweep(SweepFields):
 def _point_inside(problem: Problem) -> Problem:
     """Return the problem with a better hint if it is a key of the experiment at the top of the file."""
     if problem.path in Experiment.model_fields and problem.message.startswith("unknown key"):
-        return replace(problem, message=f"belongs to the experiment: indent it below `experiment:` ({problem.path})")
+        return replace(problem, message="belongs to the experiment: indent it below experiment:", given=None)
     return problem

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +38,8 @@ def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mappi
     overrides = {k: v for k, v in overrides.items() if not k.startswith("search.")}
     own = {k: v for k, v in overrides.items() if k.partition(".")[0] in OVERRIDABLE and k != "name"}
     inner = {k.removeprefix("experiment."): v for k, v in overrides.items() if k not in own and k != "name"}
-    near = {path: did_you_mean(path, OVERRIDABLE) for path in inner if path not in Experiment.model_fields}
-    if problems := [Problem(path, f"unknown key.{hint}", inner[path]) for path, hint in near.items() if hint]:
+    if problems := list(_check_parts(inner)):
         raise ConfigError(problems, "the command line")
-    if whole := [path for path in inner if path.partition(".")[0] in IN_FILE]:
-        text = "only the file can set this. On the command line give a searched path, search.optimizer.lr=[1e-3,3e-3]"
-        raise ConfigError([Problem(path, text) for path in whole], source)
     base = tree.get("experiment")
     load_plugins(tree, base if isinstance(base, Mapping) else {}, own, inner, source=source)
     changed = dict(tree)
@@ -56,6 +52,18 @@ def apply_overrides(cls: type[Config], tree: Mapping[str, Any], overrides: Mappi
         if settings:
             changed |= merge(cls, {part: changed[part]} if part in changed else {}, settings)
     return changed
+
+
+def _check_parts(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each of the `settings` of the base experiment that is a part of the sweep instead, which only
+    the file can set, or looks like one that the command line can set."""
+    for path, value in settings.items():
+        part = path.partition(".")[0]
+        if part in IN_FILE:
+            text = "only the file can set this; a searched path alone is set by search.optimizer.lr=[1e-3,3e-3]"
+            yield Problem(path, text)
+        elif part not in Experiment.model_fields and (hint := did_you_mean(part, OVERRIDABLE)):
+            yield Problem(path, f"unknown key.{hint}", value)
 
 
 class Divided(NamedTuple):

@@ -53,7 +53,8 @@ def validate_rest(cls: type[SweepFields], tree: Mapping[str, Any], problems: Ite
     with contextlib.suppress(ValidationError):
         sweep = cls.model_validate(rest).without_grid()
         if not any(validate_design(sweep)):
-            more = [problem for arm in sweep.all_arms for problem in _check_alone(sweep, arm)]
+            bases = {arm: validate_experiment(*sweep.layers(arm)) for arm in sweep.all_arms}
+            more = [problem for arm, base in bases.items() for problem in _check_alone(sweep, arm, base)]
             return merge_alike(more, sweep.own_arms) if sweep.designed else more
     return []
 
@@ -150,9 +151,10 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
     for arm in sweep.all_arms:
         where = f"arms.{arm}." if sweep.arms or sweep.designed else ""
         settings = sweep.all_arms[arm].settings
-        alone = list(_check_alone(sweep, arm))
+        base = validate_experiment(*sweep.layers(arm))
+        alone = list(_check_alone(sweep, arm, base))
         yield from alone
-        if validate_experiment(*sweep.layers(arm)):
+        if base:
             continue
         for path in sweep.space(arm):
             if any(path == key for key, _ in iterate_leaves(settings)):
@@ -174,9 +176,9 @@ def _check_experiments(sweep: SweepFields) -> Iterator[Problem]:
                 yield Problem("published", text + did_you_mean(arm, sweep.all_arms))
 
 
-def _check_alone(sweep: SweepFields, arm: str) -> Iterator[Problem]:
-    """Yield the problems of the experiment of an arm, and those that each searched path adds."""
-    base = validate_experiment(*sweep.layers(arm))
+def _check_alone(sweep: SweepFields, arm: str, base: tuple[Problem, ...]) -> Iterator[Problem]:
+    """Yield the problems of the experiment of an arm (`base`) with their places, and those that each searched path
+    adds."""
     yield from (Problem(_locate(sweep, arm, p.path), p.message, p.given) for p in base)
     yield from _check_each_path(sweep, arm, base)
 

@@ -110,6 +110,13 @@ def test_train_without_validation_folder_is_split(root, tmp_path, cache):
     assert below.fingerprint == ImageFolder(root=str(tmp_path / "both/train")).load(tmp_path / "new").fingerprint
 
 
+def test_images_that_are_enlarged_are_told(root, cache):
+    width = ImageFolder(root=str(root), image_size=8).load(cache).val.source.load_image(0).width
+    note = f"(enlarged: the first is {width} x {width}; set data.image_size={width})"
+    assert note in ImageFolder(root=str(root), image_size=4 * width).load(cache).description
+    assert "enlarged" not in ImageFolder(root=str(root), image_size=width).load(cache).description
+
+
 def test_a_test_set_is_left_alone(root, tmp_path, cache):
     (tmp_path / "both").mkdir()
     root.rename(tmp_path / "both/train")

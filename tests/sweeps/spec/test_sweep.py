@@ -12,6 +12,7 @@ from ablate.sweeps.search.samplers import samplers
 from ablate.sweeps.search.space import Range, contains
 from ablate.sweeps.spec.parts import Objective
 from ablate.sweeps.spec.sweep import Sweep
+from ablate.sweeps.spec.trees import apply_overrides
 
 FILE = """\
 # A header.
@@ -468,3 +469,23 @@ def test_problems_of_the_file_hide_none_of_its_experiments():
         "sampler", "confirm.seeds", "search.trainer.max_steps", "arms.a.norm.layer.kind", "experiment.data.seq_lenn",
         "search.optimizer.lrr", "search.optimizer.lr",
     }  # fmt: skip
+
+
+def test_a_key_of_the_experiment_at_the_top_of_the_file_is_told_where_it_belongs():
+    ((path, message, _),) = problems(trainer={"max_steps": 10})
+    assert (path, message) == ("trainer", "belongs to the experiment: indent it below experiment:")
+
+
+def test_settings_of_the_command_line_that_are_parts_of_the_sweep():
+    tree = {"name": "s", "search": {"optimizer.lr": LR}}
+    with pytest.raises(ConfigError) as refused:
+        apply_overrides(
+            Sweep, tree, {"nam": "x", "confirmm.seeds": 3, "arms.a.norm": "pre", "components": {}}, "s.yaml"
+        )
+    told = {problem.path: problem.message for problem in refused.value.problems}
+    assert told["nam"].endswith("Did you mean name?")
+    assert told["confirmm.seeds"].endswith("Did you mean confirm?")
+    assert "only the file can set this" in told["arms.a.norm"]
+    assert "only the file can set this" in told["components"]
+    changed = apply_overrides(Sweep, tree, {"norm.factor": 0.7, "model.name": "deit"}, "s.yaml")  # not factor, not name
+    assert changed["experiment"]["norm"] == {"factor": 0.7}
