@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_args, get_origin
 
 from ablate.config import plugins
@@ -95,12 +96,21 @@ def find_part(cls: Any, tree: Mapping[str, Any], key: str) -> tuple[Registry[Any
         return None, cls.item
     if isinstance(cls, Several):
         return cls.registry, cls.registry.kind_of(tree.get(key) or {})
-    field = cls.model_fields.get(key) if cls is not None else None
+    if cls is None:
+        return None, None
+    registry, child = _describe_field(cls, key)
+    return registry, child if registry is None else registry.kind_of(tree.get(key) or {})
+
+
+@cache
+def _describe_field(cls: type[Any], key: str) -> tuple[Registry[Any] | None, Any]:
+    """Return what `find_part` returns of a field, whatever its value: its registry, or the class of its value."""
+    field = cls.model_fields.get(key)
     if field is None:
         return None, None
     registry = next((m for m in field.metadata if isinstance(m, Registry)), None)
     if registry is not None:
-        return registry, registry.kind_of(tree.get(key) or {})
+        return registry, None
     inner = field.annotation
     if get_origin(inner) is tuple:
         several = [m for item in get_args(inner) for m in get_args(item)[1:] if isinstance(m, Registry)]

@@ -227,5 +227,6 @@ def _drop_moments(tree: Mapping[str, Any]) -> Tree:
 
 def _fill_in(tree: Mapping[str, Any]) -> Tree:
     """Return `tree` merged over the defaults of its model family."""
-    family = models.kind_of(merge(Experiment, {}, tree).get("model", {}))
+    model = {key: value for key, value in tree.items() if key.partition(".")[0] == "model"}
+    family = models.kind_of(merge(Experiment, {}, model).get("model", {}))
     return merge(Experiment, merge(Experiment, {}, family.defaults if family else {}), tree)
