@@ -135,7 +135,9 @@ def work(url, calls):
     simulate(SHORT, train, open_storage(url))
 
 
-@pytest.mark.parametrize("calls", [20, 25], ids=["confirmation", "crossed"])
+@pytest.mark.parametrize(
+    "calls", [pytest.param(20, id="confirmation", marks=pytest.mark.chaos), pytest.param(25, id="crossed")]
+)
 def test_a_factorial_that_is_killed_goes_on_as_if_it_had_not_been(calls, tmp_path):
     url = f"sqlite:///{tmp_path / 'optuna.db'}"
     for limit in (calls, 1000):

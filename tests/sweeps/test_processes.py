@@ -139,7 +139,10 @@ def on_sqlite(tmp_path):
     return f"sqlite:///{tmp_path / 'optuna.db'}"
 
 
-@pytest.mark.parametrize(("kind", "trials", "processes"), [("on_postgres", 16, 8), ("on_sqlite", 8, 4)])
+@pytest.mark.parametrize(
+    ("kind", "trials", "processes"),
+    [pytest.param("on_postgres", 16, 8, marks=pytest.mark.chaos), ("on_sqlite", 8, 4)],
+)
 def test_processes_that_share_a_storage_run_every_trial_once(kind, trials, processes, tmp_path, request):
     """On PostgreSQL 8 processes run 32 trials and 20 runs on further seeds."""
     url, spec = request.getfixturevalue(kind), spec_of(trials)
@@ -156,7 +159,9 @@ def test_a_grid_shared_by_processes_runs_each_cell_once(on_postgres, tmp_path):
         assert sorted(t.params["optimizer.lr"] for t in trials) == RATES, arm
 
 
-@pytest.mark.parametrize(("kind", "trials"), [("on_postgres", 8), ("on_sqlite", 8)])
+@pytest.mark.parametrize(
+    ("kind", "trials"), [("on_postgres", 8), pytest.param("on_sqlite", 8, marks=pytest.mark.chaos)]
+)
 def test_what_killed_processes_ran_is_finished_by_the_others(kind, trials, tmp_path, request):
     """Up to three of six are killed with -9 in the middle of a trial each."""
     url, spec = request.getfixturevalue(kind), spec_of(trials)
@@ -283,7 +288,15 @@ def undisturbed(tmp_path_factory):
     return spec, url, together(spec, url, folder, 1)
 
 
-@pytest.mark.parametrize("run", [3, 10, 20, 28], ids=["search", "selection", "confirmation", "crossed"])
+@pytest.mark.parametrize(
+    "run",
+    [
+        pytest.param(3, id="search", marks=pytest.mark.chaos),
+        pytest.param(10, id="selection"),
+        pytest.param(20, id="confirmation"),
+        pytest.param(28, id="crossed", marks=pytest.mark.chaos),
+    ],
+)
 def test_a_sweep_killed_in_any_part_goes_on_as_if_it_had_not_been(run, undisturbed, tmp_path):
     """The 6 trials, 12 runs of candidates, 8 on fresh seeds and 4 crossed ones are those of an undisturbed sweep."""
     spec, plain, asked = undisturbed

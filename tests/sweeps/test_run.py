@@ -118,7 +118,7 @@ def test_the_best_of_each_arm_is_trained_again_on_fresh_seeds(store, spec):
     assert {arm: trials[:2] for arm, trials in more.confirmed.items()} == record.confirmed
 
 
-@pytest.mark.parametrize("keep", ["best", "all", "none"])
+@pytest.mark.parametrize("keep", ["best", pytest.param("all", marks=pytest.mark.chaos), "none"])
 def test_the_checkpoints_that_are_kept_are_those_that_were_asked_for(store, spec, monkeypatch, keep):
     """And of a trial that was interrupted always; `ablate status` says what they take."""
     settings = {"arms": {}, "checkpoints": keep, "confirm": {"seeds": 2}}
