@@ -123,6 +123,7 @@ def test_the_message_for_a_person(tmp_path):
             "trainer.max_steps",
             r"must be a whole number. To compare several values, write a sweep.*",
         ),
+        ({"data.seqlen": 5}, "data.seqlen", "unknown key. Did you mean data.seq_len?"),
         ({"norm": "mxi"}, "norm.kind", "unknown placement 'mxi'. Accepted: pre, .*Did you mean mix?"),
         ({"norm.layer": "rms"}, "norm.layer.kind", "unknown norm layer 'rms'. Accepted: rmsnorm, .*mean rmsnorm?"),
         ({"model": "llama-71"}, "model.kind", "unknown model 'llama-71'. .*llama-71m.* Did you mean llama-71m?"),
