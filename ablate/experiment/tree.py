@@ -33,7 +33,7 @@ from ablate.tasks import Task, tasks
 if TYPE_CHECKING:
     from ablate.models import Model
 
-DEFAULTS = 4
+DEFAULTS = 5
 """The version of the defaults, incremented when a changed default changes the results of a run (`Former`); stored runs
 and sweeps keep the defaults with which they were started."""
 
@@ -79,7 +79,7 @@ class Experiment(Config):
         if not isinstance(data, Mapping):
             return data
         load_plugins(data)
-        return _fill_in({key: value for key, value in data.items() if key != "task" or value is not None})
+        return fill_in({key: value for key, value in data.items() if key != "task" or value is not None})
 
     @model_validator(mode="after")
     def _fits_together(self) -> Experiment:
@@ -89,7 +89,7 @@ class Experiment(Config):
         stack = self.model.stack()
         placed = [*self.norm.validate_layer(stack), *self.norm.validate(stack)]
         problems += [problem.within("norm") for problem in placed]
-        problems += self.model.validate_choices(self.norm, self.init) or validate_asks(self.model, self.norm)
+        problems += self.model.validate_choices(self.norm, self.init) or validate_asks(self.model, self.norm, self.init)
         problems += [problem.within("init") for problem in self.init.validate(stack)]
         problems += fit_task(self.task, self.model, self.data)
         trainer, warmup = self.trainer, self.schedule.warmup(self.trainer.max_steps)
@@ -198,34 +198,7 @@ def _choose_task(data: DataConfig) -> Task:
     return tasks.parse(data.default_task if data.default_task in tasks else next(iter(tasks)))
 
 
-def restore_former(tree: Mapping[str, Any], defaults: int = 1) -> Tree:
-    """Return a stored configuration, resolved or the base of a sweep, with the defaults of the time when it was written
-    (`Former`) for fields that it does not contain; `defaults` is the version of the defaults that it was written with,
-    or an earlier one."""
-    filled = _fill_in(tree)
-    data, trainer = filled.get("data", Experiment.model_fields["data"].default), filled.get("trainer") or {}
-    kind = data_kinds.kind_of(data)
-    parts = {"data": (kind.former if kind else {}, data), "trainer": (TrainerConfig.former, trainer)}
-    former = {
-        f"{part}.{name}": field.value
-        for part, (fields, own) in parts.items()
-        for name, field in fields.items()
-        if defaults <= field.until and not (isinstance(own, Mapping) and name in own)
-    }
-    return merge(Experiment, merge(Experiment, {}, _drop_moments(tree)), former)
-
-
-def _drop_moments(tree: Mapping[str, Any]) -> Tree:
-    """Return a stored configuration without betas and eps of an optimizer that has none: every kind had them once."""
-    own = tree.get("optimizer")
-    kind = optimizers.kind_of(own)
-    if not isinstance(own, Mapping) or kind is None or kind.model_config.get("extra") == "allow":
-        return dict(tree)
-    former = {"betas", "eps"} - kind.model_fields.keys()
-    return {**tree, "optimizer": {name: value for name, value in own.items() if name not in former}}
-
-
-def _fill_in(tree: Mapping[str, Any]) -> Tree:
+def fill_in(tree: Mapping[str, Any]) -> Tree:
     """Return `tree` merged over the defaults of its model family."""
     model = {key: value for key, value in tree.items() if key.partition(".")[0] == "model"}
     family = models.kind_of(merge(Experiment, {}, model).get("model", {}))

@@ -59,6 +59,8 @@ def find_architecture(experiment: Experiment) -> Architecture | None:
     qk_norm = norm.qk if norm.has_qk_norm else norm.layer
     if model.sublayers != "both" or not model.layers or not norm.final_norm:
         return None
+    if experiment.init.embedding_multiplier(model.stack()) != 1:
+        return None
     if not isinstance(norm.layer, RMSNorm) or qk_norm != norm.layer:  # theirs have one epsilon
         return None
     return _ARCHITECTURES.get((norm.kind, norm.qk_over if norm.has_qk_norm else None))

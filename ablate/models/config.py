@@ -173,10 +173,16 @@ def list_families() -> list[str]:
     return [kind for kind in own if classes.isdisjoint(models[kind].__mro__[1:])]
 
 
-def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
-    """Return what `norm` asks of a model that the family of `model` does not do, each with both names."""
+def validate_asks(model: ModelConfig, norm: Placement, init: Initialization) -> list[Problem]:
+    """Return what `norm` and `init` ask of a model that the family of `model` does not do, each with both names."""
     stack, problems = model.stack(), []
-    for ask, who in norm.list_asks(stack).items():
+    asks = norm.list_asks(stack)
+    if init.embedding_multiplier(stack) != 1:
+        asks["embedding_multiplier"] = f"init {init.kind}"
+        if who := asks.get("embedding_scale"):
+            text = f"multiplies the embedding, which {who} multiplies by a learnable factor already"
+            problems.append(Problem("init.kind", text, init.kind))
+    for ask, who in asks.items():
         if ask not in model.honours:
             text = f"{who} asks for {ASKS[ask]}, which model {model.title} does not offer"
             if who.startswith("placement"):
@@ -188,7 +194,12 @@ def validate_asks(model: ModelConfig, norm: Placement) -> list[Problem]:
     return problems
 
 
-_SETTINGS = {"qk": "norm.qk", "no_final_norm": "norm.final_norm", "embedding_scale": "norm.layer"}
+_SETTINGS = {
+    "qk": "norm.qk",
+    "no_final_norm": "norm.final_norm",
+    "embedding_scale": "norm.layer",
+    "embedding_multiplier": "init.kind",
+}
 """What is asked for -> the setting that asks for it, where that is not the placement."""
 
 models: Registry[ModelConfig] = Registry("model", ModelConfig, default="llama", keeps=False)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ablate.models.base import Model, build_qkv_norm, build_site, make_norm_factory, name_sublayers, unwrap
 from ablate.models.head import CrossEntropy
 from ablate.models.llama_config import Llama
-from ablate.norms import Initialization, Placement, Projection, initialize
+from ablate.norms import Initialization, Placement, Projection, Stack, initialize
 
 Linear = partial(nn.Linear, bias=False)
 
@@ -139,6 +139,25 @@ class EmbeddingScale(nn.Module):
         return self.scale * x
 
 
+class EmbeddingMultiplier(nn.Module):
+    """`factor * x` with a constant factor."""
+
+    def __init__(self, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.factor * x
+
+
+def build_embedding_scale(norm: Placement, init: Initialization, stack: Stack) -> nn.Module:
+    """Return the factor of the embedding that the norm layer or the initialisation asks for."""
+    if norm.layer.scales_embedding:
+        return EmbeddingScale(stack.hidden**0.5)
+    factor = init.embedding_multiplier(stack)
+    return nn.Identity() if factor == 1 else EmbeddingMultiplier(factor)
+
+
 class LlamaModel(Model):
     """Token ids [batch, seq] -> logits [batch, seq, vocab_size]; with targets [batch, seq] their `cross_entropy`,
     without all logits in memory at once."""
@@ -150,8 +169,7 @@ class LlamaModel(Model):
         new_norm = make_norm_factory(norm, config.hidden)
         self.config = config
         self.embed_tokens = nn.Embedding(vocab_size, config.hidden)
-        scales = norm.layer.scales_embedding
-        self.embed_scale = EmbeddingScale(config.hidden**0.5) if scales else nn.Identity()
+        self.embed_scale = build_embedding_scale(norm, init, config.stack())
         self.embed_norm = new_norm() if norm.at(0, config.layers).embedding_norm else nn.Identity()
         self.rotary = Rotary(config.stack().head_dim, config.rope_base)
         self.layers = nn.ModuleList(BLOCKS[config.sublayers](config, norm, i) for i in range(config.layers))

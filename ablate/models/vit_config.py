@@ -38,7 +38,7 @@ class ViT(ModelConfig):
     """Stochastic depth: rate of the last layer, rising linearly from 0 at the first."""
 
     task: ClassVar[str] = "image_classification"
-    honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale"}
+    honours: ClassVar[frozenset[str]] = frozenset(ASKS) - {"embedding_scale", "embedding_multiplier"}
     takes_head: ClassVar[bool] = True
     defaults: ClassVar[dict[str, Any]] = {"data.kind": "digits", "norm.layer.kind": "layernorm"}
 

@@ -20,23 +20,25 @@ else:
 @placements.register
 class Admin(Placement):
     """Admin: Post-LN whose residual is weighted by a learnable vector `omega`, initialised so that no sublayer's output
-    dominates the sum of the outputs before it. `omega` of the i-th sublayer is the square root of the summed variances
-    of the stack's input and of the sublayers before it, measured on one batch before training."""
+    dominates the sum of the outputs before it."""
 
     kind: Literal["admin"] = "admin"
-    start: Literal["profile", "closed_form"] = "profile"
-    """Initial value of omega. profile: as measured; closed_form: sqrt((2L + 1) / ln(2L + 1) - 1) for every sublayer, as
-    in the authors' later package."""
+    start: Literal["closed_form", "profile"] = "closed_form"
+    """Initial value of omega. closed_form: sqrt((2L + 1) / ln(2L + 1) - 1) for every sublayer, as in the authors' later
+    package. profile, as in the paper: 1 for the first sublayer, then the square root of the summed variances of the
+    stack's input and of the sublayers before it, measured on one batch before training. It assumes an input of unit
+    variance: on a smaller embedding it cuts the residual, and below a tenth it is refused."""
     rule = "N(omega * x + f(x)), omega learnable [d]"
     source = "Liu et al. 2020, arXiv 2004.08249"
     diagram = "x ─┬─ f ─────── + ─ N ─►\n   └─ * omega ──┘"
     initialisation = (
-        "set by `init`; omega_1 = 1, omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
+        "set by `init`; omega = sqrt((2L + 1) / ln(2L + 1) - 1); with start: profile omega_1 = 1 and "
+        "omega_i^2 = Var[x_0] + Var[f_1] + ... + Var[f_(i-1)], measured on the first batch"
     )
     caveats = (
-        "Measured once, before the first update; a resumed run loads it from its checkpoint. With a small embedding, "
-        "as with init: normal, all omegas except the first start small. In a mix the sum starts at the first Admin "
-        "layer and includes Admin layers only."
+        "A profile is measured once, before the first update; a resumed run loads it from its checkpoint. It needs an "
+        "input of unit variance (init.embedding_std: 1). In a mix its sum starts at the first Admin layer and includes "
+        "Admin layers only."
     )
 
     def residual(self, site: Site) -> nn.Module:

@@ -7,9 +7,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ablate.config.errors import ConfigError, Problem
 from ablate.distributed import ranks
 from ablate.norms.placement import Site
 from ablate.norms.residuals import Sublayer
+
+LEAST = 0.1
+"""The smallest omega with which a training is begun."""
+CUT = (
+    "Admin's profile sets a weight of the residual to {least:.2g}, below {limit:g}: the input of the first layer has a "
+    "small variance, so that the residual is cut and the model does not learn. Take norm.start=closed_form, or give "
+    "the embedding unit variance: init.embedding_std=1"
+)
 
 
 class AdminResidual(nn.Module):
@@ -30,7 +39,8 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
     """Set the unset omegas of `model` from one forward pass without dropout and without an update.
 
     The omega of the i-th sublayer is the square root of the summed variances of the first sublayer's input and of the
-    outputs of all earlier sublayers. The first omega is 1.
+    outputs of all earlier sublayers. The first omega is 1. Raises ConfigError if an omega is below `LEAST`: the model
+    would be cut off from its input, and would not learn.
     """
     residuals = [module for module in model.modules() if isinstance(module, AdminResidual)]
     variance: Tensor | None = None
@@ -61,6 +71,8 @@ def profile(model: nn.Module, inputs: Tensor) -> None:
             module.eval()
     try:
         model(inputs)
+        if omegas and (least := min(omegas.values())) < LEAST:
+            raise ConfigError([Problem("norm.start", CUT.format(least=least, limit=LEAST), "profile")])
         for residual, omega in omegas.items():  # once more: where weights are sharded, those above were a passing copy
             residual.omega.fill_(omega)
     finally:

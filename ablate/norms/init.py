@@ -38,7 +38,10 @@ class Initialization(Kind):
 
     kind: str
     std: float | None = Field(None, gt=0)
-    """Base standard deviation. None: 0.02, and for small_scaled sqrt(2 / (5d))."""
+    """Base standard deviation. None: 0.02."""
+    embedding_std: float | None = Field(None, gt=0)
+    """Standard deviation of the token embedding. None: that of the other matrices. The public code of Mix-LN draws it
+    with sqrt(2/5) = 0.6325 for every placement."""
 
     formula: ClassVar[str] = ""
     """The standard deviations as a formula in one line."""
@@ -55,10 +58,25 @@ class Initialization(Kind):
         """Return the standard deviation for one projection of a model."""
         raise NotImplementedError
 
+    def draw_std(self, projection: Projection, stack: Stack) -> float:
+        """Return the standard deviation with which a projection is drawn: `std_of`, and `embedding_std` for the
+        embedding."""
+        if projection.role == "embedding" and self.embedding_std is not None:
+            return self.embedding_std
+        return self.std_of(projection, stack)
+
+    def embedding_multiplier(self, stack: Stack) -> float:
+        """Return the constant by which the model multiplies the embedding of a token. A model that takes another than 1
+        declares `embedding_multiplier` in `honours`."""
+        return 1.0
+
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
         """Return the problems with this initialisation for a model."""
-        return []
+        own = stack.token_embedding or self.embedding_std is None
+        return [] if own else [Problem("embedding_std", NO_EMBEDDING, self.embedding_std)]
 
+
+NO_EMBEDDING = "the model has no token embedding of its own: its inputs are no tokens, or its head is the same matrix"
 
 initializations: Registry[Initialization] = Registry("initialisation", Initialization, default="normal")
 
@@ -89,33 +107,35 @@ class Scaled(Initialization):
 
 
 @initializations.register
-class SmallScaled(Scaled):
-    """As scaled, with a base standard deviation that falls with the width."""
+class SmallScaled(Initialization):
+    """Small for the projections that write to the residual stream, o and down (W_0 and W_2), whatever `std` is: their
+    standard deviation falls with the width and the depth. All others have `std`."""
 
-    kind: Literal["small_scaled"] = "small_scaled"  # type: ignore[assignment]
-    formula = "s = sqrt(2 / (5d)); s / sqrt(2L) for o and down"
-    source = "Nguyen and Salazar 2019, arXiv 1910.05895; Li et al. 2024, arXiv 2412.13795, appendix B"
+    kind: Literal["small_scaled"] = "small_scaled"
+    formula = "std; sqrt(2 / (5d)) / sqrt(2L) for o and down"
+    source = "Li et al. 2024, arXiv 2412.13795, appendix B; after Nguyen and Salazar 2019, arXiv 1910.05895"
 
-    def base_std(self, stack: Stack) -> float:
-        return (2 / (5 * stack.hidden)) ** 0.5 if self.std is None else self.std
+    def std_of(self, projection: Projection, stack: Stack) -> float:
+        small = (2 / (5 * stack.hidden)) ** 0.5
+        return small / (2 * stack.depth) ** 0.5 if projection.role in OUTPUTS else self.base_std(stack)
 
 
 @initializations.register
-class ScaledEmbedding(Scaled):
-    """As scaled, with the embedding's standard deviation that of small_scaled times sqrt(d), so that the first norm
-    does not amplify the embedding's gradient. The paper initialises the other matrices as small_scaled does: for that,
-    set `std` to sqrt(2 / (5d))."""
+class ScaledEmbedding(SmallScaled):
+    """As small_scaled, and the model multiplies the embedding by sqrt(d), in training and afterwards, so that the first
+    norm does not amplify its gradient. A larger start of the embedding is something else: Adam's updates do not grow
+    with a weight, so that they would move the multiplied embedding sqrt(d) times as far. The paper draws all matrices
+    from N(0, 2 / (5d)): for that, set `std` to sqrt(2 / (5d))."""
 
     kind: Literal["scaled_embedding"] = "scaled_embedding"  # type: ignore[assignment]
-    formula = "as scaled; sqrt(2/5) for the embedding"
-    source = "after Takase et al. 2023, arXiv 2312.16903"
+    formula = "as small_scaled; sqrt(d) * embedding in the forward pass"
+    source = "Takase et al. 2023, arXiv 2312.16903"
 
-    def std_of(self, projection: Projection, stack: Stack) -> float:
-        return (2 / 5) ** 0.5 if projection.role == "embedding" else super().std_of(projection, stack)
+    def embedding_multiplier(self, stack: Stack) -> float:
+        return float(stack.hidden**0.5)
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
-        text = "the model has no token embedding of its own to scale"
-        return [] if stack.token_embedding else [Problem("kind", text, self.kind)]
+        return super().validate(stack) if stack.token_embedding else [Problem("kind", NO_EMBEDDING, self.kind)]
 
 
 @initializations.register
@@ -130,7 +150,8 @@ class LibraryInitialization(Initialization):
 
     def validate(self, stack: Stack) -> list[Problem]:  # type: ignore[override]
         text = "the library's own initialisation has no such setting; take init=normal, of which it is the deviation"
-        return [] if self.std is None else [Problem("std", text, self.std)]
+        values = {"std": self.std, "embedding_std": self.embedding_std}
+        return [Problem(name, text, value) for name, value in values.items() if value is not None]
 
 
 def initialize(projections: Iterable[Projection], init: Initialization, placement: Placement, stack: Stack) -> None:
@@ -142,4 +163,4 @@ def initialize(projections: Iterable[Projection], init: Initialization, placemen
         if projection.role in gains:
             torch.nn.init.xavier_normal_(projection.weight, gain=gains[projection.role])
         elif not init.of_library:
-            torch.nn.init.normal_(projection.weight, std=init.std_of(projection, stack))
+            torch.nn.init.normal_(projection.weight, std=init.draw_std(projection, stack))

@@ -77,8 +77,10 @@ ASKS = {
     "gains": "an initialisation by the role of a projection",
     "calibration": "values that are set from the first batch",
     "embedding_scale": "a learnable factor of the embedding",
+    "embedding_multiplier": "a constant factor of the embedding",
 }
-"""What a placement or a norm layer can ask of a model besides the wiring of its residual connections, in words."""
+"""What a placement, a norm layer or an initialisation can ask of a model besides the wiring of its residual
+connections, in words."""
 
 
 class Placement(Kind):

@@ -135,10 +135,19 @@ _ONLY_HERE = ("drop_path", "vocab_size")  # fields of a model that its weights d
 
 
 def _validate_model(experiment: Experiment, source: TrainedModel) -> Iterable[Problem]:
-    """Yield, if all parts are copied, the fields of model and placement in which the source run differs: its weights
-    may not show it."""
+    """Yield what the copied weights do not show: another factor of the embedding, and, if all parts are copied, the
+    fields of model and placement in which the source run differs."""
     start = experiment.warm_start
-    if start is None or ALL not in start.copied:
+    if start is None:
+        return
+    if any(match_parts(("embedding",), part) for part in start.copied):
+        here, there = (one.init.embedding_multiplier(one.model.stack()) for one in (experiment, source.experiment))
+        if here != there:
+            text = (
+                f"multiplies the embedding by {here:g}, and the source run {start.donor}, whose is copied, by {there:g}"
+            )
+            yield Problem("init.kind", text, experiment.init.kind)
+    if ALL not in start.copied:
         return
     ours, theirs = experiment.flat(), source.experiment.flat()
     for path in dict.fromkeys([*theirs, *ours]):

@@ -16,7 +16,8 @@ from pydantic import ValidationError
 
 from ablate.config import plugins
 from ablate.config.errors import StoreError, SweepError, did_you_mean
-from ablate.experiment.tree import DEFAULTS, restore_former
+from ablate.experiment.former import restore_arm, restore_former
+from ablate.experiment.tree import DEFAULTS
 from ablate.sweeps.attempts import list_last_attempts, read_trial_notes, trial_number
 from ablate.sweeps.heartbeats import HEARTBEAT, is_orphan
 from ablate.sweeps.records import SweepRecord, format_title
@@ -220,7 +221,11 @@ def restore_spec(spec: Sweep, study: Study | FrozenStudy) -> Sweep:
         for name, field in Sweep.former.items()
         if name not in spec.model_fields_set and stored.get(name) == field.value.model_dump(mode="json")
     }
-    return spec.model_copy(update={**former, "experiment": restore_former(spec.experiment, defaults)})
+    arms = {
+        name: arm.model_copy(update={"settings": restore_arm(spec.experiment, arm.settings, defaults)})
+        for name, arm in spec.arms.items()
+    }
+    return spec.model_copy(update={**former, "experiment": restore_former(spec.experiment, defaults), "arms": arms})
 
 
 def load_spec(study: Study | FrozenStudy) -> Sweep:

@@ -16,8 +16,9 @@ from ablate.config import plugins
 from ablate.config.errors import AblateError
 from ablate.config.merging import iterate_leaves
 from ablate.data import Corpus
+from ablate.experiment.former import restore_former
 from ablate.experiment.trainer import HOW
-from ablate.experiment.tree import Experiment, restore_former
+from ablate.experiment.tree import Experiment
 from ablate.tracking import remote_files
 
 CHECKPOINT = "last.ckpt"

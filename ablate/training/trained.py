@@ -18,7 +18,8 @@ from ablate.config.errors import AblateError, did_you_mean
 from ablate.config.yaml import read_yaml
 from ablate.estimate.skeleton import build_blank
 from ablate.experiment.extensions import load_extensions
-from ablate.experiment.tree import Experiment, restore_former
+from ablate.experiment.former import restore_former
+from ablate.experiment.tree import Experiment
 from ablate.models import Model
 from ablate.parallel import sharded, tensor
 from ablate.tracking.remote_files import fetch_checkpoint, is_url

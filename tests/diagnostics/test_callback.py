@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from norms.cases import PROFILED
 
 from ablate import tracking
 from ablate.config.errors import ConfigError
@@ -51,7 +52,7 @@ def test_training_does_not_notice_them(store, trained):
     check_unnoticed(store, *trained("llama", "measured"))
 
 
-@pytest.mark.parametrize("settings", [{"norm": "admin"}, {"norm.layer": "batchnorm", "model.drop_path": 0.3}])
+@pytest.mark.parametrize("settings", [PROFILED["llama"], {"norm.layer": "batchnorm", "model.drop_path": 0.3}])
 def test_nor_do_random_numbers_averages_and_accumulated_batches(store, tiny_settings, vit_settings, settings):
     """Admin looks at the first batch, BatchNorm keeps averages, drop path draws random numbers."""
     tree = vit_settings if "model.drop_path" in settings else tiny_settings

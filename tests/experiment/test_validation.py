@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from ablate.experiment.tree import DEFAULTS, Experiment, restore_former
+from ablate.experiment.former import restore_former
+from ablate.experiment.tree import DEFAULTS, Experiment
 
 LEAST = {"topics": 16_384, "text": 16_384, "instructions": 16_384, "digits": 256}  # tokens or images
 

@@ -33,6 +33,11 @@ INITS = [
 """(family, initialisation)."""
 
 
+_PROFILE = {"kind": "admin", "start": "profile"}
+PROFILED = {"llama": {"norm": _PROFILE, "init": {"embedding_std": 1.0}}, "vit": {"norm": _PROFILE}}
+"""Family -> settings in which the first batch sets the weights of the residual."""
+
+
 def settings_of(kind, layer, **more):
     """Settings in which every part of a placement shows: a mix has layers of both kinds, pRMSNorm several features,
     and the weights are large."""

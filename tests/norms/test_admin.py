@@ -6,6 +6,7 @@ import pytest
 import torch
 from norms import reference
 
+from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.models import list_families
 from ablate.norms.admin_residual import AdminResidual, profile
@@ -14,6 +15,8 @@ from ablate.training.procedures import Hooks, Place
 from ablate.training.train import train
 
 DEPTH = 3
+ADMIN = {"kind": "admin", "start": "profile"}
+UNIT = {"llama": {"init.embedding_std": 1.0}, "vit": {"init.std": 0.3}}  # what its profile assumes of the input
 
 
 def omegas(model):
@@ -44,7 +47,7 @@ def profiled_by_hand(experiment, model, inputs):
 
 @pytest.mark.parametrize("family", list_families())
 def test_the_profile_is_the_root_of_what_was_added_up_before(tiny, family):
-    experiment, model, inputs = tiny(family, {"norm": "admin", "init.std": 0.3})
+    experiment, model, inputs = tiny(family, {"norm": ADMIN, "init.std": 0.3})
     expected = profiled_by_hand(experiment, model, inputs)
     assert all(torch.equal(omega, torch.ones_like(omega)) for omega in omegas(model))
     experiment.norm.prepare(model, lambda: inputs)
@@ -57,7 +60,9 @@ def test_the_profile_is_the_root_of_what_was_added_up_before(tiny, family):
 
 @pytest.mark.parametrize("family", list_families())
 def test_the_profile_changes_nothing_else(tiny, family):
-    _, model, inputs = tiny(family, {"norm": "admin", **({"model.drop_path": 0.5} if family == "vit" else {})})
+    _, model, inputs = tiny(
+        family, {"norm": ADMIN, **UNIT[family], **({"model.drop_path": 0.5} if family == "vit" else {})}
+    )
     before = {name: p.clone() for name, p in model.state_dict().items()}
     state = torch.get_rng_state()
     profile(model.train(), inputs)
@@ -71,7 +76,7 @@ def test_the_profile_changes_nothing_else(tiny, family):
 
 
 def test_in_a_mix_only_the_layers_of_admin_are_profiled(tiny):
-    settings = {"norm": "mix", "norm.first_layers": 1, "norm.first": "admin", "model.layers": DEPTH}
+    settings = {"norm": "mix", "norm.first_layers": 1, "norm.first": ADMIN, "model.layers": DEPTH, **UNIT["llama"]}
     experiment, model, inputs = tiny("llama", settings)
     experiment.norm.prepare(model, lambda: inputs)
     first, second = omegas(model)
@@ -80,7 +85,7 @@ def test_in_a_mix_only_the_layers_of_admin_are_profiled(tiny):
 
 
 def test_batchnorm_is_profiled_with_the_batch_and_keeps_its_averages(tiny):
-    experiment, model, inputs = tiny("vit", {"norm": "admin", "norm.layer": "batchnorm", "init.std": 0.3})
+    experiment, model, inputs = tiny("vit", {"norm": ADMIN, "norm.layer": "batchnorm", "init.std": 0.3})
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     expected = profiled_by_hand(experiment, model, inputs)  # the reference norms by the batch
     experiment.norm.prepare(model, lambda: inputs)
@@ -90,9 +95,9 @@ def test_batchnorm_is_profiled_with_the_batch_and_keeps_its_averages(tiny):
 
 
 def test_every_part_of_a_mix_of_mixes_is_profiled(tiny):
-    admins = {"kind": "mix", "alpha": 0.5, "first": "admin", "second": "admin"}
+    admins = {"kind": "mix", "alpha": 0.5, "first": ADMIN, "second": ADMIN}
     ranges = {"a": {"placement": admins, "until": 0.5}, "b": {"placement": {"kind": "mix", "first": "pre"}}}
-    settings = {"norm": {"kind": "by_depth", "ranges": ranges}, "model.layers": 4}
+    settings = {"norm": {"kind": "by_depth", "ranges": ranges}, "model.layers": 4, **UNIT["llama"]}
     experiment, model, inputs = tiny("llama", settings)
     experiment.norm.prepare(model, lambda: inputs)
     first, *rest = omegas(model)
@@ -103,7 +108,7 @@ def test_every_part_of_a_mix_of_mixes_is_profiled(tiny):
 
 @pytest.mark.parametrize("depth", [2, 6, 24])
 def test_the_closed_form(tiny, depth):
-    settings = {"norm": {"kind": "admin", "start": "closed_form"}, "model.layers": depth}
+    settings = {"norm": "admin", "model.layers": depth}
     experiment, model, inputs = tiny("llama", settings)
     experiment.norm.prepare(model, lambda: inputs)
     n = 2 * depth
@@ -112,7 +117,8 @@ def test_the_closed_form(tiny, depth):
 
 
 def test_a_run_profiles_its_first_batch_once_and_goes_on_without(store, family_settings, monkeypatch):
-    experiment = Experiment.from_mapping(family_settings, {"norm": "admin"})
+    unit = UNIT[family_settings["model"].get("kind", "llama")]
+    experiment = Experiment.from_mapping(family_settings, {"norm": ADMIN, **unit})
     profiled = []
     monkeypatch.setattr(
         "ablate.norms.admin_residual.profile", lambda model, x: (profiled.append(x.clone()), profile(model, x))
@@ -128,3 +134,21 @@ def test_a_run_profiles_its_first_batch_once_and_goes_on_without(store, family_s
     assert len(profiled) == 2
     assert (rest.status, rest.metrics) == (whole.status, whole.metrics)
     assert training.run_folder(rest.run_id).exists()
+
+
+def test_a_profile_that_cuts_the_residual_is_refused_with_what_to_do(tiny):
+    """On an embedding of 0.02 omega_2 is about 0.02, and on one of unit variance about 1."""
+    experiment, model, inputs = tiny("llama", {"norm": ADMIN})
+    with pytest.raises(
+        ConfigError, match=r"norm\.start: .* 0\.0[12]\d*, below 0\.1: .*norm\.start=closed_form"
+    ) as told:
+        experiment.norm.prepare(model, lambda: inputs)
+    assert "init.embedding_std=1" in str(told.value)
+    experiment, model, inputs = tiny("llama", {"norm": ADMIN, **UNIT["llama"]})
+    experiment.norm.prepare(model, lambda: inputs)
+    assert [omega.unique().item() for omega in omegas(model)[:2]] == pytest.approx([1, 1], rel=0.1)
+
+
+def test_a_refused_profile_ends_a_run_in_a_sentence(store, tiny_settings):
+    with pytest.raises(ConfigError, match=r"norm\.start: Admin's profile"):
+        train(Experiment.from_mapping(tiny_settings, {"norm": ADMIN}))

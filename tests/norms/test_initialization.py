@@ -6,9 +6,10 @@ import pytest
 import torch
 from norms.cases import INITS
 
+from ablate.config.errors import ConfigError
 from ablate.experiment.tree import Experiment
 from ablate.models import list_families
-from ablate.norms import placements
+from ablate.norms import initializations, placements
 
 HIDDEN, MLP = 128, 352
 SIZES = {
@@ -90,20 +91,63 @@ def test_every_placement_with_gains_is_tested_above():
 
 @pytest.mark.parametrize("depth", [2, 8])
 @pytest.mark.parametrize("family", list_families())
-def test_small_scaled_follows_width_and_depth(family, depth):
-    small = math.sqrt(2 / (5 * HIDDEN))
-    for role, matrices in weights(family, depth, {"init": "small_scaled"}).items():
-        expected = small / math.sqrt(2 * depth) if role in ("o", "down") else small
-        assert [std(m) for m in matrices] == pytest.approx([expected] * depth, rel=0.03), role
-    given = weights(family, depth, {"init": {"kind": "small_scaled", "std": 0.1}})
-    assert std(given["q"][0]) == pytest.approx(0.1, rel=0.03)
+def test_small_scaled_rescales_what_writes_to_the_stream_alone(family, depth):
+    """By width and depth, whatever the standard deviation of the others is: W_0 and W_2 of the paper."""
+    small = math.sqrt(2 / (5 * HIDDEN)) / math.sqrt(2 * depth)
+    for init, base in (("small_scaled", 0.02), ({"kind": "small_scaled", "std": 0.1}, 0.1)):
+        for role, matrices in weights(family, depth, {"init": init}).items():
+            expected = small if role in ("o", "down") else base
+            assert [std(m) for m in matrices] == pytest.approx([expected] * depth, rel=0.03), role
 
 
-def test_scaled_embedding_scales_the_embedding_alone():
-    model, plain = (build("llama", 4, {"init": init}) for init in ("scaled_embedding", "scaled"))
+@pytest.mark.parametrize("init", [init for init in initializations if not initializations[init].of_library])
+def test_every_initialisation_has_a_standard_deviation_of_the_embedding(init):
+    plain = build("llama", 2, {"init": init})
+    model = build("llama", 2, {"init": {"kind": init, "embedding_std": math.sqrt(2 / 5)}})
+    assert std(plain.embed_tokens.weight) == pytest.approx(0.02, rel=0.03)
     assert std(model.embed_tokens.weight) == pytest.approx(math.sqrt(2 / 5), rel=0.03)
     for a, b in zip(list(model.projections())[1:], list(plain.projections())[1:], strict=True):
         assert torch.equal(a.weight, b.weight)
+
+
+def test_an_embedding_that_is_the_head_or_that_is_none_has_no_deviation_of_its_own():
+    for settings in ({"model.tie_embeddings": True}, {"model": "vit"}):
+        with pytest.raises(ConfigError, match=r"init\.embedding_std: the model has no token embedding of its own"):
+            Experiment.from_mapping({"init.embedding_std": 1.0}, settings)
+
+
+def test_scaled_embedding_multiplies_in_the_forward_pass():
+    """The first layer's input is sqrt(d) times the embedding, whose weights are those of small_scaled."""
+    model, plain = (build("llama", 2, {"init": init}) for init in ("scaled_embedding", "small_scaled"))
+    assert all(torch.equal(a.weight, b.weight) for a, b in zip(model.projections(), plain.projections(), strict=True))
+    seen = []
+    model.layers[0].register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    tokens = torch.arange(16).view(1, 16)
+    logits = model(tokens)
+    torch.testing.assert_close(seen[0], math.sqrt(HIDDEN) * model.embed_tokens.weight[:16].unsqueeze(0))
+    plain.embed_tokens.weight.data *= math.sqrt(HIDDEN)
+    torch.testing.assert_close(logits, plain(tokens))
+
+
+def test_under_adam_a_factor_of_the_embedding_is_not_a_larger_start():
+    """Both begin with the same function. After one update of Adam, whose size does not depend on the gradient's, the
+    input of the first layer has moved sqrt(d) times as far with the factor: 28 times at d = 768."""
+    moved = {}
+    for init in ("scaled_embedding", {"kind": "small_scaled", "embedding_std": 0.02 * math.sqrt(HIDDEN)}):
+        model = build("llama", 2, {"init": init})
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+        tokens = torch.arange(16).view(1, 16)
+        before = model.embed_scale(model.embed_tokens(tokens)).detach().clone()
+        model(tokens, tokens.roll(1)).backward()
+        optimizer.step()
+        moved[str(init)] = (model.embed_scale(model.embed_tokens(tokens)).detach() - before).norm().item()
+    factor, start = moved.values()
+    assert factor / start == pytest.approx(math.sqrt(HIDDEN), rel=0.01)
+
+
+def test_a_factor_beside_that_of_a_norm_layer_is_refused():
+    with pytest.raises(ConfigError, match=r"init\.kind: multiplies the embedding, which norm layer dyt multiplies"):
+        Experiment.from_mapping({"init": "scaled_embedding", "norm.layer": "dyt"})
 
 
 @pytest.mark.parametrize("family", list_families())

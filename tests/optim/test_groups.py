@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from ablate.config.errors import ConfigError
-from ablate.experiment.tree import Experiment, restore_former
+from ablate.experiment.former import restore_former
+from ablate.experiment.tree import Experiment
 from ablate.models import list_families
 from ablate.norms import placements
 from ablate.optim.groups import ROLES, assign_roles

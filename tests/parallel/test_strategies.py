@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from norms.cases import PROFILED
 from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.default_planner import _EmptyStateDictLoadPlanner
 from torch.distributed.checkpoint.state_dict_loader import _load_state_dict
@@ -107,7 +108,9 @@ def trees(tiny_settings, vit_settings, tmp_path):
 
     llama = {**tiny_settings, "model": {**tiny_settings["model"], "heads": 4, "kv_heads": 2}}
     found = {
-        f"{family} {placement} {strategy}": build(base, {"strategy": strategy}, norm=placement)
+        f"{family} {placement} {strategy}": build(
+            base, {"strategy": strategy}, **(PROFILED[family] if placement == "admin" else {"norm": placement})
+        )
         for family, base in (("llama", llama), ("vit", vit_settings))
         for placement in PLACEMENTS
         for strategy in ("ddp", "fsdp")
@@ -127,13 +130,17 @@ def trees(tiny_settings, vit_settings, tmp_path):
             llama, FSDP, trainer={"accumulate": 2, "gradient_sync": "update", "precision": "bf16-true"}
         ),
         "recomputed": build(llama, FSDP, norm="lns", trainer=again),
-        "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, norm="admin", trainer=again),
+        "recomputed ddp": build(vit_settings, {"strategy": "ddp"}, **PROFILED["vit"], trainer=again),
         "tied": build(llama | {"model": {**llama["model"], "tie_embeddings": True}}, FSDP),
         "mixed": build(llama, FSDP, trainer={"precision": "bf16-mixed"}),
         "halved": build(llama, FSDP, norm="mix", trainer={"precision": "bf16-true"}),
         "halved ddp": build(llama, {"strategy": "ddp"}, trainer={"precision": "bf16-true"}),
         "matrices": build(
-            llama, FSDP, norm="admin", optimizer=by_name, trainer={"tensor_parallel": 2, "gradient_clip_val": 0.1}
+            llama,
+            FSDP,
+            **PROFILED["llama"],
+            optimizer=by_name,
+            trainer={"tensor_parallel": 2, "gradient_clip_val": 0.1},
         ),
     }
     found["llama lns fsdp"]["optimizer"] = {"groups": {"norms": {"lr_factor": 0.5}, "head": {"weight_decay": 0.0}}}

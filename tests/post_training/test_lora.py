@@ -6,6 +6,7 @@ import sys
 
 import pytest
 import torch
+from norms.cases import PROFILED
 
 from ablate import tracking
 from ablate.config.errors import AblateError, ConfigError
@@ -215,7 +216,7 @@ def test_what_is_frozen_by_name_gets_no_adapter(store, trained_once, tiny_settin
 
 def test_a_placement_that_looks_at_the_first_batch_changes_nothing_of_the_donor(trained_once, tiny_settings, begun):
     """Admin would set its factors anew."""
-    tree = {**tiny_settings, "norm": "admin"}
+    tree = {**tiny_settings, **PROFILED["llama"]}
     donor = trained_once(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
     begun.clear()
     run = train(adapted(tree, donor, {"rank": 2})).run_id

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from norms.cases import PROFILED
 
 from ablate.experiment.tree import Experiment
 from ablate.training.procedures import Place
@@ -20,11 +21,11 @@ MATRICES = ("attn.qkv_proj", "attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
 def test_two_ranks_copy_freeze_and_adapt_as_one_process_does(trained_once, tiny_settings, trained_by_two):
     """Each is stopped and continued, one of the adapted by a single process. All in one launch."""
     tree = {**tiny_settings, "trainer": {**tiny_settings["trainer"], "precision": "32-true"}}
-    narrow = trained_once(Experiment.from_mapping(tree, {"model.layers": 1, "norm": "admin"})).run_id
+    narrow = trained_once(Experiment.from_mapping(tree, {"model.layers": 1, **PROFILED["llama"]})).run_id
     whole = trained_once(Experiment.from_mapping(tiny_settings)).run_id
     lora = {"warm_start": {"from": whole, "copy": "all"}, "lora": {"rank": 2}, "optimizer.lr": 0.02}
     alone = {
-        "frozen": Experiment.from_mapping(tree, {"norm": "admin", "warm_start": {"from": narrow, **PARTS}}),
+        "frozen": Experiment.from_mapping(tree, {**PROFILED["llama"], "warm_start": {"from": narrow, **PARTS}}),
         "adapted": Experiment.from_mapping(tree, lora),
     }
     ways = [(kind, name, way) for kind in alone for name, way in WAYS.items()]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from norms.cases import PROFILED
 
 from ablate.config.errors import AblateError, ConfigError
 from ablate.experiment.tree import Experiment
@@ -134,7 +135,7 @@ def test_a_sublayer_comes_with_its_residual_connection(trained_once, tiny_settin
 
 
 def test_what_admin_measures_does_not_overwrite_what_was_copied(trained_once, tiny_settings, begun):
-    tree = {**tiny_settings, "norm": "admin"}
+    tree = {**tiny_settings, **PROFILED["llama"]}
     donor = trained_once(experiment(tree, seed=3, optimizer__lr=0.05)).run_id
     given = open_trained(donor).state
     begun.clear()

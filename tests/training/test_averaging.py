@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from norms.cases import PROFILED
 from timm.utils import ModelEmaV3
 
 from ablate import tracking
@@ -68,7 +69,7 @@ def test_three_updates_by_hand(store, family_settings, monkeypatch):
 
 
 def test_training_does_not_see_it(store, family_settings):
-    settings = {**family_settings, "norm": "admin", "seed": 1}
+    settings = {**family_settings, **PROFILED[family_settings["model"].get("kind", "llama")], "seed": 1}
     with_it, without = (train(Experiment.from_mapping(settings, more)) for more in (EMA, {}))
     assert {name: with_it.metrics[name] for name in without.metrics} == without.metrics
     assert not any("ema" in name for name in without.metrics)

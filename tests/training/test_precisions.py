@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from norms.cases import PROFILED
 
 from ablate.experiment.tree import Experiment
 from ablate.training.fit import _fit, _prepare
@@ -14,7 +15,7 @@ ADDED = {
     "plain": {},
     "ema": {"trainer.ema_decay": 0.9},
     "diagnose": {"trainer.diagnose.what": ["all"], "trainer.diagnose.interval": 1, "trainer.diagnose.tokens": 64},
-    "admin": {"norm": "admin"},
+    "admin": {**PROFILED["vit"], "init.std": 0.3},  # of either family
     "lora": {"lora.rank": 2, "warm_start.from": "RUN", "warm_start.copy": ["all"]},
 }
 PRECISIONS = ("bf16-mixed", "bf16-true")

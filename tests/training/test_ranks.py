@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from norms.cases import PROFILED
 from PIL import Image
 
 from ablate import tracking
@@ -99,7 +100,7 @@ def settings(tiny_settings, vit_settings, images, tmp_path):
             data={"kind": "image_folder", "root": images, "image_size": 8, "augment": "convnext"},
             trainer={"accumulate": 2, "ema_decay": 0.9},
         ),
-        "admin": build(tiny_settings, norm="admin", trainer={"accumulate": 2, "gradient_clip_val": 0.1}),
+        "admin": build(tiny_settings, **PROFILED["llama"], trainer={"accumulate": 2, "gradient_clip_val": 0.1}),
     }
 
 

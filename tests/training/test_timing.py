@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from lightning.pytorch import Trainer
+from norms.cases import PROFILED
 
 from ablate import tracking
 from ablate.distributed import ranks
@@ -38,7 +39,7 @@ def fit_by_lightning(model, experiment, corpus, updates):
 
 CASES = {
     "plain": {},
-    "admin": {"norm": "admin"},
+    "admin": PROFILED["llama"],
     "clipped": {"trainer.gradient_clip_val": 0.01},
     "accumulated": {"trainer.accumulate": 2, "trainer.gradient_clip_val": 0.01},
     "autocast": {"trainer.precision": "bf16-mixed"},

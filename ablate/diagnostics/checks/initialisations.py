@@ -42,7 +42,7 @@ def check_deviations(kind: str, settings: Settings) -> str:
         experiment = subject.experiment
         stack = experiment.model.stack()
         for projection in _start(subject).projections():
-            declared = experiment.init.std_of(projection, stack)
+            declared = experiment.init.draw_std(projection, stack)
             measured, count = float(projection.weight.detach().std()), projection.weight.numel()
             if not (math.isfinite(declared) and declared > 0):
                 raise CheckFailedError(f"std_of is {declared:g} for {projection.role} in layer {projection.layer}")

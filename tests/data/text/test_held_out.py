@@ -8,7 +8,8 @@ import pytest
 from ablate.config.errors import DataError
 from ablate.data import Text, Topics
 from ablate.data.text.sources import BlockSplit, open_files
-from ablate.experiment.tree import Experiment, restore_former
+from ablate.experiment.former import restore_former
+from ablate.experiment.tree import Experiment
 
 
 @pytest.fixture

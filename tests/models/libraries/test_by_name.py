@@ -89,8 +89,10 @@ def test_the_initial_weights_are_the_same_for_every_placement(case, init):
 
 
 def test_an_initialisation_of_ours_draws_all_matrices_of_a_language_model():
-    """As in our LLaMA: 0.4 for most, less for what writes to the residual stream, sqrt(2/5) for the embedding."""
-    model = build(KNOWN["llama"] | {"hidden_size": 64}, {"init": {"kind": "scaled_embedding", "std": 0.4}})
+    """As in our LLaMA: 0.4 for most, less for what writes to the residual stream, and its own for the embedding."""
+    model = build(
+        KNOWN["llama"] | {"hidden_size": 64}, {"init": {"kind": "scaled", "std": 0.4, "embedding_std": 0.4**0.5}}
+    )
     for projection in model.projections():
         std = {"embedding": 0.4**0.5, "o": 0.4 / 8**0.5, "down": 0.4 / 8**0.5}.get(projection.role, 0.4)
         assert projection.weight.std().item() == pytest.approx(std, rel=0.1)
