@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, DataError, did_you_mean
 from ablate.config.extras import import_library
 from ablate.evaluation.local import find_questions
+from ablate.tracking.scores import name_metrics
 
 SEED = 1234
 """Seed of the choice of solved examples: the harness's own."""
@@ -64,6 +65,27 @@ def load_tasks(names: Sequence[str], task_data: str | Path | None = None, shots:
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=SEED)
     return dict(loaded)
+
+
+def count_questions(loaded: Mapping[str, Any], limit: int | None) -> dict[str, int]:
+    """Return metric, eval/TASK/NAME -> the number of questions that it is computed from, of tasks and groups that
+    `load_tasks` returned. `limit`: of the questions of each task; None: all."""
+    sizes = {name: len(task.eval_docs) for name, task in loaded["tasks"].items()}
+    counts = {name: size if limit is None else min(size, limit) for name, size in sizes.items()}
+    metrics = {name: dict.fromkeys(task.aggregation(), counts[name]) for name, task in loaded["tasks"].items()}
+    for name, group in loaded["groups"].items():
+        questions = sum(counts[leaf] for leaf in list_leaves(name, loaded["group_map"]))
+        metrics[name] = {aggregate.metric: questions for aggregate in group.aggregate_metric_list or ()}
+    return {name: int(count) for name, count in name_metrics(metrics).items()}
+
+
+def list_leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the tasks of a group and of the groups in it."""
+    for child in children[group]:
+        if child in children:
+            yield from list_leaves(child, children)
+        else:
+            yield child
 
 
 def _localize(name: str, folder: Path, shots: int | None) -> dict[str, Any]:
