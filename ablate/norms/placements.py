@@ -98,13 +98,32 @@ class LayerNormScaling(Placement):
     sublayers and not on the final norm. Its authors advise against combining it with `init: scaled`."""
 
     kind: Literal["lns"] = "lns"
+    position: Literal["after_norm", "before_norm", "after_sublayer", "after_residual"] = "after_norm"
+    """Where the factor s = 1 / sqrt(l) stands. after_norm: x + f(s N(x)), LNS; the others are the paper's ablation of
+    it. before_norm: x + f(N(s x)), which is Pre-LN but for the norm's eps; after_sublayer: x + s f(N(x));
+    after_residual: s (x + f(N(x)))."""
+    sublayers: Literal["both", "attn", "mlp"] = "both"
+    """The sublayers that have the factor; the other one is Pre-LN."""
     rule = "x + f(N(x) / sqrt(l))"
     source = "Sun et al. 2025, arXiv 2502.05795"
     diagram = "x ─┬─ N ─ * 1/sqrt(l) ─ f ─ + ─►\n   └────────────────────────┘"
     caveats = "Its authors advise against combining it with a scaled initialisation."
 
     def residual(self, site: Site) -> nn.Module:
-        return residuals.PreResidual(site, scale=(site.index + 1) ** -0.5)
+        wiring = {
+            "after_norm": residuals.PreResidual,
+            "before_norm": residuals.InputScaledResidual,
+            "after_sublayer": residuals.BranchScaledResidual,
+            "after_residual": residuals.SumScaledResidual,
+        }
+        return wiring[self.position](site, scale=(site.index + 1) ** -0.5)
+
+    def wire(self, site: Site) -> tuple[nn.Module, nn.Module]:
+        attn, mlp = (
+            self.residual(site) if self.sublayers in ("both", name) else residuals.PreResidual(site)
+            for name in ("attn", "mlp")
+        )
+        return attn, mlp
 
 
 @placements.register
@@ -184,8 +203,8 @@ class ResidualScalar(Placement):
     """Pre-LN with each sublayer's output scaled by one learnable number that starts near 0."""
 
     kind: Literal["residual_scalar"] = "residual_scalar"
-    initial: float = 1e-3
-    """Initial value of the learnable numbers."""
+    initial: float | None = 1e-3
+    """Initial value of the learnable numbers. None: 1 / sqrt(L), as in SkipInit."""
     rule = "x + s f(N(x)), s a learnable number"
     source = "after Bachlechner et al. 2020, arXiv 2003.04887"
     diagram = "x ─┬─ N ─ f ─ * s ─ + ─►\n   └────────────────┘"
@@ -196,7 +215,18 @@ class ResidualScalar(Placement):
     )
 
     def residual(self, site: Site) -> nn.Module:
-        return residuals.ScaledResidual(site, 1, self.initial)
+        return residuals.ScaledResidual(site, 1, site.depth**-0.5 if self.initial is None else self.initial)
+
+
+placements.preset(
+    "skipinit",
+    "residual_scalar",
+    note=(
+        "SkipInit (De and Smith 2020, arXiv 2002.10444) on Pre-LN, as the paper of LNS compares it: its numbers start "
+        "at 1 / sqrt(L). SkipInit itself has no norm (norm.layer=none)."
+    ),
+    initial=None,
+)
 
 
 @placements.register

@@ -86,6 +86,31 @@ def lns(x, attn, mlp, n, s, nth, L):
     return x + mlp(n[1](x) / math.sqrt(nth))
 
 
+def lns_before_norm(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x / math.sqrt(nth)))
+    return x + mlp(n[1](x / math.sqrt(nth)))
+
+
+def lns_after_sublayer(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x)) / math.sqrt(nth)
+    return x + mlp(n[1](x)) / math.sqrt(nth)
+
+
+def lns_after_residual(x, attn, mlp, n, s, nth, L):
+    x = (x + attn(n[0](x))) / math.sqrt(nth)
+    return (x + mlp(n[1](x))) / math.sqrt(nth)
+
+
+def lns_after_attn(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x)) / math.sqrt(nth)
+    return x + mlp(n[1](x))
+
+
+def lns_after_mlp(x, attn, mlp, n, s, nth, L):
+    x = x + attn(n[0](x))
+    return x + mlp(n[1](x)) / math.sqrt(nth)
+
+
 def sandwich(x, attn, mlp, n, s, nth, L):
     x = x + n[1](attn(n[0](x)))
     return x + n[3](mlp(n[2](x)))
@@ -123,6 +148,11 @@ LAYERS = {
     "deepnorm": deepnorm,
     "minimax": minimax,
     "lns": lns,
+    "lns_before_norm": lns_before_norm,
+    "lns_after_sublayer": lns_after_sublayer,
+    "lns_after_residual": lns_after_residual,
+    "lns_after_attn": lns_after_attn,
+    "lns_after_mlp": lns_after_mlp,
     "sandwich": sandwich,
     "peri": sandwich,
     "olmo2": olmo2,

@@ -100,6 +100,20 @@ def test_small_scaled_rescales_what_writes_to_the_stream_alone(family, depth):
             assert [std(m) for m in matrices] == pytest.approx([expected] * depth, rel=0.03), role
 
 
+@pytest.mark.parametrize("family", list_families())
+def test_depth_scaled_shrinks_every_matrix_of_a_layer_by_its_number(family):
+    for role, matrices in weights(family, 4, {"init": "depth_scaled"}).items():
+        expected = [0.02 / math.sqrt(2 * nth) for nth in (1, 2, 3, 4)]
+        assert [std(m) for m in matrices] == pytest.approx(expected, rel=0.03), role
+
+
+def test_skipinit_starts_at_one_over_the_root_of_the_depth():
+    for depth in (2, 8):
+        model = build("llama", depth, {"norm": "skipinit"})
+        scales = [r.scale.item() for layer in model.layers for r in (layer.attn_residual, layer.mlp_residual)]
+        assert scales == pytest.approx([1 / math.sqrt(depth)] * 2 * depth)
+
+
 @pytest.mark.parametrize("init", [init for init in initializations if not initializations[init].of_library])
 def test_every_initialisation_has_a_standard_deviation_of_the_embedding(init):
     plain = build("llama", 2, {"init": init})

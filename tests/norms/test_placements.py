@@ -43,7 +43,16 @@ MIXES = [
         ["peri", "post", "lns", "sandwich"],
     ),
 ]
+POSITIONS = {
+    "lns_before_norm": {"position": "before_norm"},
+    "lns_after_sublayer": {"position": "after_sublayer"},
+    "lns_after_residual": {"position": "after_residual"},
+    "lns_after_attn": {"position": "after_sublayer", "sublayers": "attn"},
+    "lns_after_mlp": {"position": "after_sublayer", "sublayers": "mlp"},
+}
+"""The formula's name -> where LNS has its factor."""
 SCHEMES = {
+    **{kind: ({"norm": {"kind": "lns", **fields}}, [kind] * DEPTH) for kind, fields in POSITIONS.items()},
     **{kind: ({"norm": kind}, [kind] * DEPTH) for kind in placements},
     "group": ({"norm": "group"}, ["pre"] * DEPTH),
     "mix": ({"norm": "mix"}, ["post", "pre", "pre", "pre"]),
