@@ -9,6 +9,7 @@ from ablate.diagnostics.measures.pruning import Pruning
 # isort: split
 from ablate.diagnostics.measures.gradients import Gradients
 from ablate.diagnostics.measures.jacobian import Jacobian
+from ablate.diagnostics.measures.spectral import Spectral
 from ablate.diagnostics.measures.variance import Variance
 
 # isort: split
@@ -27,6 +28,7 @@ __all__ = [
     "Options",
     "Pruning",
     "Result",
+    "Spectral",
     "Subject",
     "Variance",
     "angular_distance",

@@ -1,14 +1,26 @@
 """Each measurement against what is known of the stack that it measures."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
 from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 
 from ablate.config.errors import AblateError
-from ablate.diagnostics.measures import Batch, Gradients, Jacobian, Layers, Options, Pruning, Subject, Variance
+from ablate.diagnostics.measures import (
+    Batch,
+    Gradients,
+    Jacobian,
+    Layers,
+    Options,
+    Pruning,
+    Spectral,
+    Subject,
+    Variance,
+)
 from ablate.diagnostics.streaming import measure
+from ablate.experiment.tree import Experiment
 
 
 @pytest.fixture
@@ -128,6 +140,50 @@ def test_the_gain_of_the_identity_is_one_also_where_there_is_padding():
     found = one(Jacobian, subject_of(Network([Linear(torch.eye(4))], 3), torch.randn(400, 6, 4), there=there))
     (value,), (error,) = found.column("jacobian_gain"), found.column("jacobian_gain_error")
     assert abs(value - 1) < 3 * error
+
+
+@pytest.mark.parametrize(
+    ("settings", "inputs"),
+    [
+        ({"model": {"hidden": 8, "layers": 3, "heads": 2, "mlp": 16}, "norm": "mix"}, torch.arange(8).view(2, 4)),
+        ({"model": {"kind": "vit", "hidden": 8, "layers": 2, "heads": 2}}, torch.rand(2, 1, 4, 4).double()),
+    ],
+    ids=["llama", "vit"],
+)
+def test_the_spectral_norm_is_the_largest_singular_value_of_the_whole_derivative(settings, inputs):
+    """In float64, with the matrix [tokens * d, tokens * d] of each sequence written out."""
+    experiment = Experiment.from_mapping(settings, {"init.std": 0.5})
+    torch.manual_seed(0)
+    model = experiment.model.build(experiment.norm, experiment.init, 11, tuple(inputs.shape[1:])).double().eval()
+    layers = Layers(model)
+    load = {"load": lambda first, last: Batch(inputs[first:last], inputs[first:last])}
+    found = one(Spectral, Subject("model", layers, lambda b: model(b.inputs), 2, per_item=4, unit="tokens", **load))
+    with torch.no_grad(), layers.record_states() as states:
+        model(inputs)
+
+    def run_from(layer, sequence, x):
+        """The output of the last layer where `x` is the input of `layer`."""
+        handle = layers.blocks[layer].register_forward_pre_hook(lambda _, args: (x.unsqueeze(0), *args[1:]))
+        with layers.record_states() as again:
+            model(inputs[sequence : sequence + 1])
+        handle.remove()
+        return again[-1][0]
+
+    for layer, value in enumerate(found.column("spectral_norm")):
+        largest = []
+        for sequence, x in enumerate(states[layer]):
+            matrix = torch.autograd.functional.jacobian(partial(run_from, layer, sequence), x)
+            largest.append(torch.linalg.svdvals(matrix.reshape(x.numel(), x.numel()))[0].item())
+        assert value == pytest.approx(sum(largest) / 2, rel=2e-3)
+    assert found.facts["samples"] == 2
+    assert found.facts["converged"] == 1.0
+
+
+def test_the_spectral_norm_of_the_identity_is_one_also_where_there_is_padding():
+    there = torch.arange(6) < torch.randint(1, 7, (20, 1))
+    found = one(Spectral, subject_of(Network([Linear(torch.eye(4))], 3), torch.randn(20, 6, 4), there=there))
+    assert found.column("spectral_norm") == pytest.approx([1.0])
+    assert found.facts["samples"] == 8
 
 
 def test_how_it_is_batched_does_not_matter(inputs, targets):
