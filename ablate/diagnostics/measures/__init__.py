@@ -10,6 +10,9 @@ from ablate.diagnostics.measures.pruning import Pruning
 from ablate.diagnostics.measures.gradients import Gradients
 from ablate.diagnostics.measures.jacobian import Jacobian
 from ablate.diagnostics.measures.spectral import Spectral
+
+# isort: split
+from ablate.diagnostics.measures.block_jacobian import BlockJacobian
 from ablate.diagnostics.measures.variance import Variance
 
 # isort: split
@@ -20,6 +23,7 @@ from ablate.diagnostics.measures.subject import Batch, Subject
 __all__ = [
     "Angular",
     "Batch",
+    "BlockJacobian",
     "Gradients",
     "Jacobian",
     "Layers",

@@ -10,6 +10,7 @@ from diagnostics.models import Linear, Network, Scaled, loss_by_hand, subject_of
 from ablate.config.errors import AblateError
 from ablate.diagnostics.measures import (
     Batch,
+    BlockJacobian,
     Gradients,
     Jacobian,
     Layers,
@@ -18,6 +19,7 @@ from ablate.diagnostics.measures import (
     Spectral,
     Subject,
     Variance,
+    block_jacobian,
 )
 from ablate.diagnostics.streaming import measure
 from ablate.experiment.tree import Experiment
@@ -184,6 +186,63 @@ def test_the_spectral_norm_of_the_identity_is_one_also_where_there_is_padding():
     found = one(Spectral, subject_of(Network([Linear(torch.eye(4))], 3), torch.randn(20, 6, 4), there=there))
     assert found.column("spectral_norm") == pytest.approx([1.0])
     assert found.facts["samples"] == 8
+
+
+def run_block(model, block, tokens, x):
+    """The output of `block` where `x` is its input."""
+    outputs = []
+    with (
+        block.register_forward_pre_hook(lambda _, args: (x, *args[1:])),
+        block.register_forward_hook(lambda _, args, output: outputs.append(output)),
+    ):
+        model(tokens)
+    return outputs[0]
+
+
+def test_the_jacobian_of_a_layer_is_the_mean_of_its_diagonal_blocks():
+    """By torch.func on each sequence, at the positions that were drawn; every batching draws the same."""
+    torch.manual_seed(0)
+    experiment = Experiment.from_mapping(
+        {"model": {"hidden": 8, "layers": 2, "heads": 2, "mlp": 16}, "norm": "pre"}, {"init.std": 0.5}
+    )
+    model = experiment.model.build(experiment.norm, experiment.init, 11, (4,)).double().eval()
+    tokens, layers = torch.randint(11, (5, 4)), Layers(model)
+    load = {"load": lambda first, last: Batch(tokens[first:last], tokens[first:last])}
+    subject = Subject("model", layers, lambda b: model(b.inputs), 5, per_item=4, unit="tokens", **load)
+    found = [one(BlockJacobian, subject, batch_tokens=n) for n in (4, 20)]
+    for name in BlockJacobian.columns:
+        assert found[0].column(name) == pytest.approx(found[1].column(name))
+    with torch.no_grad(), layers.record_states() as states:
+        model(tokens)
+    drawn = BlockJacobian(subject)._choose_positions(Batch(tokens, tokens), states[1], 0).tolist()
+    assert len(set(drawn)) > 1
+    for layer, block in enumerate(layers.blocks):
+        mean = torch.zeros(8, 8, dtype=torch.float64)
+        for item, t in enumerate(drawn):
+            x = states[layer][item : item + 1]
+            whole = torch.autograd.functional.jacobian(partial(run_block, model, block, tokens[item : item + 1]), x)
+            mean += whole[0, t, :, 0, t, :] / 5
+        share = (mean.diagonal().abs().sum() / mean.abs().sum()).item()
+        assert found[0].column("diagonal_share")[layer] == pytest.approx(share)
+        expected = (mean - torch.eye(8)).norm().item() / 8**0.5
+        assert found[0].column("identity_distance")[layer] == pytest.approx(expected)
+        assert torch.allclose(torch.tensor(found[0].facts["matrices"][layer]).double(), mean.abs(), rtol=6e-3)
+
+
+def test_of_a_wide_layer_the_jacobian_of_a_block_of_features_is_kept(monkeypatch):
+    monkeypatch.setattr(block_jacobian, "FEATURES", 3)
+    weight = torch.randn(8, 8, generator=torch.Generator().manual_seed(0))
+    there = torch.arange(6) < torch.tensor([[1], [6], [3]])
+    found = one(BlockJacobian, subject_of(Network([Linear(weight)], 3), torch.randn(3, 6, 8), there=there))
+    assert torch.allclose(torch.tensor(found.facts["matrices"][0]), weight[:3, :3].abs(), rtol=6e-3)
+    share = (weight.diagonal()[:3].abs().sum() / weight[:3].abs().sum()).item()  # of whole rows
+    assert found.column("diagonal_share") == pytest.approx([share])
+    assert found.facts["vectors"] == 3
+
+
+def test_the_jacobian_of_a_layer_that_does_nothing_is_the_identity():
+    found = one(BlockJacobian, subject_of(Network([Scaled(8, 0.0)], 3), torch.randn(3, 6, 8)))
+    assert found.rows == [{"layer": 1, "diagonal_share": 1.0, "identity_distance": 0.0}]
 
 
 def test_how_it_is_batched_does_not_matter(inputs, targets):
