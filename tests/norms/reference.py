@@ -73,6 +73,11 @@ def deepnorm(x, attn, mlp, n, s, nth, L):
     return n[1](alpha * x + mlp(x))
 
 
+def deepnorm_of_the_published_code(x, attn, mlp, n, s, nth, L):
+    x = n[0](2.8284271247461903 * x + attn(x))
+    return n[1](2.8284271247461903 * x + mlp(x))
+
+
 def minimax(x, attn, mlp, n, s, nth, L):
     alpha = math.pow(2 * L, 1 / 4)
     h = n[0](x)
@@ -121,6 +126,7 @@ LAYERS = {
     "pre": pre,
     "post": post,
     "deepnorm": deepnorm,
+    "deepnorm_of_the_published_code": deepnorm_of_the_published_code,
     "minimax": minimax,
     "lns": lns,
     "sandwich": sandwich,
