@@ -96,6 +96,10 @@ class MiniMax(Placement):
     embedding is normalised first and the final norm follows the last sublayer; without DeepNorm's initialisation."""
 
     kind: Literal["minimax"] = "minimax"
+    scale_residual: bool = True
+    """Whether the residual is multiplied by (2L)^(1/4). false: by 1, a Post-LN whose norms are moved."""
+    scale_init: bool = False
+    """Whether the projections have DeepNorm's initialisation, as MiniMax-01's have not."""
     rule = "(2L)^(1/4) h + f(h), h = N(x)"
     source = "MiniMax 2025, arXiv 2501.08313"
     diagram = "x ─ N ─┬─ f ─────────── + ─►\n       └─ * (2L)^(1/4) ─┘"
@@ -105,7 +109,10 @@ class MiniMax(Placement):
     )
 
     def residual(self, site: Site) -> nn.Module:
-        return residuals.InputPostResidual(site, alpha=(2 * site.depth) ** 0.25)
+        return residuals.InputPostResidual(site, alpha=(2 * site.depth) ** 0.25 if self.scale_residual else 1.0)
+
+    def gains(self, depth: int) -> dict[str, float]:
+        return _xavier((8 * depth) ** -0.25) if self.scale_init else {}
 
 
 @placements.register

@@ -86,6 +86,13 @@ def minimax(x, attn, mlp, n, s, nth, L):
     return alpha * h + mlp(h)
 
 
+def minimax_without_the_factor(x, attn, mlp, n, s, nth, L):
+    h = n[0](x)
+    x = h + attn(h)
+    h = n[1](x)
+    return h + mlp(h)
+
+
 def lns(x, attn, mlp, n, s, nth, L):
     x = x + attn(n[0](x) / math.sqrt(nth))
     return x + mlp(n[1](x) / math.sqrt(nth))
@@ -128,6 +135,7 @@ LAYERS = {
     "deepnorm": deepnorm,
     "deepnorm_of_the_published_code": deepnorm_of_the_published_code,
     "minimax": minimax,
+    "minimax_without_the_factor": minimax_without_the_factor,
     "lns": lns,
     "sandwich": sandwich,
     "peri": sandwich,

@@ -78,9 +78,10 @@ def test_scaled_shrinks_what_writes_to_the_stream(family, depth):
         ("deepnorm", lambda L: (8 * L) ** -0.25),
         ({"kind": "deepnorm", "scale_residual": False}, lambda L: 1 / (8 * L) ** 0.25),
         ({"kind": "deepnorm", "published_code": True}, lambda L: (8 * L) ** 0.25),
+        ({"kind": "minimax", "scale_init": True}, lambda L: (8 * L) ** -0.25),
         ("subln", lambda L: math.log(2 * L) ** 0.5),
     ],
-    ids=["deepnorm", "deepnorm-init-only", "deepnorm-published", "subln"],
+    ids=["deepnorm", "deepnorm-init-only", "deepnorm-published", "minimax-init", "subln"],
 )
 @pytest.mark.parametrize(("family", "init"), INITS)
 @pytest.mark.parametrize("depth", [2, 8])

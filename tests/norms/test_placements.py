@@ -43,17 +43,21 @@ MIXES = [
         ["peri", "post", "lns", "sandwich"],
     ),
 ]
-DEEPNORMS = {
+PARTS = {
     "deepnorm-residual-only": ({"norm": {"kind": "deepnorm", "scale_init": False}}, ["deepnorm"] * DEPTH),
     "deepnorm-init-only": ({"norm": {"kind": "deepnorm", "scale_residual": False}}, ["post"] * DEPTH),
     "deepnorm-published": (
         {"norm": {"kind": "deepnorm", "published_code": True}},
         ["deepnorm_of_the_published_code"] * DEPTH,
     ),
+    "minimax-init-only": (
+        {"norm": {"kind": "minimax", "scale_residual": False, "scale_init": True}},
+        ["minimax_without_the_factor"] * DEPTH,
+    ),
 }
 SCHEMES = {
     **{kind: ({"norm": kind}, [kind] * DEPTH) for kind in placements},
-    **DEEPNORMS,
+    **PARTS,
     "group": ({"norm": "group"}, ["pre"] * DEPTH),
     "mix": ({"norm": "mix"}, ["post", "pre", "pre", "pre"]),
     "by_depth": ({"norm": "by_depth"}, ["post", "pre", "pre", "pre"]),

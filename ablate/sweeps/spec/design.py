@@ -80,10 +80,13 @@ def count_arms(components: Mapping[str, Component], kind: DesignKind) -> int:
 
 
 def build_design(
-    components: Mapping[str, Component], kind: DesignKind, interactions: bool = True, within: str | None = None
+    components: Mapping[str, Component],
+    kind: DesignKind,
+    interactions: bool | None = None,
+    within: str | None = None,
 ) -> Design:
-    """Return the arms of valid components (see `check_components`), with the contrasts of a factorial; `within`: the
-    component at each of whose levels the effects of the others are contrasts.
+    """Return the arms of valid components (see `check_components`), with the contrasts of a factorial; `interactions`
+    and `within` as in a sweep.
 
     one-at-a-time: the first levels, and for each further level of a component the same with that level.
     leave-one-out: the last levels, and for each component the same with its first level.
@@ -99,7 +102,8 @@ def build_design(
         for name, level in cell.items():
             settings |= levels[name][level]
         arms[arm] = Arm(settings=settings)
-    contrasts = _build_contrasts(cells, names, short, interactions, within) if kind == "factorial" else {}
+    paired = within is None if interactions is None else interactions
+    contrasts = _build_contrasts(cells, names, short, paired, within) if kind == "factorial" else {}
     return Design(arms, cells, contrasts)
 
 
@@ -151,19 +155,19 @@ def _build_contrasts(
     within: str | None,
 ) -> dict[str, Contrast]:
     """Return the main effect of each level but the first of a component, and the interactions of each two of them; or
-    the main effects of `within`, and those of the other components at each of its levels."""
+    the main effects of `within`, and all of the other components' at each of its levels."""
     steps = [Level(short[name], level, own[0], name) for name, own in levels.items() for level in own[1:]]
-    if within is not None:
-        own, others = [s for s in steps if s.path == within], [s for s in steps if s.path != within]
-        contrasts = [_build_contrast((step,), cells) for step in own]
+    asked: list[tuple[Level, ...]] = [(step,) for step in steps if step.path != within]
+    if interactions:
+        pairs = itertools.combinations([step for (step,) in asked], 2)
+        asked += [pair for pair in pairs if pair[0].path != pair[1].path]
+    if within is None:
+        contrasts = [_build_contrast(one, cells) for one in asked]
+    else:
+        contrasts = [_build_contrast((step,), cells) for step in steps if step.path == within]
         for level in levels[within]:
             those = {arm: cell for arm, cell in cells.items() if cell[within] == level}
-            contrasts += [_build_contrast((step,), those, f"{short[within]}={level}") for step in others]
-    else:
-        asked: list[tuple[Level, ...]] = [(step,) for step in steps]
-        if interactions:
-            asked += [pair for pair in itertools.combinations(steps, 2) if pair[0].path != pair[1].path]
-        contrasts = [_build_contrast(steps, cells) for steps in asked]
+            contrasts += [_build_contrast(one, those, f"{short[within]}={level}") for one in asked]
     return {contrast.name: contrast for contrast in contrasts}
 
 

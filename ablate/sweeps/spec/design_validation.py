@@ -44,9 +44,6 @@ def _check_beside(sweep: SweepFields) -> Iterator[Problem]:
         yield Problem("interactions", "needs design: factorial", sweep.interactions)
     if sweep.design != "factorial" and sweep.within is not None:
         yield Problem("within", "needs design: factorial", sweep.within)
-    if sweep.within is not None and sweep.interactions:
-        text = "cannot be combined with within, in the place of which they are: remove one of the two"
-        yield Problem("interactions", text, True)
     if sweep.design == "factorial" and sweep.at_grid and sweep.search:
         text = (
             "grid cannot be combined with a search of design: factorial. Make the searched setting a component, with "

@@ -60,10 +60,10 @@ class SweepFields(Config):
     the last levels (of two each), and each of them back at its first; factorial: every combination, at most 64."""
     interactions: bool | None = None
     """Of a factorial: whether the interactions of each two components are compared besides the main effects, in the
-    same family. None: they are."""
+    same family. None: they are, unless `within` is given."""
     within: str | None = None
     """Of a factorial: the component at each of whose levels the effects of the others are compared, in the place of
-    their means over its levels and of interactions: what makes one placement fail need not be what another fails by."""
+    their means over its levels: what makes one placement fail need not make another fail."""
     search: dict[str, Entry] = {}
     """Dotted path -> range or list of values, searched for every arm separately."""
     objective: Objective = Objective()
@@ -155,7 +155,7 @@ class SweepFields(Config):
         components, kind = self.components, self.design
         if components is None or kind is None or any(check_components(components, kind, self.within)):
             return None
-        return build_design(components, kind, self.interactions is not False, self.within)
+        return build_design(components, kind, self.interactions, self.within)
 
     @property
     def contrasts(self) -> dict[str, Contrast]:

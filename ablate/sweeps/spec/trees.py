@@ -204,7 +204,7 @@ class Designed(Config):
     """As in a sweep."""
     design: DesignKind | None = None
     """As in a sweep."""
-    interactions: bool = True
+    interactions: bool | None = None
     """As in a sweep."""
     within: str | None = None
     """As in a sweep."""
