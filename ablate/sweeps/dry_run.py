@@ -241,8 +241,8 @@ def _describe_grid(spec: Sweep, items: Mapping[str, int]) -> Iterator[str]:
         each = sorted({(spec.base(name).trainer.max_steps, items[name]) for name in cells})
         lengths = join_words(f"{steps} updates = {count:,} {spec.base(cells[0]).unit}" for steps, count in each)
         yield f"arm {arm}: {count_noun(len(cells), 'point')} of {lengths} each seed"
-        searched = plain.space(arm).items()
-        yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched) or 'one point'}"
+        if searched := plain.space(arm):
+            yield f"    at {', '.join(f'{path} {format_entry(entry)}' for path, entry in searched.items())}"
 
 
 def _count_seed_hours(spec: Sweep) -> float | None:

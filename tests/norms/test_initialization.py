@@ -73,12 +73,21 @@ def test_scaled_shrinks_what_writes_to_the_stream(family, depth):
 
 
 @pytest.mark.parametrize(
-    ("kind", "gain"), [("deepnorm", lambda L: (8 * L) ** -0.25), ("subln", lambda L: math.log(2 * L) ** 0.5)]
+    ("kind", "gain"),
+    [
+        ("deepnorm", lambda L: (8 * L) ** -0.25),
+        ({"kind": "deepnorm", "scale_residual": False}, lambda L: 1 / (8 * L) ** 0.25),
+        ({"kind": "deepnorm", "published_code": True}, lambda L: (8 * L) ** 0.25),
+        ({"kind": "minimax", "scale_init": True}, lambda L: (8 * L) ** -0.25),
+        ("subln", lambda L: math.log(2 * L) ** 0.5),
+    ],
+    ids=["deepnorm", "deepnorm-init-only", "deepnorm-published", "minimax-init", "subln"],
 )
 @pytest.mark.parametrize(("family", "init"), INITS)
 @pytest.mark.parametrize("depth", [2, 8])
 def test_a_placement_of_its_own_gains_is_xavier_with_them(family, depth, init, kind, gain):
-    """For v, o and the MLP; 1 for q and k. DeepNorm's is below 1: the published code has the sign inverted."""
+    """For v, o and the MLP; 1 for q and k. DeepNorm's is below 1: the published code has the sign inverted, which is
+    repeated only where it is asked for by name."""
     for role, matrices in weights(family, depth, {"norm": kind, "init": init}).items():
         out, into = matrices[0].shape
         expected = (1.0 if role in ("q", "k") else gain(depth)) * math.sqrt(2 / (out + into))
