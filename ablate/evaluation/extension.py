@@ -27,10 +27,9 @@ class EvaluationExtension(Extension):
 
 @lru_cache(maxsize=8)  # a sweep asks several times, and loading tasks takes seconds
 def _count_items(config: EvaluationConfig) -> dict[str, int]:
-    from ablate.evaluation.tasks import count_questions, load_tasks, silence_harness
+    from ablate.evaluation.tasks import count_questions, load_tasks
 
-    with silence_harness():
-        return count_questions(load_tasks(config.tasks, config.task_data, config.shots), config.limit)
+    return count_questions(load_tasks(config.tasks, config.task_data, config.shots, config.limit), config.limit)
 
 
 EXTENSION = EvaluationExtension()
