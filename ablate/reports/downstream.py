@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ablate.config.errors import StoreError
+from ablate.reports.stored_scores import Runs, Seed, StoredScores, collect_scores
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.donors import describe_shared_start, state_shared_starts
 from ablate.sweeps.records import SweepRecord
@@ -27,11 +28,6 @@ from ablate.verdict.questions import (
     decompose,
 )
 from ablate.verdict.sequential import LEAST
-
-Seed = int | None
-"""None: the seed of the search, for the trial that represents an arm."""
-Runs = dict[str, dict[Seed, dict[str, Score]]]
-"""Arm -> seed -> task -> score."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +67,8 @@ class Downstream:
     shared_start: str = ""
     """The sentence about these shared starts."""
     baseline: str = ""
+    stored: StoredScores = field(default_factory=StoredScores)
+    """The same scores as metrics."""
 
     def list_shown(self, row: Row) -> list[str]:
         """Return the arms that are shown to differ from the baseline. Seeds that share a start do not show the
@@ -89,7 +87,7 @@ class Downstream:
                 for arm, d in row.differences.items()
             }
             rows.append({**asdict(row), "differences": differences})
-        plain = {key: value for key, value in asdict(self).items() if key not in ("shared_start", "baseline")}
+        plain = {key: value for key, value in vars(self).items() if key not in ("shared_start", "baseline", "stored")}
         return {**plain, "rows": rows}
 
 
@@ -124,6 +122,7 @@ def compare_downstream(record: SweepRecord) -> Downstream:
         starts,
         state_shared_starts(record) if starts else "",
         baseline,
+        collect_scores(runs),
     )
 
 

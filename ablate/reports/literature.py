@@ -1,12 +1,15 @@
-"""Published results next to this sweep's: shown together, never mixed into this sweep's comparisons."""
+"""Published results next to this sweep's: shown together, never mixed into this sweep's comparisons. A score on a
+downstream task that the trials do not report is read from what `ablate evaluate` stored."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from ablate.config.errors import ConfigError
-from ablate.experiment.metrics import read_metric
+from ablate.experiment.metrics import is_score, list_parts, read_metric
+from ablate.reports.stored_scores import StoredScores
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.records import SweepRecord
 from ablate.verdict.failures import ALPHA, FailureShare
@@ -16,7 +19,7 @@ from ablate.verdict.outcomes import Outcome, TrialRecord
 from ablate.verdict.pairing import pair_outcomes
 from ablate.verdict.records import Compared
 
-CONFIRMED, SEARCHED = "fresh seeds", "best of the search"
+CONFIRMED, SEARCHED, CHOSEN = "fresh seeds", "best of the search", "chosen trial"
 
 
 @dataclass(frozen=True)
@@ -25,10 +28,12 @@ class PublishedRow:
 
     arm: str
     ours: Estimate | None
-    """Over the fresh seeds on which it trained; before the first fresh seed, from the best trial of the search. None
-    without the metric, and if no seed trained."""
+    """Over the fresh seeds on which it trained and that have the metric. Before the first fresh seed, and of a score
+    that no fresh seed has, from the trial that represents the arm. None without the metric, and if no seed trained."""
     kind: str
-    """CONFIRMED or SEARCHED, which of the two; '' without one."""
+    """CONFIRMED, SEARCHED or CHOSEN, which of these; '' without one."""
+    unscored: int
+    """Fresh seeds that trained, and do not have the metric though others of the arm do."""
     failures: FailureShare | None
     """Of the fresh seeds."""
     published: float
@@ -47,23 +52,36 @@ class PublishedTable:
     rows: list[PublishedRow]
     tokenizers: tuple[str, str] | None = None
     """(theirs, ours) if the published results use another tokenizer and cannot be compared."""
+    stored: bool = False
+    """Whether ours are, or are a mean with, scores that were stored after training."""
+    unlike: list[str] = field(default_factory=list)
+    """Scores that were stored, but of different numbers of questions or of solved examples, and are not used."""
 
 
-def compare_published(record: SweepRecord) -> list[PublishedTable]:
-    """Return the results that the sweep file quotes, next to this sweep's."""
-    tables, baseline, compared = [], record.spec.compared_with, compare_record(record)
+def compare_published(record: SweepRecord, stored: StoredScores | None = None) -> list[PublishedTable]:
+    """Return the results that the sweep file quotes, next to this sweep's.
+
+    Args:
+        record: the sweep.
+        stored: scores on downstream tasks that were measured after training, for metrics that the trials do not have.
+    """
+    tables, baseline, compared, stored = [], record.spec.compared_with, compare_record(record), stored or StoredScores()
     for entry in record.spec.published:
-        ours = {arm: _measure_arm(record, arm, entry.metric, compared.get(arm)) for arm in {baseline, *entry.values}}
+        reader = _Reader(record, entry.metric, stored)
+        ours = {arm: _measure_arm(reader, arm, compared.get(arm)) for arm in {baseline, *entry.values}}
         rows = []
         for arm, value in entry.values.items():
             theirs = value - entry.values[baseline] if arm != baseline and baseline in entry.values else None
             own = ours[arm]
             difference = _subtract(own, ours[baseline], compared.get(arm)) if arm != baseline else None
-            rows.append(PublishedRow(arm, own.estimate, own.kind, own.failures, value, difference, theirs))
+            rows.append(
+                PublishedRow(arm, own.estimate, own.kind, own.unscored, own.failures, value, difference, theirs)
+            )
         own_tokenizer = _name_tokenizer(record)
         other = entry.tokenizer is not None and own_tokenizer not in (None, entry.tokenizer)
         tokenizers = (str(entry.tokenizer), str(own_tokenizer)) if other else None
-        tables.append(PublishedTable(entry.source, entry.metric, rows, tokenizers))
+        unlike = [part for part in list_parts(entry.metric) if part in stored.unlike]
+        tables.append(PublishedTable(entry.source, entry.metric, rows, tokenizers, reader.used_stored, unlike))
     return tables
 
 
@@ -82,35 +100,70 @@ class _Measured:
 
     kind: str = ""
     outcomes: dict[int, Outcome] = field(default_factory=dict)
-    """Seed -> outcome, its value the metric's; of the search under the seed 0."""
+    """Seed -> outcome, its value the metric's; of a trial of the search under the seed 0."""
     estimate: Estimate | None = None
     failures: FailureShare | None = None
+    unscored: int = 0
 
 
-def _measure_arm(record: SweepRecord, arm: str, metric: str, known: Compared | None) -> _Measured:
+@dataclass
+class _Reader:
+    """Reads a metric of the trials of a sweep."""
+
+    record: SweepRecord
+    metric: str
+    stored: StoredScores
+    used_stored: bool = False
+    """Whether a value came from the stored scores."""
+
+    def read(self, trial: TrialRecord | None, scores: Mapping[str, float]) -> float | None:
+        """Return the finite metric of a trial that completed: its own, or one with `scores` that were stored of it."""
+        if trial is None or trial.status != "completed":
+            return None
+        objective = self.metric == self.record.spec.objective.metric
+        value = trial.value if objective else read_metric(trial.metrics, self.metric)
+        if value is None:
+            value = read_metric({**scores, **trial.metrics}, self.metric)
+            self.used_stored |= value is not None
+        return value if value is not None and math.isfinite(value) else None
+
+    def read_search(self, arm: str) -> _Measured:
+        """Return what the trial reached that represents `arm`: the best of its search, or, where that has no such
+        metric and another was chosen and scored, the latter."""
+        best = self.record.best(arm) if arm in self.record.trials else None
+        for kind, trial, scores in (
+            (SEARCHED, best, {}),
+            (CHOSEN, self.record.settled(arm), self.stored.read(arm, None)),
+        ):
+            if (value := self.read(trial, scores)) is not None:
+                return _Measured(kind, {0: Outcome("trained", value)}, bound_mean([value], 0.0))
+        return _Measured()
+
+
+def _measure_arm(reader: _Reader, arm: str, known: Compared | None) -> _Measured:
     """Return what `arm` reached: on fresh seeds as soon as one has ended, however it did, else in the search."""
     if known is None or not known.outcomes:
-        best = record.best(arm) if arm in record.trials else None
-        value = _read_metric(best, metric, record) if best else None
-        if value is None:
-            return _Measured()
-        return _Measured(SEARCHED, {0: Outcome("trained", value)}, bound_mean([value], 0.0))
-    looks = known.looks
+        return reader.read_search(arm)
+    looks, record = known.looks, reader.record
     trials = {t.params["seed"]: t for t in record.confirmed.get(arm, ()) if t.status == "completed"}
     counted = dict(list(known.outcomes.items())[: looks.sizes[-1] if looks else None])
-    values = {seed: _read_metric(trials[seed], metric, record) for seed, one in counted.items() if one.trained}
-    outcomes = {
-        seed: Outcome(one.ending, values.get(seed))
-        for seed, one in counted.items()
-        if not one.trained or values[seed] is not None
+    values = {
+        seed: reader.read(trials[seed], reader.stored.read(arm, seed)) for seed, one in counted.items() if one.trained
     }
-    trained = [value for value in values.values() if value is not None]
-    if values and not trained:  # it has no such metric
-        return _Measured()
-    if metric == record.spec.objective.metric:
+    measured = {seed: value for seed, value in values.items() if value is not None}
+    if values and not measured:  # no fresh seed has such a metric; scores may be of the trial that was chosen
+        scored = any(map(is_score, list_parts(reader.metric)))
+        return replace(reader.read_search(arm), failures=known.failures) if scored else _Measured()
+    outcomes = {
+        seed: Outcome(one.ending, measured.get(seed))
+        for seed, one in counted.items()
+        if not one.trained or seed in measured
+    }
+    if reader.metric == record.spec.objective.metric:
         return _Measured(CONFIRMED, outcomes, known.estimate, known.failures)
-    level = find_last_level(looks, ALPHA, [outcome.trained for outcome in counted.values()]) if looks else 0.0
-    return _Measured(CONFIRMED, outcomes, bound_mean(trained, level) if trained else None, known.failures)
+    level = find_last_level(looks, ALPHA, [seed in measured for seed in counted]) if looks else 0.0
+    estimate = bound_mean(list(measured.values()), level) if measured else None
+    return _Measured(CONFIRMED, outcomes, estimate, known.failures, len(values) - len(measured))
 
 
 def _subtract(ours: _Measured, baseline: _Measured, known: Compared | None) -> Estimate | None:
@@ -120,9 +173,3 @@ def _subtract(ours: _Measured, baseline: _Measured, known: Compared | None) -> E
         return None
     looks, versus = (known.looks, known.versus) if known else (None, None)
     return pair_outcomes(ours.outcomes, baseline.outcomes, looks).estimate(versus.level if versus else 0.0)
-
-
-def _read_metric(trial: TrialRecord, metric: str, record: SweepRecord) -> float | None:
-    """Return the finite `metric` of a trial that completed."""
-    value = trial.value if metric == record.spec.objective.metric else read_metric(trial.metrics, metric)
-    return value if trial.status == "completed" and value is not None and math.isfinite(value) else None

@@ -97,7 +97,7 @@ class ReportData:
     @cached_property
     def published(self) -> list[literature.PublishedTable]:
         """The figures of papers beside ours."""
-        return literature.compare_published(self.record)
+        return literature.compare_published(self.record, self.downstream.stored)
 
     @cached_property
     def confounds(self) -> fairness.Confounds | None:

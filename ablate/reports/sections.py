@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from ablate.reports.downstream_table import tabulate
 from ablate.reports.effects_section import effects_to_plain, tabulate_effects
 from ablate.reports.importance import MINIMUM_TRIALS, count_scored
 from ablate.reports.labels import list_searched, name_objective
+from ablate.reports.literature import PublishedTable
 from ablate.reports.plain_values import trial_to_plain
 from ablate.reports.report_data import ReportData
 from ablate.reports.savings_section import tabulate_savings
@@ -70,11 +71,29 @@ def tabulate_published(report: ReportData) -> list[Section]:
             "Ours: mean ± interval over the n seeds on which it trained, as in the table of fresh seeds."
         )
     if sections:
+        sections[-1].sentences.extend(_explain_scores(report.published))
         sections[-1].sentences.append(
             "Their data, sizes or budgets may differ: they are not used in this report's comparisons."
         )
         sections[-1].sentences.extend([report.scale] if report.scale else [])
     return sections
+
+
+def _explain_scores(tables: Sequence[PublishedTable]) -> Iterator[str]:
+    """Yield which runs the stored scores are of, and which scores are not used."""
+    if any(table.stored for table in tables):
+        yield (
+            "Scores that are not measured in training are those that ablate evaluate stored: of the n fresh seeds that "
+            "were scored or, without one, of the chosen trial."
+        )
+    rows = [row for table in tables for row in table.rows]
+    if unscored := dict.fromkeys(f"{row.arm} {count_noun(row.unscored, 'seed')}" for row in rows if row.unscored):
+        yield f"Trained but not scored: {join_words(unscored)}."
+    if unlike := dict.fromkeys(metric for table in tables for metric in table.unlike):
+        yield (
+            f"Not used: {join_words(unlike)}, as the runs were scored on different numbers of questions or with "
+            "different numbers of solved examples. Evaluate them with the same options."
+        )
 
 
 def tabulate_downstream(report: ReportData) -> list[Section]:

@@ -1,5 +1,6 @@
 """Published figures stand beside ours and change nothing."""
 
+import statistics
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from ablate.reports.confirmation import describe_verdict
 from ablate.reports.report import assemble
 from ablate.sweeps.comparison import compare_record
 from ablate.sweeps.spec.parts import Published
+from ablate.verdict.questions import Question, Score
 
 from .conftest import FRESH
 from .hand_built import STUCK, build_record
@@ -83,3 +85,101 @@ def test_perplexities_by_another_tokenizer_are_told_apart(full, tmp_path, withou
     first, second = sections.tabulate_published(assemble(record, tmp_path))
     assert any("the tokenizer t5-base, ours use topics" in text for text in first.sentences)
     assert not any("tokenizer" in text for text in second.sentences)
+
+
+# ---------------------------------------------------------------------------------------------------- stored scores
+
+PIQA, BOOLQ = "eval/piqa/acc", "eval/boolq/acc"
+BOTH = f"mean({PIQA}, {BOOLQ})"
+
+
+def store_scores(monkeypatch, runs):
+    """Store `runs`, run id -> task -> (share of right answers, questions, solved examples), as ablate evaluate does."""
+
+    def score(task, share, questions=4, shots=0):
+        asked = [Question(str(i), {"acc": share}, []) for i in range(questions)]
+        return Score(task, {"acc": share}, {"acc": 0.1}, asked, shots).to_dict()
+
+    stored = {run: {task: score(task, *own) for task, own in tasks.items()} for run, tasks in runs.items()}
+    monkeypatch.setattr("ablate.reports.downstream.read_scores", lambda title: stored)
+
+
+@pytest.fixture
+def quote(monkeypatch, tmp_path, without_figures):
+    """quote(fresh values, stored runs, change of the record) -> two tables of accuracies, and the sentences below."""
+
+    def build(values, runs, change=lambda record: record):
+        store_scores(monkeypatch, runs)
+        quoted = [{"source": "T", "metric": metric, "values": {"pre": 0.4, "post": 0.5}} for metric in (PIQA, BOTH)]
+        made = assemble(change(build_record(values, published=quoted)), tmp_path)
+        text = " ".join(sentence for section in sections.tabulate_published(made) for sentence in section.sentences)
+        assert [table["metric"] for table in made.to_dict()["published"]] == [PIQA, BOTH]
+        return made.published, text
+
+    return build
+
+
+def test_scores_that_were_stored_after_training_are_ours_and_so_are_their_means(quote):
+    piqa = {"pre": [0.5, 0.4, 0.6], "post": [0.7, 0.8, 0.7]}
+    boolq = {"pre": [0.1, 0.3, 0.2], "post": [0.3, 0.4, 0.2]}
+    runs = {
+        f"run-{arm}-{i}": {"piqa": (piqa[arm][i],), "boolq": (boolq[arm][i],)}
+        for arm in ("pre", "post")
+        for i in range(3)
+    }
+    (alone, both), text = quote({"pre": [2.1, 2.2, 2.15], "post": [2.0, 2.05, 2.1]}, runs)
+    for table, expected in ((alone, piqa), (both, {arm: np.add(piqa[arm], boolq[arm]) / 2 for arm in piqa})):
+        pre, post = table.rows
+        assert (pre.kind, pre.ours.n, post.ours.n, pre.unscored) == ("fresh seeds", 3, 3, 0)
+        assert pre.ours.mean == pytest.approx(statistics.fmean(expected["pre"]))
+        assert post.difference.mean == pytest.approx(np.mean(expected["post"]) - np.mean(expected["pre"]))
+        interval = stats.ttest_1samp(expected["post"], 0).confidence_interval(1 - 0.8 * 0.05)
+        assert post.ours.interval == pytest.approx(tuple(interval), rel=1e-3)
+        assert (table.stored, table.unlike) == (True, [])
+    assert "those that ablate evaluate stored" in text
+    assert "not scored" not in text
+
+
+def test_only_seeds_that_were_scored_count_and_the_others_are_told(quote):
+    runs = {"run-pre-0": {"piqa": (0.5,)}, "run-pre-2": {"piqa": (0.7,)}, "run-post-0": {"piqa": (0.9,)}}
+    (alone, both), text = quote({"pre": [2.1, 2.2, 2.15], "post": [2.0, None, 2.1]}, runs)
+    pre, post = alone.rows
+    assert (pre.ours.n, pre.ours.mean, pre.ours.interval, pre.unscored) == (2, pytest.approx(0.6), None, 1)
+    assert (post.ours.n, post.ours.mean, post.failures.failed, post.unscored) == (1, 0.9, 1, 1)
+    assert post.difference.mean == pytest.approx(0.9 - 0.5)  # on the seed that both have
+    assert [row.ours for row in both.rows] == [None, None]  # BoolQ was not scored
+    assert "Trained but not scored: pre 1 seed and post 1 seed." in text
+
+
+def test_without_a_scored_fresh_seed_it_is_the_chosen_trial(quote):
+    runs = {f"searched-{arm}": {"piqa": (0.5,), "boolq": (0.3,)} for arm in ("pre", "post")}
+
+    def rename(record):  # by hand, those of the search are called as the fresh ones are
+        trials = {arm: [replace(own[0], run_id=f"searched-{arm}")] for arm, own in record.trials.items()}
+        return replace(record, trials=trials, chosen={arm: own[0] for arm, own in trials.items()})
+
+    (_, both), _ = quote({"pre": [2.1, 2.2, 2.15], "post": [2.0, 2.05, None]}, runs, rename)
+    assert [(row.kind, row.ours.mean, row.ours.n) for row in both.rows] == [("chosen trial", 0.4, 1)] * 2
+    assert (both.rows[1].difference.mean, both.rows[1].difference.interval) == (0, None)
+    assert both.rows[1].failures.failed == 1
+
+
+@pytest.mark.parametrize("other", [(0.7, 3), (0.7, 4, 5)], ids=["questions", "shots"])
+def test_scores_of_unlike_questions_have_no_mean(quote, other):
+    values = {"pre": [2.1, 2.2, 2.15], "post": [2.0, 2.05, 2.1]}
+    runs = {f"run-{arm}-{i}": {"piqa": (0.5,), "boolq": (0.3,)} for arm in ("pre", "post") for i in range(3)}
+    (alone, both), text = quote(values, {**runs, "run-post-1": {"piqa": (0.5,), "boolq": other}})
+    assert alone.rows[1].ours.n == 3
+    assert ([row.ours for row in both.rows], both.unlike) == ([None, None], [BOOLQ])
+    assert f"Not used: {BOOLQ}, as the runs were scored on different numbers of questions" in text
+
+
+def test_what_the_trials_report_themselves_is_not_read_from_the_store(full, monkeypatch, tmp_path, without_figures):
+    quoted = Published(source="elsewhere", metric=PIQA, values={"pre": 0.5})
+    own = {"pre": [replace(t, metrics={**t.metrics, PIQA: 0.25}) for t in full.confirmed["pre"]]}
+    record = replace(
+        full, spec=full.spec.model_copy(update={"published": [quoted]}), confirmed={**full.confirmed, **own}
+    )
+    store_scores(monkeypatch, {t.run_id: {"piqa": (0.75,)} for t in own["pre"]})
+    (table,) = assemble(record, tmp_path).published
+    assert (table.rows[0].ours.mean, table.stored) == (0.25, False)
