@@ -71,7 +71,7 @@ def tabulate_published(report: ReportData) -> list[Section]:
             "Ours: mean ± interval over the n seeds on which it trained, as in the table of fresh seeds."
         )
     if sections:
-        sections[-1].sentences.extend(_explain_scores(report.published))
+        sections[-1].sentences.extend(_explain_scores(report.published, report.record.spec.checkpoints == "all"))
         sections[-1].sentences.append(
             "Their data, sizes or budgets may differ: they are not used in this report's comparisons."
         )
@@ -79,8 +79,9 @@ def tabulate_published(report: ReportData) -> list[Section]:
     return sections
 
 
-def _explain_scores(tables: Sequence[PublishedTable]) -> Iterator[str]:
-    """Yield which runs the stored scores are of, and which scores are not used."""
+def _explain_scores(tables: Sequence[PublishedTable], keeps_all: bool) -> Iterator[str]:
+    """Yield which runs the stored scores are of, and which scores are not used. `keeps_all`: whether checkpoints of all
+    fresh seeds are kept."""
     if any(table.stored for table in tables):
         yield (
             "Scores that are not measured in training are those that ablate evaluate stored: of the n fresh seeds that "
@@ -89,6 +90,11 @@ def _explain_scores(tables: Sequence[PublishedTable]) -> Iterator[str]:
     rows = [row for table in tables for row in table.rows]
     if unscored := dict.fromkeys(f"{row.arm} {count_noun(row.unscored, 'seed')}" for row in rows if row.unscored):
         yield f"Trained but not scored: {join_words(unscored)}."
+        if not keeps_all:
+            yield (
+                "Without checkpoints=all only the best fresh seed of an arm keeps its checkpoint, and its score is "
+                "optimistic."
+            )
     if unlike := dict.fromkeys(metric for table in tables for metric in table.unlike):
         yield (
             f"Not used: {join_words(unlike)}, as the runs were scored on different numbers of questions or with "

@@ -1,6 +1,7 @@
 """Word similarity and neighbours, against figures made by hand and by the plainest code."""
 
 import json
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def test_shared_neighbours_are_those_of_the_plainest_code_whatever_the_block():
         compute_overlap(first, second[:50], 5)
 
 
-def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_path, capsys):
+def test_the_command_compares_each_two_models_with_a_tokenizer_of_their_own(store, tmp_path, capsys):
     text = "the cat sat on the mat and the dog saw a cat with the dog in the old house near the new house " * 40
     for name in ("text.txt", "val.txt"):
         (tmp_path / name).write_text(text + name)
@@ -112,18 +113,25 @@ def test_the_command_compares_models_with_a_tokenizer_of_their_own(store, tmp_pa
         },
         "trainer": {"max_steps": 2, "batch_size": 2},
     }
-    one, two = (train(Experiment.from_mapping(tree, {"seed": seed})).run_id for seed in (0, 1))
-    words = ["wordsim", one, two, "--pairs", str(tmp_path / "pairs.txt"), "--neighbours", "20"]
+    runs = [train(Experiment.from_mapping(tree, {"seed": seed})).run_id for seed in (0, 1, 2)]
+    other = train(Experiment.from_mapping(tree, {"data.tokenizer": "bpe-280"})).run_id
+    words = ["wordsim", *runs, other, "--pairs", str(tmp_path / "pairs.txt"), "--neighbours", "20"]
     assert main([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {(s["model"], s["layer"], s["used"], s["dropped"]) for s in found["similarities"]} == {
-        (run, layer, 3, 1) for run in (one, two) for layer in ("embedding", "head")
+        (run, layer, 3, 1) for run in (*runs, other) for layer in ("embedding", "head")
     }
-    head = [open_trained(run).state["lm_head.weight"] for run in (one, two)]
-    shared = {o["layer"]: o["shared"] for o in found["overlaps"]}
-    assert shared["head"] == pytest.approx(compute_overlap(*head, 20, block=7))
+    shared = {(*o["models"], o["layer"]): o["shared"] for o in found["overlaps"]}
+    assert {*shared} == {(*pair, layer) for pair in combinations([*runs, other], 2) for layer in ("embedding", "head")}
+    head = {run: open_trained(run).state["lm_head.weight"] for run in runs}
+    for pair in combinations(runs, 2):
+        assert shared[(*pair, "head")] == pytest.approx(compute_overlap(*map(head.get, pair), 20, block=7))
+    assert [value for key, value in shared.items() if other in key] == [None] * 6  # its tokens are others
     assert main(words) == 0
-    assert "Spearman" in capsys.readouterr().out
+    table = capsys.readouterr().out
+    assert "Spearman" in table
+    assert table.count(" %") == 6
+    assert "-: the tokenizers differ" in table
 
 
 def test_bytes_have_no_words(trained, tmp_path, capsys):

@@ -148,7 +148,7 @@ def test_only_seeds_that_were_scored_count_and_the_others_are_told(quote):
     assert (post.ours.n, post.ours.mean, post.failures.failed, post.unscored) == (1, 0.9, 1, 1)
     assert post.difference.mean == pytest.approx(0.9 - 0.5)  # on the seed that both have
     assert [row.ours for row in both.rows] == [None, None]  # BoolQ was not scored
-    assert "Trained but not scored: pre 1 seed and post 1 seed." in text
+    assert "Trained but not scored: pre 1 seed and post 1 seed. Without checkpoints=all" in text
 
 
 def test_without_a_scored_fresh_seed_it_is_the_chosen_trial(quote):
