@@ -93,6 +93,8 @@ class Measurement(ABC):
     """Column -> its description with its unit: the label of an axis."""
     needs_targets: ClassVar[bool] = False
     """Whether it needs the targets."""
+    during_training: ClassVar[bool] = True
+    """Whether it can be taken during training; one that costs many updates cannot."""
 
     def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         self.subject, self.options = subject, options
