@@ -92,7 +92,11 @@ def _load(manager: Any, names: Any, local: LocalTasks | None = None) -> dict[str
     except Exception as error:  # whatever the templates and the code of a task, datasets and the network raise
         text = " ".join(str(error).split()).rstrip(".")
         if local is None:
-            hint = " To read local files: --task-data FOLDER, in training evaluation.task_data=FOLDER." if isinstance(error, OSError) else ""
+            hint = (
+                " To read local files: --task-data FOLDER, in training evaluation.task_data=FOLDER."
+                if isinstance(error, OSError)
+                else ""
+            )
             raise DataError(f"The questions cannot be loaded: {text}.{hint}") from error
         task = local.opened[-1] if local.opened else ", ".join(map(str, names))
         raise DataError(

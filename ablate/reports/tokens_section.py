@@ -69,8 +69,8 @@ def _explain(tokens: Mapping[str, TokensToBaseline], metric: str, baseline: str,
         "comparisons that share the error of 5 %, and no verdict follows from it."
     )
     yield (
-        "The learning rate of the arm has not finished its schedule there: a training planned to be that short may "
-        "need more or less."
+        "The first time counts, which may be by chance where the curve fluctuates. The learning rate of the arm has "
+        "not finished its schedule there: a training planned to be that short may need more or less."
     )
     yield from explain_censoring(tokens, baseline)
     if equal := [arm for arm, one in tokens.items() if one.share and one.share.n > 1 and one.share.interval is None]:
