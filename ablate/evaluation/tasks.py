@@ -137,12 +137,14 @@ def _find_fault(task: Any, question: Mapping[str, Any]) -> str:
 
 @contextlib.contextmanager
 def silence_harness(progress: bool = False) -> Iterator[None]:
-    """Silence the harness in this context, including its progress bars unless `progress` is set."""
-    logger = logging.getLogger("lm_eval")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Silence the harness and the hub in this context, including progress bars unless `progress` is set."""
+    loggers = [logging.getLogger(name) for name in ("lm_eval", "huggingface_hub")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with contextlib.nullcontext() if progress else contextlib.redirect_stderr(io.StringIO()):
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
