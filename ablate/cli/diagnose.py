@@ -124,13 +124,17 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     """Print one line for each model and measured number: its mean over the first, the middle and the last layers."""
     for name, results in diagnosis.results.items():
         kind = measures.measurements[name]
-        for column, label in kind.columns.items():
+        for column, label in kind.describe_columns(results.values()).items():
             rows = [
                 (model, *_average_thirds(kind.per_layer(r)[column])) for model, r in results.items() if r.has(column)
             ]
             if rows:
                 console.print(f"\n{name}: {label}", style="bold")
                 console.print(build_table(["model", *THIRDS], rows, right=THIRDS))
+        for model, result in results.items():
+            if whole := result.facts.get("whole"):
+                text = ", ".join(f"{score.replace('_', ' ')} {format_number(value)}" for score, value in whole.items())
+                console.print(f"{model} with all layers: {text}")
     for model, data in diagnosis.models.items():
         console.print(f"\n{model}: measured on {data}", style="dim")
     for note in diagnosis.notes:

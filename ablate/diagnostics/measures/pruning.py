@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -84,9 +84,11 @@ class Pruning(Measurement):
         return (layers + 1) / 3
 
     @classmethod
+    def describe_columns(cls, results: Iterable[Result]) -> Mapping[str, str]:
+        """Return the columns, those of benchmarks included, which only results know -> their descriptions."""
+        columns = dict.fromkeys(name for result in results for row in result.rows for name in row if name != "layer")
+        return dict(cls.columns) | {name: name.replace("_", " ") for name in columns if name not in cls.columns}
+
+    @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        labels = dict(cls.columns)
-        for result in results.values():
-            for row in result.rows:
-                labels |= {name: name.replace("_", " ") for name in row if name != "layer" and name not in labels}
-        return draw_bars(cls.title, results, labels)
+        return draw_bars(cls.title, results, cls.describe_columns(results.values()))
