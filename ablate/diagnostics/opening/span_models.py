@@ -65,7 +65,7 @@ def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
         load=lambda first, last: _load(windows, first, last),
         per_item=windows.length,
         unit="tokens",
-        sum_losses=lambda batch: _sum_losses(_forward(model, batch), batch.targets),
+        sum_losses=lambda batch: _sum_losses(_forward(model, batch), batch),
         score=lambda: {f"squad/{metric}": value for metric, value in _score(subject, windows).items()},
         device=opening.device,
         identity=f"{identify_files(name)} {_digest(questions)} {windows.length} {opening.dtype}",
@@ -110,10 +110,13 @@ def _forward(model: nn.Module, batch: Batch) -> Tensor:
     return torch.stack([output.start_logits, output.end_logits], -1)
 
 
-def _sum_losses(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (cross-entropy of first and last tokens in nats, 0, their number); its mean is the loss of training."""
-    loss = nn.functional.cross_entropy(logits.float(), targets, reduction="sum")
-    return loss, torch.zeros_like(targets[0, 0]), torch.tensor(targets.numel(), device=targets.device)
+def _sum_losses(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return (cross-entropy of first and last tokens in nats, 0, their number). Its mean is the loss of training, but
+    that padding has no probability, so that it does not depend on the batch."""
+    if batch.there is not None:
+        logits = logits.masked_fill(~batch.there[..., None], -torch.inf)
+    loss = nn.functional.cross_entropy(logits.float(), batch.targets, reduction="sum")
+    return loss, torch.zeros_like(batch.targets[0, 0]), torch.tensor(batch.targets.numel(), device=loss.device)
 
 
 def _score(subject: Subject, windows: Windows) -> Mapping[str, float]:
