@@ -37,6 +37,7 @@ _EXAMPLE = """\
 ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
   ablate diagnose RUN_ID init:RUN_ID --what gradients,variance
   ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
+  ablate diagnose hf:BERT_FOLDER --what pruning --tasks squad --task-data FOLDER
   ablate diagnose timm:vit_small_patch16_224 --data image_folder root=images"""
 _MODELS = (
     "a run's id, the path of a checkpoint, sweep:NAME/ARM, or hf:PATH or timm:NAME (a folder or a name on the hub); "

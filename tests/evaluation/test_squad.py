@@ -219,16 +219,18 @@ def test_files_that_hold_no_questions(tmp_path, file, text, message):
 
 def test_models_and_tasks_that_do_not_fit(store, bert, questions, trained, tmp_path, capsys):
     tasks = write_squad(tmp_path / "tasks", questions)
-    plain, headless = tmp_path / "plain", tmp_path / "headless"
+    plain, headless, twofold = (tmp_path / name for name in ("plain", "headless", "twofold"))
     config = transformers.BertConfig.from_pretrained(bert)
     transformers.BertForMaskedLM(config).save_pretrained(plain)
     transformers.BertModel(config).save_pretrained(headless)
+    transformers.BartConfig(architectures=["BartForQuestionAnswering"]).save_pretrained(twofold)
     saved = json.loads((headless / "config.json").read_text())
     (headless / "config.json").write_text(json.dumps(saved | {"architectures": ["BertForQuestionAnswering"]}))
     for model, words, message in [
         (f"hf:{plain}", ["--tasks", "squad"], "has no span head, which the task squad needs"),
         (f"hf:{headless}", ["--tasks", "squad"], "has no tokenizer"),
         (trained("llama").run_id, ["--tasks", "squad"], "needs a model of transformers with a span head"),
+        (f"hf:{twofold}", ["--tasks", "squad"], "has an encoder and a decoder"),
         (f"hf:{bert}", ["--tasks", "squad,piqa"], "its only task is squad: omit piqa"),
         (f"hf:{bert}", ["--tasks", "piqa"], "so it is measured on questions of SQuAD"),
         (f"hf:{bert}", [], "--tasks squad --task-data FOLDER"),

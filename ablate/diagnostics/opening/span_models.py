@@ -37,6 +37,8 @@ def open_span_model(name: str, config: Any, opening: Opening) -> Opened:
             f"hf:{name} has a span head, so it is measured on questions of SQuAD: --what pruning --tasks squad "
             "--task-data FOLDER"
         )
+    if config.is_encoder_decoder:
+        raise AblateError(f"hf:{name} has an encoder and a decoder; a model with one stack of layers can be measured.")
     if find_tokenizer(name) is None:
         raise DataError(f"hf:{name} has no tokenizer: save its tokenizer.json or vocab.txt in the same folder.")
     transformers = import_transformers()
