@@ -37,6 +37,7 @@ _EXAMPLE = """\
 ablate diagnose sweep:demo/pre sweep:demo/post sweep:demo/mix
   ablate diagnose RUN_ID init:RUN_ID --what gradients,variance
   ablate diagnose LLaMA-2=hf:meta-llama/Llama-2-7b-hf hf:bert-large-uncased --data texts.jsonl --tokens 256000
+  ablate diagnose hf:BERT_FOLDER --what pruning --tasks squad --task-data FOLDER
   ablate diagnose timm:vit_small_patch16_224 --data image_folder root=images"""
 _MODELS = (
     "a run's id, the path of a checkpoint, sweep:NAME/ARM, or hf:PATH or timm:NAME (a folder or a name on the hub); "
@@ -124,13 +125,17 @@ def render(diagnosis: Diagnosis, console: Console) -> None:
     """Print one line for each model and measured number: its mean over the first, the middle and the last layers."""
     for name, results in diagnosis.results.items():
         kind = measures.measurements[name]
-        for column, label in kind.columns.items():
+        for column, label in kind.describe_columns(results.values()).items():
             rows = [
                 (model, *_average_thirds(kind.per_layer(r)[column])) for model, r in results.items() if r.has(column)
             ]
             if rows:
                 console.print(f"\n{name}: {label}", style="bold")
                 console.print(build_table(["model", *THIRDS], rows, right=THIRDS))
+        for model, result in results.items():
+            if whole := result.facts.get("whole"):
+                text = ", ".join(f"{score.replace('_', ' ')} {format_number(value)}" for score, value in whole.items())
+                console.print(f"{model} with all layers: {text}")
     for model, data in diagnosis.models.items():
         console.print(f"\n{model}: measured on {data}", style="dim")
     for note in diagnosis.notes:

@@ -1,8 +1,8 @@
 """Data to train and validate on.
 
-`text`, `images` and `conversations` contain the kinds. They share: `readers` read files, `splits` select held-out
-items, `order` determines the order of items, `cache` stores prepared data, `hub` opens datasets of the Hugging Face
-hub.
+`text`, `images` and `conversations` contain the kinds; `spans` has questions for models with a span head. They share:
+`readers` read files, `splits` select held-out items, `order` determines the order of items, `cache` stores prepared
+data, `hub` opens datasets of the Hugging Face hub.
 """
 
 # importing a module registers its kinds and presets, in the order in which they are listed

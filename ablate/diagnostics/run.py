@@ -23,6 +23,7 @@ from ablate.plots import style
 from ablate.plots.panels import save
 
 if TYPE_CHECKING:
+    from ablate.data.spans.questions import SpanQuestion
     from ablate.data.text.tokenizers import Tokenizer
 
 TOKENS = 256_000
@@ -36,6 +37,10 @@ class MetricSource(Protocol):
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return name -> a function of the subject's model."""
+
+    @property
+    def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
+        """Reads the questions that models with a span head answer; None: there are none."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def diagnose(
     described: dict[str, str] = {}
     notes: list[str] = []
     for name in models:
-        opened = open_model(name, opening)
+        opened = open_model(name, replace(opening, questions=benchmarks.questions if benchmarks else None))
         opened = replace(opened, subject=replace(opened.subject, label=_number_label(opened.subject.label, described)))
         label = opened.subject.label
         described[label] = opened.data

@@ -41,11 +41,17 @@ def index_tasks(names: Sequence[str]) -> Any:
     if unknown := [name for name in names if not folders or name not in manager.task_index]:
         declared = _read_declarations(root)
         guesses = "".join(did_you_mean(name, FOLDERS) or did_you_mean(name, declared) for name in unknown)
+        guesses += _explain_squad(unknown)
         raise AblateError(
             f"unknown task {', '.join(map(repr, unknown))}.{guesses} Common tasks: {', '.join(FOLDERS)}; lm_eval ls "
             "tasks lists all."
         )
     return manager
+
+
+def _explain_squad(unknown: Sequence[str]) -> str:
+    """Return what to do for SQuAD, which the harness lacks; "" for others."""
+    return " ablate diagnose MODEL --what pruning --tasks squad scores models with a span head." * ("squad" in unknown)
 
 
 def list_members(entry: Any) -> Sequence[str | Mapping[str, Any]]:

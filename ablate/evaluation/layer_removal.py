@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,16 @@ from torch import Tensor, nn
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
 from ablate.diagnostics.measures import Batch, Metric, Subject
-from ablate.evaluation import scoring, tasks
+from ablate.evaluation import scoring, squad, tasks
 
 if TYPE_CHECKING:
+    from ablate.data.spans.questions import SpanQuestion
     from ablate.data.text.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
 class Benchmarks:
-    """Tasks of lm-evaluation-harness, and their data."""
+    """Tasks of lm-evaluation-harness and `squad`, and their data."""
 
     names: Sequence[str]
     """Such as arc_easy."""
@@ -29,9 +31,22 @@ class Benchmarks:
     limit: int | None = None
     """Number of questions of each task; None: all."""
 
+    @property
+    def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
+        """Reads the questions of `squad`; None if it is not among the tasks."""
+        return partial(squad.load_questions, self.task_data, self.limit) if squad.NAME in self.names else None
+
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return TASK/METRIC -> a function of the subject's model in its state at the call. Raises AblateError for a
-        model that is not a causal language model, unknown tasks, missing data, and without the extra `eval`."""
+        model that the tasks cannot score, unknown tasks, missing data, and without the extra `eval`. `squad` is scored
+        by the subject itself, whose data its questions are."""
+        names = [name for name in self.names if name != squad.NAME]
+        if squad.NAME in self.names and subject.score is None:
+            raise AblateError(f"{subject.label}: the task squad needs a model of transformers with a span head.")
+        if subject.score is not None and names:
+            raise AblateError(f"{subject.label} has a span head, so its only task is squad: omit {', '.join(names)}.")
+        if not names:
+            return {}
         import_library("lm_eval", "eval")
         if tokenizer is None:
             raise AblateError(f"{subject.label}: tasks need a causal language model with a tokenizer.")
@@ -45,7 +60,7 @@ class Benchmarks:
             return measure
 
         metrics = {}
-        for name in self.names:
+        for name in names:
             for task, metric, loaded in _choose_metrics(
                 name, tasks.load_tasks([name], self.task_data, limit=self.limit)
             ):

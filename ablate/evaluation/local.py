@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.config.errors import DataError
+from ablate.data.spans.questions import flatten_articles
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -189,7 +190,10 @@ def _read_json(file: Path) -> Dataset:
 
 
 def _parse_json(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the questions of a JSON list, or of one object in each line."""
+    """Yield the questions of a JSON list, of the articles of SQuAD, or of one object in each line."""
+    if (articles := _parse_articles(text)) is not None:
+        yield from flatten_articles(articles)
+        return
     if text.lstrip().startswith("["):
         questions: Iterator[tuple[int, Any]] = enumerate(json.loads(text), 1)
     else:
@@ -198,6 +202,16 @@ def _parse_json(text: str) -> Iterator[dict[str, Any]]:
         if not isinstance(question, dict):
             raise ValueError(f"question {number} is not an object")
         yield question
+
+
+def _parse_articles(text: str) -> list[Any] | None:
+    """Return the articles of a file of SQuAD; None for any other file."""
+    try:
+        content = json.loads(text) if text.lstrip().startswith("{") else {}
+    except ValueError:  # one object in each line
+        return None
+    articles = content.get("data")
+    return articles if isinstance(articles, list) else None
 
 
 _READERS: Mapping[str, Callable[[Path], Dataset]] = {

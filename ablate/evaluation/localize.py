@@ -44,7 +44,7 @@ class LocalTasks:
         """
         members = [*self._localize_members(names)]
         if self._missing or self._faults:
-            raise DataError("\n".join([*_explain_missing(self._missing, self.folder.folder), *self._faults]))
+            raise DataError("\n".join([*explain_missing(self._missing, self.folder.folder), *self._faults]))
         return {"group": "local", "task": members}
 
     def list_notes(self) -> list[str]:
@@ -178,7 +178,7 @@ def _list_columns(config: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str
     return tuple(columns), tuple(lists)
 
 
-def _explain_missing(missing: Mapping[str, tuple[Questions, str]], folder: Path) -> Iterator[str]:
+def explain_missing(missing: Mapping[str, tuple[Questions, str]], folder: Path) -> Iterator[str]:
     """Yield, for each dataset, a text on its tasks without questions, where these were looked for, and their origin."""
     alike: dict[Any, dict[str, Questions]] = {}
     for task, (questions, split) in missing.items():

@@ -101,7 +101,8 @@ def _load(manager: Any, names: Any, local: LocalTasks | None = None) -> dict[str
         task = local.opened[-1] if local.opened else ", ".join(map(str, names))
         raise DataError(
             f"The questions of {task} under {local.folder.folder} are not as lm-evaluation-harness expects them: "
-            f"{type(error).__name__}: {text}."
+            f"{type(error).__name__}: {text}. On loading, the harness builds the prompt and the answers of the first "
+            "question: check its columns, and that its answer is among its choices."
         ) from error
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
@@ -119,9 +119,14 @@ class Measurement(ABC):
         """Draw the results of models, by label, in one figure on one scale."""
 
     @classmethod
+    def describe_columns(cls, results: Iterable[Result]) -> Mapping[str, str]:
+        """Return the columns that results may have -> their descriptions."""
+        return cls.columns
+
+    @classmethod
     def per_layer(cls, result: Result) -> dict[str, list[float]]:
         """Return column -> its value for each layer."""
-        return {name: result.column(name) for name in cls.columns if result.has(name)}
+        return {name: result.column(name) for name in cls.describe_columns([result]) if result.has(name)}
 
     def add(self, name: str, value: Tensor) -> None:
         """Add to a sum."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from ablate.config.lazy import LazyModule
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result, register
@@ -13,16 +14,17 @@ from ablate.plots.layers import draw_bars
 if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
-    from torch import Tensor
 else:
     torch = LazyModule("torch")
+
+S = TypeVar("S")
 
 
 @register
 class Pruning(Measurement):
     """The loss without layer l minus the loss of the whole model, in nats; for classifiers also the change of the
-    accuracy, and the change of each of `Options.metrics`. A layer is skipped in place: the others keep their index,
-    placement and scale."""
+    accuracy, and the change of each of `Options.metrics` and of `Subject.score`. A layer is skipped in place: the
+    others keep their index, placement and scale."""
 
     name = "pruning"
     title = "Effect of removing one layer"
@@ -55,7 +57,13 @@ class Pruning(Measurement):
         if self.subject.classifies:
             changes["accuracy_change"] = self.sums["right"] / count
         for name, metric in self.options.metrics.items():
-            changes[f"{name}_change"] = self._score_each(metric)
+            scores = self._score_each(partial(metric, self.subject.layers.model))
+            changes[f"{name}_change"] = torch.tensor(scores, dtype=torch.float64)
+        if self.subject.score is not None:
+            own = self._score_each(self.subject.score)
+            changes |= {
+                f"{name}_change": torch.tensor([each[name] for each in own], dtype=torch.float64) for name in own[0]
+            }
         rows = [
             {"layer": layer, **{name: (values[layer] - values[0]).item() for name, values in changes.items()}}
             for layer in range(1, len(self.subject.layers) + 1)
@@ -63,24 +71,24 @@ class Pruning(Measurement):
         whole = {name.rpartition("_")[0]: values[0].item() for name, values in changes.items()}
         return Result(rows, {"whole": whole, "targets": int(count)})
 
-    def _score_each(self, metric: object) -> Tensor:
-        """Return the benchmark's score of the whole model, then without each layer."""
-        assert callable(metric)
-        layers = self.subject.layers
-        scores = [float(metric(layers.model))]
-        for layer in range(len(layers)):
-            with layers.skip(layer):
-                scores.append(float(metric(layers.model)))
-        return torch.tensor(scores, dtype=torch.float64)
+    def _score_each(self, score: Callable[[], S]) -> list[S]:
+        """Return the score of the whole model, then without each layer."""
+        scores = [score()]
+        for layer in range(len(self.subject.layers)):
+            with self.subject.layers.skip(layer):
+                scores.append(score())
+        return scores
 
     @classmethod
     def cost(cls, layers: int) -> float:
         return (layers + 1) / 3
 
     @classmethod
+    def describe_columns(cls, results: Iterable[Result]) -> Mapping[str, str]:
+        """Return the columns, those of benchmarks included, which only results know -> their descriptions."""
+        columns = dict.fromkeys(name for result in results for row in result.rows for name in row if name != "layer")
+        return dict(cls.columns) | {name: name.replace("_", " ") for name in columns if name not in cls.columns}
+
+    @classmethod
     def draw(cls, results: Mapping[str, Result]) -> Figure:
-        labels = dict(cls.columns)
-        for result in results.values():
-            for row in result.rows:
-                labels |= {name: name.replace("_", " ") for name in row if name != "layer" and name not in labels}
-        return draw_bars(cls.title, results, labels)
+        return draw_bars(cls.title, results, cls.describe_columns(results.values()))

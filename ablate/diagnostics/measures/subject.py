@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,7 @@ class Subject:
         unit: what is counted: "tokens" or "images".
         classifies: whether each item has one class, so that first guesses can be right.
         sum_losses: a batch -> what `compute_losses` returns; by default that of logits.
+        score: returns scores of the model, in its state at the call, on its own data, by name; None: it has none.
         device: of the model.
         identity: equal for two subjects only if their measurements would be equal.
     """
@@ -63,6 +64,7 @@ class Subject:
     unit: str
     classifies: bool = False
     sum_losses: Callable[[Batch], tuple[Tensor, Tensor, Tensor]] | None = None
+    score: Callable[[], Mapping[str, float]] | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     identity: str = ""
 

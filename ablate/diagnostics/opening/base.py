@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ablate.data.spans.questions import SpanQuestion
 from ablate.diagnostics.measures import Subject
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Opening:
     dtype: torch.dtype = torch.float32
     trust_remote_code: bool = False
     """Whether code that comes with a model may be run."""
+    questions: Callable[[], Sequence[SpanQuestion]] | None = None
+    """Reads the questions that models with a span head answer; None: none are given."""
 
 
 @dataclass(frozen=True)

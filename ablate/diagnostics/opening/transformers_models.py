@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,28 +12,36 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
-from ablate.config.extras import import_library
 from ablate.data import Corpus
-from ablate.data.text.tokenizers import keep_tokenizer, load_data_tokenizer
+from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
 from ablate.diagnostics.opening.base import Opened, Opening, identify_files
 from ablate.diagnostics.opening.data import list_datasets, load_data, mask_tokens
+from ablate.diagnostics.opening.loading import find_tokenizer, import_transformers, translate_errors
+from ablate.diagnostics.opening.span_models import is_span_model, open_span_model
 
 MASKS = ("[MASK]", "<mask>")
 FIRST, LAST = ("[CLS]", "<s>"), ("[SEP]", "</s>")
-_VOCABULARIES = ("vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
 
 
 def open_transformers(name: str, opening: Opening) -> Opened:
-    """Return the causal or masked language model of the folder, or of the hub's repository, `name`."""
-    transformers = _import_transformers()
-    with _translate_errors(name):
+    """Return the causal or masked language model, or the model with a span head, of the folder, or of the hub's
+    repository, `name`."""
+    transformers = import_transformers()
+    with translate_errors(name):
         config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=opening.trust_remote_code)
+    if is_span_model(config):
+        return open_span_model(name, config, opening)
+    if opening.questions is not None:
+        raise AblateError(
+            f"hf:{name} has no span head, which the task squad needs: give a model that was fine-tuned on SQuAD "
+            f"(AutoModelForQuestionAnswering). Its architectures: {', '.join(config.architectures or ['unknown'])}."
+        )
     masked = _is_masked(config)
     auto = transformers.AutoModelForMaskedLM if masked else transformers.AutoModelForCausalLM
     config.use_cache = False
-    with _translate_errors(name):
+    with translate_errors(name):
         model = auto.from_pretrained(
             name, config=config, dtype=opening.dtype, trust_remote_code=opening.trust_remote_code
         )
@@ -44,7 +51,7 @@ def open_transformers(name: str, opening: Opening) -> Opened:
             f"hf:{name} needs text for the measurement: --data FILE.txt, or settings of data such as "
             "--data dataset=Salesforce/wikitext subset=wikitext-2-raw-v1 val_split=test"
         )
-    tokenizer = _find_tokenizer(name)
+    tokenizer = find_tokenizer(name)
     base = {"data": {"kind": "text", **({"tokenizer": tokenizer} if tokenizer else {})}}
     experiment, corpus = load_data(base, opening.data, "--data")
     _check_data(name, config, corpus, getattr(experiment.data, "tokenizer", None), tokenizer, opening.data)
@@ -73,51 +80,12 @@ def open_transformers(name: str, opening: Opening) -> Opened:
     return Opened(subject, corpus.description, tokenizer=None if masked else own)
 
 
-def _import_transformers() -> Any:
-    transformers: Any = import_library("transformers", "hf")
-    transformers.logging.set_verbosity_error()
-    transformers.logging.disable_progress_bar()
-    return transformers
-
-
-@contextlib.contextmanager
-def _translate_errors(name: str) -> Iterator[None]:
-    """Raise AblateError, which says what to do, for errors of transformers and the hub."""
-    try:
-        yield
-    except (MemoryError, AblateError):
-        raise
-    except Exception as error:  # whatever transformers, tokenizers, safetensors, the disk and the hub raise
-        message = " ".join(str(error).split())
-        hint = " Add --trust-remote-code if you trust it." if "trust_remote_code" in message else ""
-        raise AblateError(f"The model hf:{name} cannot be loaded: {message[:400].rstrip('.')}.{hint}") from None
-
-
 def _is_masked(config: Any) -> bool:
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     if architectures := config.architectures:
         return any("MaskedLM" in name or "PreTraining" in name for name in architectures)
     return config.model_type in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-
-
-def _find_tokenizer(name: str) -> str | None:
-    """Return the value of `data.tokenizer` for the model's own tokenizer; None if its folder has none."""
-    folder = Path(name).expanduser()
-    if not os.path.isdir(folder):
-        return name
-    for known in ("tokenizer.json", "tokenizer.model"):
-        if os.path.isfile(folder / known):
-            return str(folder / known)
-    if not any(os.path.isfile(folder / known) for known in _VOCABULARIES):
-        return None
-    with _translate_errors(name):  # an older form, which transformers turns into a tokenizer.json
-        text = (
-            _import_transformers()
-            .AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-            .backend_tokenizer.to_str()
-        )
-    return str(keep_tokenizer(text, tracking.cache_folder()))
 
 
 def _check_data(
@@ -144,7 +112,7 @@ def _special_tokens(name: str, tokenizer: str) -> tuple[int, tuple[int | None, i
     from tokenizers import Tokenizer
 
     path = Path(tokenizer)
-    with _translate_errors(name):
+    with translate_errors(name):
         try:
             vocabulary = (
                 Tokenizer.from_file(str(path)) if os.path.isfile(path) else Tokenizer.from_pretrained(tokenizer)
