@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from torch import nn
 
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
-from ablate.evaluation.tasks import load_tasks, silence_harness
+from ablate.evaluation.tasks import list_leaves, load_tasks, silence_harness
 from ablate.training.undisturbed import undisturbed
 from ablate.verdict.questions import Question, Score
 
@@ -102,19 +102,11 @@ def _evaluate(lm: Any, loaded: Mapping[str, Any], limit: int | None) -> dict[str
         scores[task] = Score(task, means, _compute_errors(questions, means), questions, shots, cut, long)
     for group in loaded["groups"]:
         if means := _select_metrics(outcome["groups"].get(group, {})):
-            parts = [scores[task] for task in _list_leaves(group, loaded["group_map"])]
+            parts = [scores[task] for task in list_leaves(group, loaded["group_map"])]
             questions = [question for part in parts for question in part.questions]
             cut, long = sum(part.cut for part in parts), sum(part.long for part in parts)
             scores[group] = Score(group, means, _compute_errors(questions, means), questions, parts[0].shots, cut, long)
     return scores
-
-
-def _list_leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    for child in children[group]:
-        if child in children:
-            yield from _list_leaves(child, children)
-        else:
-            yield child
 
 
 def _select_metrics(result: Mapping[str, Any]) -> dict[str, float]:

@@ -13,6 +13,7 @@ from typing import Any
 from ablate.config.errors import AblateError, DataError
 from ablate.evaluation.catalog import index_tasks
 from ablate.evaluation.localize import LocalTasks
+from ablate.tracking.scores import name_metrics
 
 _log = logging.getLogger(__name__)
 
@@ -59,6 +60,27 @@ def load_tasks(
             task.set_config(key="num_fewshot", value=0)
         task.set_fewshot_seed(seed=SEED)
     return loaded
+
+
+def count_questions(loaded: Mapping[str, Any], limit: int | None) -> dict[str, int]:
+    """Return metric, eval/TASK/NAME -> the number of questions that it is computed from, of tasks and groups that
+    `load_tasks` returned. `limit`: of the questions of each task; None: all."""
+    sizes = {name: len(task.eval_docs) for name, task in loaded["tasks"].items()}
+    counts = {name: size if limit is None else min(size, limit) for name, size in sizes.items()}
+    metrics = {name: dict.fromkeys(task.aggregation(), counts[name]) for name, task in loaded["tasks"].items()}
+    for name, group in loaded["groups"].items():
+        questions = sum(counts[leaf] for leaf in list_leaves(name, loaded["group_map"]))
+        metrics[name] = {aggregate.metric: questions for aggregate in group.aggregate_metric_list or ()}
+    return {name: int(count) for name, count in name_metrics(metrics).items()}
+
+
+def list_leaves(group: str, children: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield the tasks of a group and of the groups in it."""
+    for child in children[group]:
+        if child in children:
+            yield from list_leaves(child, children)
+        else:
+            yield child
 
 
 def _load(manager: Any, names: Any, local: LocalTasks | None = None) -> dict[str, Any]:

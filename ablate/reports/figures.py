@@ -16,7 +16,14 @@ from ablate.reports.failures_figure import draw_failures, has_failures
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
-from ablate.reports.labels import LEARNING_RATE, choose_looks, label_metric, label_parameter, name_parameter
+from ablate.reports.labels import (
+    LEARNING_RATE,
+    choose_looks,
+    label_metric,
+    label_parameter,
+    name_objective,
+    name_parameter,
+)
 from ablate.reports.sensitivity import compute_sensitivity
 from ablate.reports.usage import UsageUnit
 from ablate.reports.verdict_figures import caption_confirmed, caption_verdict, draw_confirmed, draw_verdict
@@ -34,7 +41,7 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
     """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one
     more per other searched number, and curves.png, those that have data; return each path with its caption."""
-    metric = record.spec.objective.metric
+    metric = name_objective(record.spec)
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
         if axis := find_axis(record):
@@ -67,7 +74,7 @@ def draw_panel(record: SweepRecord, panel: Panel) -> Figure:
     """Return the objective against one parameter."""
     objective, looks = record.spec.objective, choose_looks(record)
     figure, axes = style.create_canvas(
-        f"{record.title}: {objective.metric} against {name_parameter(panel.path)}",
+        f"{record.title}: {name_objective(record.spec)} against {name_parameter(panel.path)}",
         f"{_describe_evidence(record, [p.arm for p in panel.points])}; circled: the best of each arm",
     )
     axes.set_xlabel(label_parameter(panel.path))
@@ -162,7 +169,7 @@ def draw_courses(record: SweepRecord, trials: list[Course]) -> Figure:
     noun, objective = UsageUnit.of(record).noun, record.spec.objective
     looks, sign = choose_looks(record), objective_sign(record)
     figure, axes = style.create_canvas(
-        f"{record.title}: {objective.metric} against {noun}",
+        f"{record.title}: {name_objective(record.spec)} against {noun}",
         f"{_describe_evidence(record, [c.arm for c in trials])}; strong: the best of each arm",
     )
     axes.set_xlabel("updates of the optimizer" if noun == "updates" else f"{noun} trained on")

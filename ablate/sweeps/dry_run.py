@@ -26,6 +26,7 @@ from ablate.sweeps.seed_plan import count_crossed_runs, describe_power, describe
 from ablate.sweeps.spec import audit
 from ablate.sweeps.spec.design import list_levels
 from ablate.sweeps.spec.files import load_sweeps
+from ablate.sweeps.spec.objective_validation import describe_readings
 from ablate.sweeps.spec.scale import describe_scale
 from ablate.sweeps.spec.sweep import Sweep
 from ablate.sweeps.storage import list_generations, open_existing, read_sweep, storage_url
@@ -182,8 +183,8 @@ def _format_plan(
     unit = base.unit
     lines = [f"sweep {spec.name}: {spec.objective.direction} {spec.objective.metric}", f"data  {data}"]
     if base.procedure == "training":
-        known: Sequence[int | None] = sizes or [base.data.most_val_samples] * (1 + len(base.data.val_names))
-        lines.append(f"validation  {base.validation.describe(known)}")
+        lines.append(f"validation  {base.validation.describe(sizes or base.data.most_val_sizes)}")
+    lines += [text] if (text := describe_readings(spec.without_grid())) else []
     lines += [describe_scale(spec)] if spec.scale else []
     if spec.designed:
         parts = ", ".join(f"{name} ({', '.join(own)})" for name, own in _list_level_names(spec).items())
