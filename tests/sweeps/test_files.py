@@ -2,6 +2,7 @@
 in what they compare and in nothing else."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from optuna.storages import InMemoryStorage
 
 from ablate.experiment.metrics import list_parts, read_metric
 from ablate.experiment.tree import Experiment
-from ablate.norms import norm_layers
+from ablate.norms import norm_layers, placements
 from ablate.sweeps.dry_run import describe_cost, outline
 from ablate.sweeps.simulation import simulate
 from ablate.sweeps.spec.files import add_earlier_sweeps, load_sweeps
@@ -26,7 +27,14 @@ COMPARED = {"rmsnorm": {"norm.layer"}, "rmsnorm-vision": {"norm.layer"}} | {  # 
     name: {"model.layers", "model.sublayers"} for name in ("reuse-demo-stage1", "reuse-stage1-570m", "reuse-stage1-1b")
 }
 SHARED = ("data", "model", "optimizer", "schedule", "seed", "trainer")  # the same for a fair comparison
-FACTORS = {"muon": ("optimizer",)}  # of those, what a file compares
+RECIPES = {  # sweeps/dispute.yaml: recipe -> the one setting in which it differs from the base, and its value
+    "embedding": ("init.embedding_std", pytest.approx(math.sqrt(2 / 5))), "warmup": ("schedule.warmup_fraction", 0.01),
+    "float32": ("trainer.precision", "bf16-mixed"), "clipped": ("trainer.gradient_clip_val", 1.0),
+    "rate": ("optimizer.lr", 1e-3),
+}  # fmt: skip
+FACTORS = {"muon": ("optimizer",), "dispute-small": ("schedule.warmup_fraction",),  # of those, what a file compares
+           "dispute-small-mix": ("trainer.gradient_clip_val", "trainer.max_steps", "trainer.precision")}  # fmt: skip
+FACTORS |= {f"dispute-{size}": tuple(path for path, _ in RECIPES.values()) for size in ("350m", "1b-50k", "1b")}
 SMALLEST = {  # of everything: what is left is that the file's arms, optimizer, schedule and search go together
     "data.val_fraction": 0.0005, "trainer.max_steps": 2, "trainer.batch_size": 2, "trainer.accumulate": 1,
     "trainer.val_check_interval": 2, "trainer.num_workers": 0, "schedule.warmup_steps": 1, "confirm.seeds": 0,
@@ -95,6 +103,7 @@ LENGTHS = {  # papers.md, sections 3 and 6: size -> updates, learning rate
 }  # fmt: skip
 PAPERS = ("mixln", "lns")  # files by the recipe of the papers' pre-training
 LATER = ("reuse", "sft", "rlhf", "lns-table3")  # with a recipe of their own
+PRICED = (*PAPERS, *LATER, "dispute", "minimax")  # with a header that says what it costs
 UNSEARCHED = {"llama-7b"}  # at 7B the learning rate is the paper's
 
 
@@ -114,7 +123,7 @@ def test_the_outline_of_each_names_every_arm_and_asks_for_no_data(spec):
     for arm in plain.all_arms:
         trials = plain.trials(arm)
         plural = "trial" if trials == 1 else "trials"
-        what = f"{trials} points" if spec.at_grid else f"{trials} {plural}"
+        what = f"{trials} {plural.replace('trial', 'point')}" if spec.at_grid else f"{trials} {plural}"
         assert f"arm {arm}: {what} of {plain.base(arm).trainer.max_steps} updates" in text
     assert ("the time of an alignment is not estimated" if plain.base(arm).align else "hours of an H100") in text
 
@@ -127,13 +136,17 @@ def test_the_arms_differ_only_in_what_they_compare(spec):
     compared = COMPARED.get(spec.name, set_by_arms)
     assert differing or not others, "nothing is compared"
     first_stage = "stage1" in spec.name  # the models that others start from
-    shared = [part for part in SHARED if part not in FACTORS.get(spec.name, ())]
-    assert not [p for p in differing if not below(p, compared) or (below(p, shared) and not first_stage)]
+    factors = FACTORS.get(spec.name, ())
+    confounded = [p for p in differing if below(p, SHARED) and not below(p, factors) and not first_stage]
+    assert not [p for p in differing if not below(p, compared)] + confounded
 
 
 def test_each_arm_is_tuned_over_the_same_range_with_the_same_budget(spec):
     if spec.at_grid:  # at the same points on as many seeds
-        assert {len([c for c in spec.cells.values() if c.arm == arm]) for arm in spec.arms} == {2}
+        points = {len([c for c in spec.cells.values() if c.arm == arm]) for arm in spec.own_arms}
+        assert points == ({2} if spec.search else {1})
+        if spec.designed:  # whose levels may set the rate
+            return
         assert len({spec.base(arm).optimizer.lr for arm in spec.all_arms}) == (
             2 if "optimizer.lr" in spec.search else 1
         )
@@ -201,9 +214,9 @@ def test_the_accuracies_of_vision_transformers_are_shares():
     assert lns.published[0].values == {"pre": 0.6791, "lns": 0.6643, "after-sublayers": 0.6875}
 
 
-@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith((*PAPERS, *LATER))])
+@pytest.mark.parametrize(("file", "spec"), [p for p in SPECS if p[0].stem.startswith(PRICED)])
 def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, spec):
-    if "demo" in spec.name:
+    if "demo" in spec.name or "small" in spec.name:
         pytest.skip("its cost is minutes")
     header = " ".join(line.lstrip("# ") for line in file.read_text().splitlines() if line.startswith("#"))
     assert describe_cost(spec) in header
@@ -212,11 +225,50 @@ def test_the_header_says_what_it_costs_and_the_papers_point_comes_first(file, sp
     if size in LENGTHS and not file.stem.startswith(LATER):
         steps, lr = LENGTHS[size]
         assert base.trainer.max_steps == steps
-        assert spec.fixed[0] == {"optimizer.lr": lr}
+        assert spec.at_grid or spec.fixed[0] == {"optimizer.lr": lr}
     if base.model.kind == "llama" and not file.stem.startswith(LATER):
         assert (base.optimizer.kind, base.optimizer.betas, base.optimizer.weight_decay) == ("adam", (0.9, 0.999), 0)
         assert (base.trainer.batch_size, base.data.seq_len, base.trainer.gradient_clip_val) == (512, 256, None)
         assert (base.schedule.kind, base.schedule.warmup_fraction, base.schedule.final_fraction) == ("cosine", 0.1, 0.1)
+
+
+def test_each_recipe_of_the_dispute_changes_one_setting_in_each_placement():
+    spec = next(spec for _, spec in SPECS if spec.name == "dispute-350m")
+    norms, recipes = ("pre", "mix", "post", "deepnorm", "deepnorm_code", "lns"), ("base", *RECIPES)
+    assert set(spec.all_arms) == {f"norm={norm} recipe={recipe}" for norm in norms for recipe in recipes}
+    for norm in norms:
+        base = spec.base(f"norm={norm} recipe=base")
+        assert (base.init.embedding_std, base.trainer.precision, base.optimizer.lr) == (0.02, "bf16-true", 5e-4)
+        for recipe, (path, value) in RECIPES.items():
+            changed = spec.base(f"norm={norm} recipe={recipe}").flat()
+            assert {p: v for p, v in changed.items() if v != base.flat()[p]} == {path: value}
+
+
+def test_the_figures_that_are_disputed_stand_beside_the_recipe_that_they_are_of():
+    entries = {spec.name: spec.published[0].values for file, spec in SPECS if file.stem == "dispute"}
+    ours = {"deepnorm": "deepnorm_code"}  # what both papers call DeepNorm
+    for name, table, recipe in (
+        ("dispute-350m", "lns-table1-350m", "base"),
+        ("dispute-1b-50k", "mixln-table1-1b-50k", "embedding"),
+        ("dispute-1b", "lns-table1-1b", "warmup"),
+    ):
+        expected = {f"norm={ours.get(n, n)} recipe={recipe}": value for n, value in PERPLEXITIES[table].items()}
+        assert entries[name] == expected
+
+
+def test_the_parts_of_minimax_are_those_of_deepnorm_and_of_post_ln():
+    spec = next(spec for file, spec in SPECS if file.stem == "minimax")
+    norms = {
+        (at, factor, init): spec.base(f"norms={at} factor={factor} init={init}").norm
+        for at in ("output", "input")
+        for factor in ("none", "deepnorm")
+        for init in ("normal", "deepnorm")
+    }
+    assert len(norms) == len(spec.all_arms)
+    assert norms["output", "deepnorm", "deepnorm"] == placements.parse("deepnorm")
+    assert norms["input", "deepnorm", "normal"] == placements.parse("minimax")
+    plain = norms["output", "none", "normal"]
+    assert (plain.scale_residual, plain.scale_init) == (False, False)  # Post-LN: tests/norms compares the two
 
 
 def test_two_stage_has_the_recipe_of_its_paper():
@@ -321,10 +373,17 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
         small["budget.trials"] = 1
     if load_sweeps(file)[0].at_grid:
         small["confirm.seeds"] = 1
-    wanted = load_sweeps(file, small, factor=0.001, model=True)[: None if several else 1]
+    scale = {"factor": 0.001, "model": True}
+    if load_sweeps(file)[0].contrasts:  # of a factorial; many arms
+        small["model.layers"] = 4
+    if file.stem == "dispute-small-mix":  # where the number of updates is a factor, which only a file can set
+        scale, shorter = {}, tmp_path / file.name
+        shorter.write_text(file.read_text().replace("trainer.max_steps: 400", "trainer.max_steps: 4"))
+        file = shorter
+    wanted = load_sweeps(file, small, **scale)[: None if several else 1]
     donors, results = {}, {}
-    for spec in add_earlier_sweeps(file, wanted, small, factor=0.001, model=True):
-        assert spec.scale is not None
+    for spec in add_earlier_sweeps(file, wanted, small, **scale):
+        assert bool(spec.scale) == bool(scale)
         results.clear()
 
         def run(arm, params, seed, spec=spec):
@@ -341,7 +400,7 @@ def test_each_trains_at_the_smallest_scale_on_data_that_is_there(file, store, tm
         record = simulate(spec, run, InMemoryStorage(), trials=len(spec.all_arms))
     assert sum(t.status == "completed" for t in record.list_runs()) == len(spec.all_arms)
     for arm, result in results.items():
-        assert result.step == 2, arm
+        assert result.step == (4 if "change=longer" in arm else 2), arm
         if spec.at_grid:
             continue
         first = spec.starts(arm)[0] if spec.starts(arm) else {}
