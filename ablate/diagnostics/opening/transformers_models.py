@@ -15,10 +15,11 @@ from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.config.extras import import_library
 from ablate.data import Corpus
+from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import keep_tokenizer, load_data_tokenizer
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import list_datasets, load_data, mask_tokens
 
 MASKS = ("[MASK]", "<mask>")
