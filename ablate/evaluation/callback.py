@@ -12,7 +12,7 @@ from ablate import tracking
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.distributed import ranks
 from ablate.evaluation.scoring import score
-from ablate.evaluation.tasks import load_tasks, silence_harness
+from ablate.evaluation.tasks import load_tasks
 from ablate.experiment.tree import Experiment
 from ablate.tracking.scores import name_metrics
 from ablate.training.callbacks import Curves, RunCallback
@@ -30,8 +30,7 @@ class Downstream(RunCallback):
         self.config, self.curves = experiment.evaluation, curves
         self.last = -1  # updates before the last evaluation
         self._model: _AsTrained | None = None
-        with silence_harness():
-            self.tasks = load_tasks(self.config.tasks, self.config.task_data, self.config.shots)
+        self.tasks = load_tasks(self.config.tasks, self.config.task_data, self.config.shots, self.config.limit)
         self.tokenizer = load_data_tokenizer(experiment.data, tracking.cache_folder())
 
     def state_dict(self) -> dict[str, Any]:

@@ -52,11 +52,12 @@ def score(
     Raises AblateError for an unknown task and without the extra `eval`, DataError where data is missing.
     """
     import_library("lm_eval", "eval")
-    with undisturbed(model), silence_harness(progress):
-        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
-        from ablate.evaluation.harness import OwnModel
+    with undisturbed(model):
+        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots, limit)
+        with silence_harness(progress):
+            from ablate.evaluation.harness import OwnModel
 
-        return _evaluate(OwnModel(model, tokenizer, length, batch_size), loaded, limit)
+            return _evaluate(OwnModel(model, tokenizer, length, batch_size), loaded, limit)
 
 
 def score_hf(
@@ -74,8 +75,8 @@ def score_hf(
     only run with `trust_remote_code`. Raises AblateError for a model that cannot be loaded."""
     import_library("lm_eval", "eval")
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots, limit)
     with silence_harness(progress):
-        loaded = tasks if isinstance(tasks, Mapping) else load_tasks(tasks, task_data, shots)
         from ablate.evaluation.harness import CountingModel
 
         name = str(Path(path).expanduser()) if os.path.isdir(Path(path).expanduser()) else path

@@ -29,9 +29,10 @@ def describe_verdict(record: SweepRecord, compared: Mapping[str, Compared]) -> s
     bounds = find_bounds(spec.objective.metric)
     if spec.contrasts:
         effects = compare_record_effects(record)
-        return f"{state_effects(effects, unit=name_unit(spec), maximize=maximize)} {_state_starts(record)}".rstrip()
-    where = "at each point of the grid" if spec.at_grid else "each at its chosen settings"
-    text = state_verdict(compared, spec.baselines, unit=name_unit(spec), maximize=maximize, bounds=bounds, where=where)
+        text = state_effects(effects, unit=name_unit(spec), maximize=maximize, where=f"each cell {spec.tested}")
+        return f"{text} {_state_starts(record)}".rstrip()
+    unit, where = name_unit(spec), f"each {spec.tested}"
+    text = state_verdict(compared, spec.baselines, unit=unit, maximize=maximize, bounds=bounds, where=where)
     return f"{text} {_state_starts(record)}".rstrip()
 
 

@@ -67,6 +67,8 @@ def _explain(effects: Mapping[str, Effect]) -> Iterator[str]:
         f"the cell at its reference, ± an interval that errs in 5 % for {sharing} and all looks. A seed gives one "
         "number, and counts if all cells of the effect trained on it."
     )
+    if any(effect.contrast.where for effect in effects.values()):
+        yield "at: the mean is over the cells with that level alone."
     if any(not effect.contrast.is_main for effect in effects.values()):
         yield (
             "effect of two levels: their interaction, the effect of the first where the second is at its level, less "
@@ -92,4 +94,4 @@ def effects_to_plain(report: ReportData) -> dict[str, Any]:
     if spec.designed is None:
         return {}
     effects = {name: to_plain(effect.to_dict()) for name, effect in report.effects.items()}
-    return {"design": {"kind": spec.design, "cells": spec.designed.cells}, "effects": effects}
+    return {"design": {"kind": spec.design, "within": spec.within, "cells": spec.designed.cells}, "effects": effects}

@@ -11,6 +11,8 @@ from ablate.plots.panels import save_png
 from ablate.plots.style import Entry, Looks
 from ablate.reports.charts.effects import caption_effects
 from ablate.reports.effects_figure import draw_effects
+from ablate.reports.failures_figure import CAPTION as FAILURES
+from ablate.reports.failures_figure import draw_failures, has_failures
 from ablate.reports.figure_data import Course, Panel, Point, choose_course_view, collect_courses, collect_panels, is_off
 from ablate.reports.findings import collect_seeds, objective_sign
 from ablate.reports.grid_figure import caption_grid, draw_grid, find_axis
@@ -30,8 +32,8 @@ _ARROWS = {1: "↑", -1: "↓"}  # where less is better, where more is: the way 
 
 
 def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
-    """Write grid.png, effects.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one more per other
-    searched number, and curves.png, those that have data; return each path with its caption."""
+    """Write grid.png, effects.png, failures.png, verdict.png, confirmed.png, learning_rate.png, alpha.png, one
+    more per other searched number, and curves.png, those that have data; return each path with its caption."""
     metric = record.spec.objective.metric
     figures: list[tuple[str, Figure, str]] = []
     if compared := compare_record(record):
@@ -39,6 +41,8 @@ def draw_figures(record: SweepRecord, folder: Path) -> dict[Path, str]:
             figures.append(("grid", draw_grid(record, compared, axis), caption_grid(record, axis)))
         if effects := compare_record_effects(record):
             figures.append(("effects", draw_effects(record, effects), caption_effects(record, effects)))
+        if has_failures(record, compared):
+            figures.append(("failures", draw_failures(record, compared), FAILURES))
         if any(c.difference for c in compared.values()):
             figures.append(("verdict", draw_verdict(record, compared), caption_verdict(record, compared)))
         figures.append(("confirmed", draw_confirmed(record, compared), caption_confirmed(record)))

@@ -40,8 +40,7 @@ def tabulate_confirmed(report: ReportData) -> list[Section]:
         *([] if cells else settings),
     ]
     better = "lower" if objective_sign(record) > 0 else "higher"
-    what = "each arm at each point of the grid" if record.spec.at_grid else "each arm at its chosen settings"
-    title = f"Results on fresh seeds, {what} ({metric}, {better} is better)"
+    title = f"Results on fresh seeds, each arm {record.spec.tested} ({metric}, {better} is better)"
     return [Section(title, Table(columns), list(explain_comparison(record, compared)))]
 
 

@@ -61,7 +61,7 @@ def describe_seeds(spec: Sweep) -> list[str]:
 def _describe_tested(spec: Sweep, first: str) -> str:
     """Return what is trained on the `first` fresh seeds."""
     if spec.at_grid:
-        return f"each arm at each point of its grid on the fresh {first}: nothing is searched or chosen"
+        return f"each arm {spec.tested} on the fresh {first}: nothing is searched or chosen"
     if spec.contrasts:
         return f"then the best of each cell on the fresh {first}, the same for all"
     return f"then the best of each arm on the fresh {first}"

@@ -158,8 +158,8 @@ class Confirm(Config):
     """How the best settings of each arm are chosen and tested: the best result of a search is optimistic."""
 
     at: Literal["best", "grid"] = "best"
-    """The tested settings. chosen: the chosen settings of each arm. grid: every arm at every point of its grid, without
-    a search or a choice (needs `sampler: grid`)."""
+    """The tested settings. best: the chosen settings of each arm. grid: every arm at every point of its grid, or as
+    it stands where nothing is searched, without a choice (needs `sampler: grid`)."""
     seeds: Seeds = 0
     """Fresh seeds on which the chosen settings are tested, the same for every arm: a number, or {min: 3, max: 12} for
     as many as the verdict needs (needs `effect`). 0: none; 2 give figures but no verdict."""
