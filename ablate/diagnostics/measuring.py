@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -85,6 +85,7 @@ def measure_model(
     settings: Settings,
     folder: Path,
     *,
+    label: str = "",
     metrics: Mapping[str, Metric] | None = None,
     benchmarks: MetricSource | None = None,
 ) -> Measured:
@@ -93,11 +94,14 @@ def measure_model(
     in `folder`. Raises AblateError.
 
     Args:
+        label: its name in tables and figures; by default that of the model.
         metrics: scores for layer removal, by name: a function of the model. With them nothing is stored, as two
             functions cannot be compared.
         benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
     """
     opened = open_model(name, settings.opening)
+    if label:
+        opened = replace(opened, subject=replace(opened.subject, label=label))
     subject = opened.subject
     fitting = [kind for kind in kinds if opened.has_targets or not kind.needs_targets]
     scores = dict(metrics or {})

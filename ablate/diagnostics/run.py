@@ -119,11 +119,11 @@ def number_label(label: str, labels: Mapping[str, str]) -> str:
     return next(one for n in range(1, len(labels) + 2) if (one := f"{label} ({n})" if n > 1 else label) not in labels)
 
 
-def choose_folder(models: Sequence[str]) -> Path:
-    """Return a folder of the store, the same for the same models."""
+def choose_folder(models: Sequence[str], kind: str = "diagnostics") -> Path:
+    """Return a folder of the store, below that of its `kind`, the same for the same models."""
     words = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", Path(one).name if "/" in one else one) for one in models)
     digest = hashlib.sha256("\n".join(models).encode()).hexdigest()[:8]
-    return tracking.open_store() / "diagnostics" / f"{words[:60].strip('-')}-{digest}"
+    return tracking.open_store() / kind / f"{words[:60].strip('-')}-{digest}"
 
 
 def make_folder(folder: Path) -> Path:
