@@ -52,13 +52,19 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
     notes: list[str] = []
     problems: list[str] = []
     started = list_sweeps(storage_url(storage))
+    sweeps: dict[str, SweepRecord] = {}
+    for name in names:
+        _, rest = split_label(name)
+        reference = parse_reference(rest)
+        if reference or not _is_model(rest, started):
+            sweeps[name] = read_sweep(reference.sweep if reference else rest, storage)
+    several = len({record.title for record in sweeps.values()}) > 1
     for name in names:
         label, rest = split_label(name)
-        reference = parse_reference(rest)
-        if reference is None and _is_model(rest, started):
+        if name not in sweeps:
             groups.append(Group(label or rest.rpartition("/")[2], {None: rest}))
             continue
-        record = read_sweep(reference.sweep if reference else rest, storage)
+        record, reference = sweeps[name], parse_reference(rest)
         arms = [find_arm(rest, record, reference.arm)] if reference and reference.arm else list_arms(record)
         own, missing = [], []
         for arm in arms:
@@ -68,7 +74,7 @@ def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: b
         if not own:
             problems.append("\n".join([f"{rest} has no model to draw.", *missing]))
         notes += missing
-        groups += [replace(g, label=_choose_label(g, own, label, record, len(names) > 1)) for g in own]
+        groups += [replace(g, label=_choose_label(g, own, label, record, several)) for g in own]
     if problems:
         raise AblateError("\n".join(problems))
     labels = [group.label for group in groups]
@@ -97,7 +103,7 @@ def _is_model(name: str, started: Sequence[str] | dict[str, list[int]]) -> bool:
 
 def _choose_label(group: Group, own: Sequence[Group], label: str, record: SweepRecord, several: bool) -> str:
     """Return the label of a panel: that of the user, or the arm, with its point of the grid where an arm has several,
-    and with its sweep where there are several names."""
+    and with its sweep where there are several sweeps."""
     short = group.arm if [one.arm for one in own].count(group.arm) == 1 else group.label
     if label:
         return label if len(own) == 1 else f"{label} {short}"
