@@ -74,12 +74,11 @@ def draw_bars(title: str, tables: Mapping[str, LayerTable], columns: Mapping[str
 
 
 def draw_bar_panel(panel: Axes, tables: Mapping[str, LayerTable], column: str, label: str) -> None:
-    """Draw grouped bars over the removed layers, with error bars for a column that has them (`COLUMN_error`)."""
+    """Draw grouped bars over the removed layers."""
     looks, width = style.choose_looks(tables), 0.8 / len(tables)
     for place, (name, table) in enumerate(tables.items()):
         layers = np.array(table.column("layer")) + (place - (len(tables) - 1) / 2) * width
-        errors = table.column(f"{column}_error") if table.has(f"{column}_error") else None
-        panel.bar(layers, table.column(column), width, color=looks[name][0], yerr=errors, ecolor="#444444")
+        panel.bar(layers, table.column(column), width, color=looks[name][0])
     panel.axhline(0, color="black", linewidth=0.7)
     panel.set_xlabel("removed layer")
     panel.set_ylabel(fold_label(label))

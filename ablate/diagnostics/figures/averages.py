@@ -61,6 +61,12 @@ def average(seeds: Sequence[Result]) -> Result:
     return Result(rows, {"matrices": np.mean(matrices, axis=0).tolist()} if matrices else {})
 
 
+def drop_errors(result: Result) -> Result:
+    """Return a result without the columns of errors."""
+    rows = [{key: value for key, value in row.items() if not key.endswith(ERROR)} for row in result.rows]
+    return Result(rows, result.facts)
+
+
 def estimate_mean(values: Sequence[float]) -> Estimate:
     """Return the mean of `values`, one for each seed, with its 95 % interval; NaN if one is not finite."""
     if not all(map(math.isfinite, values)):

@@ -61,7 +61,7 @@ class LayerVariance(LayerFigure):
 
     name = "variance"
     title = "Output variance of the layers"
-    rows = (LayerLines(Variance, "After training"),)
+    rows = (LayerLines(Variance, "After training (thin: each seed)"),)
 
 
 @register
@@ -71,7 +71,7 @@ class Identity(LayerFigure):
 
     name = "identity"
     title = "How near the layers are to the identity"
-    rows = (JacobianMaps(), LayerLines(BlockJacobian, "Share of the diagonal in the sum of |J|"))
+    rows = (JacobianMaps(), LayerLines(BlockJacobian, "Share of the diagonal in the sum of |J| (thin: each seed)"))
 
 
 @register
@@ -82,6 +82,6 @@ class SpectralNorm(LayerFigure):
     name = "spectral"
     title = "Spectral norm of the Jacobian from the input of a layer to the output of the last"
     rows = (
-        LayerLines(Spectral, "From the input of layer l"),
-        DepthLines(Spectral, "From the input of layer 1, over depth"),
+        LayerLines(Spectral, "From the input of layer l (thin: each seed)"),
+        DepthLines(Spectral, "From the input of layer 1 (dots: each seed)"),
     )

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from ablate.diagnostics.figures.averages import ERROR, Numbers
-from ablate.diagnostics.measures import Angular, BlockJacobian, Gradients, Measurement, Pruning, Result, Variance
+from ablate.config.formatting import count_noun
+from ablate.diagnostics.figures.averages import ERROR, Numbers, drop_errors
+from ablate.diagnostics.measures import Angular, BlockJacobian, Gradients, Measurement, Pruning, Variance
 from ablate.diagnostics.measures.angular import distance_matrix
 from ablate.diagnostics.measures.block_jacobian import list_matrices
 from ablate.plots import style
@@ -78,26 +79,25 @@ class AngleMaps(Row):
     from 0 to 1."""
 
     measurement: type[Measurement] = Angular
-    title: str = "Angular distance (share of pi)"
+    title: str = "Angular distance (share of pi), mean over seeds"
 
     def draw(self, part: FigureBase, tables: Tables) -> None:
         image = None
         axes = create_grid(part, tables)
         for panel, (name, table) in zip(axes, tables.items(), strict=True):
             image = draw_heat_map(panel, distance_matrix(table.mean), 1.0)
-            widest = max(table.mean.column(f"angular_distance{ERROR}"), default=0.0)
-            panel.set_title(state_seeds(name, table, widest), fontsize=9, loc="left")
+            panel.set_title(state_seeds(name, table, "angular_distance"), fontsize=9, loc="left")
         assert image is not None
         part.colorbar(image, ax=axes, shrink=0.9, pad=0.015)
 
 
 @dataclass(frozen=True)
 class RemovalBars(Row):
-    """The performance without a layer less that of the whole model, as bars for each model: the scores of tasks if
-    there are any, else the accuracy of a classifier, else the loss."""
+    """The performance without a layer less that of the whole model, as bars for each model, with a dot for each seed:
+    the scores of tasks if there are any, else the accuracy of a classifier, else the loss."""
 
     measurement: type[Measurement] = Pruning
-    title: str = "Performance without the layer, less that of the whole model (mean and its 95 % interval)"
+    title: str = "Performance without the layer, less that of the whole model (dots: each seed)"
 
     def list_columns(self, tables: Tables) -> Mapping[str, str]:
         columns = dict.fromkeys(
@@ -113,9 +113,12 @@ class RemovalBars(Row):
         parts = part.subfigures(len(columns), 1, squeeze=False)[:, 0]
         for below, (column, label) in zip(parts, columns.items(), strict=True):
             known = {name: table for name, table in tables.items() if table.mean.has(column)}
-            for panel, (name, table) in zip(create_grid(below, known, share=True), known.items(), strict=True):
-                draw_bar_panel(panel, {name: table.mean}, column, label)
-                panel.set_title(state_seeds(name, table), fontsize=9, loc="left")
+            axes = create_grid(below, known, share=True)
+            for number, (panel, (name, table)) in enumerate(zip(axes, known.items(), strict=True)):
+                draw_bar_panel(panel, {name: table.mean}, column, label if number % ACROSS == 0 else "")
+                for seed in table.seeds.values() if table.seed_count else ():
+                    panel.plot(seed.column("layer"), seed.column(column), ".", color="black", markersize=3)
+                panel.set_title(state_seeds(name, table, column), fontsize=9, loc="left")
 
     def measure_size(self, tables: Tables) -> tuple[float, float]:
         width, height = super().measure_size(tables)
@@ -184,7 +187,7 @@ class Courses(Row):
     1 to red for the last."""
 
     measurement: type[Measurement] = Variance
-    title: str = "Output variance of each layer during training"
+    title: str = "Mean over seeds, on a logarithmic axis (thin: each seed)"
     when: When = "training"
 
     def draw(self, part: FigureBase, tables: Tables) -> None:
@@ -225,20 +228,18 @@ class JacobianMaps(Row):
         return find_size({name: list_matrices(table.mean) for name, table in tables.items()})
 
 
-GRADIENTS = LayerLines(Gradients, "Gradient norm of each layer, after training")
-INITIAL_GRADIENTS = LayerLines(Gradients, "Gradient norm of each layer, before the first update", "initial")
+GRADIENTS = LayerLines(Gradients, "Gradient norm of each layer, after training (thin: each seed)")
+INITIAL_GRADIENTS = LayerLines(
+    Gradients, "Gradient norm of each layer, before the first update (thin: each seed)", "initial"
+)
 
 
 def _draw_lines(panel: Axes, tables: Tables, column: str, label: str) -> None:
-    """Draw the mean over seeds of each model, and a thin line for each seed. An interval would reach below zero on a
-    logarithmic axis."""
-    means = {
-        name: Result([{key: value for key, value in row.items() if not key.endswith(ERROR)} for row in table.mean.rows])
-        for name, table in tables.items()
-    }
-    draw_line_panel(panel, means, column, label, log=True)
+    """Draw the mean over seeds of each model, and a thin line for each seed: the interval of few seeds would reach
+    below zero on the logarithmic axis."""
+    draw_line_panel(panel, {name: drop_errors(table.mean) for name, table in tables.items()}, column, label, log=True)
     for name, (colour, _) in style.choose_looks(tables).items():
-        for seed in tables[name].seeds.values():
+        for seed in tables[name].seeds.values() if tables[name].seed_count else ():
             panel.plot(seed.column("layer"), seed.column(column), color=colour, **THIN)
 
 
@@ -251,10 +252,11 @@ def create_grid(part: FigureBase, names: Tables, share: bool = False) -> list[Ax
     return axes[: len(names)]
 
 
-def state_seeds(name: str, table: Numbers, widest: float = 0.0) -> str:
-    """Return the title of a panel: the model, its number of seeds, and, if it is not drawn, the widest interval."""
+def state_seeds(name: str, table: Numbers, column: str = "") -> str:
+    """Return the title of a panel: the model, its number of seeds, and the widest 95 % interval of `column`."""
     seeds = table.seed_count
     if not seeds:
         return name
-    text = f"{name}, {seeds} seed{'s' if seeds > 1 else ''}"
-    return f"{text}, ± {widest:.2g} at most" if widest > 0 else text
+    text = f"{name}, {count_noun(seeds, 'seed')}"
+    halves = [half for half in table.mean.column(f"{column}{ERROR}") if half > 0]
+    return f"{text}, ± {max(halves):.2g} at most" if halves else text
