@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
 def render(drawing: Drawing, console: Console) -> None:
     """Print one line for each model and number: its mean over the first, the middle and the last layers."""
     kind, _ = figures.find_figure(drawing.name)
-    for row in {row.key: row for row in kind.rows}.values():
+    for row in list({row.key: row for row in reversed(kind.rows)}.values())[::-1]:  # two may show the same numbers
         tables = drawing.rows[row.key]
         for column, label in row.list_columns(tables).items():
             lines = [

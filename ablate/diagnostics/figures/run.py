@@ -13,7 +13,7 @@ from ablate.config.errors import AblateError
 from ablate.diagnostics.figures.averages import ERROR, KEYS, Numbers, average
 from ablate.diagnostics.figures.base import LayerFigure, find_figure
 from ablate.diagnostics.figures.courses import read_courses
-from ablate.diagnostics.figures.groups import find_groups
+from ablate.diagnostics.figures.groups import Group, find_groups
 from ablate.diagnostics.figures.papers import PaperFigure
 from ablate.diagnostics.figures.rows import Row, state_seeds
 from ablate.diagnostics.measures import Measurement, Pruning, Result
@@ -87,6 +87,7 @@ def figure(
     measuring = Settings(**settings)
     needs = not all(row.in_training for row in kind.rows)
     sources = find_groups(names, storage, checkpoints=needs)
+    _refuse_foreign(kind, sources.groups)
     folder = make_folder(Path(output).expanduser() if output else choose_folder([name, *names], "figures"))
     courses = {
         row.key: read_courses(kind.name, row.measurement, sources.groups) for row in kind.rows if row.in_training
@@ -103,6 +104,14 @@ def figure(
         for key, seeds in taken.items():
             rows[key][group.label] = Numbers(seeds, average(list(seeds.values())), group.arm or group.label)
     return _write(kind, Drawing(kind.name, rows, folder, [], list(dict.fromkeys(notes))))
+
+
+def _refuse_foreign(kind: type[LayerFigure], groups: Sequence[Group]) -> None:
+    """Raise AblateError if the figure shows initial weights, and they are not known of some model."""
+    names = [name for group in groups for name in group.models.values() if name.startswith(("hf:", "timm:", "init:"))]
+    if names and any(row.when == "initial" for row in kind.rows):
+        text = f"{kind.name} shows models before and after training, of which there is one in {', '.join(names)}"
+        raise AblateError(f"{text}. Give sweeps or runs.")
 
 
 def _describe_paper(paper: PaperFigure | None, benchmarks: MetricSource | None) -> list[str]:
@@ -129,8 +138,6 @@ def _measure(
         keys: dict[type[Measurement], str] = {row.measurement: row.key for row in kind.rows if row.when == when}
         if not keys:
             continue
-        if when == "initial" and name.startswith(("hf:", "timm:")):
-            raise AblateError(f"{name} has no weights of before its training, which {kind.name} shows. Leave it out.")
         scores = benchmarks if Pruning in keys else None
         measured = measure_model(model, list(keys), settings, folder, label=label, benchmarks=scores)
         if measured.left:

@@ -19,26 +19,18 @@ from ablate.evaluation.layer_removal import Benchmarks
 T = 12.706204736432095  # of Student's t with one degree of freedom
 
 
-@pytest.fixture
-def runs(swept):
-    """Arm -> seed -> the run."""
-    return {
-        swept.spec.cells[cell].arm: {run.params["seed"]: run for run in runs} for cell, runs in swept.confirmed.items()
-    }
-
-
-def test_the_numbers_are_those_of_every_checkpoint(runs, tmp_path):
+def test_the_numbers_are_those_of_every_checkpoint(sweep, runs, tmp_path):
     drawing = figure("mixing", "small", output=tmp_path, tokens=96)
     assert list(drawing.rows) == ["angular", "pruning", "gradients_initial", "gradients"]
     for key, numbers in drawing.rows.items():
         assert list(numbers) == ["pre", "post"]
         for arm, one in numbers.items():
-            assert set(one.seeds) == set(runs[arm])
-            for seed, run in runs[arm].items():
+            for (seed, result), run in zip(one.seeds.items(), runs[arm], strict=True):
+                assert seed == run.params["seed"]
                 prefix = "init:" if key.endswith("initial") else ""
                 kind = measurements[key.partition("_")[0]]
                 subject = open_model(f"{prefix}{run.run_id}", Opening()).subject
-                assert one.seeds[seed].rows == measure(subject, [kind], tokens=96)[kind.name].rows
+                assert result.rows == measure(subject, [kind], tokens=96)[kind.name].rows
             check_mean(*one.seeds.values(), one.mean)
     check_table(tmp_path / "mixing.csv", drawing)
     content = json.loads((tmp_path / "mixing.json").read_text())
@@ -64,7 +56,7 @@ def check_table(file, drawing):
     assert {row["seeds"] for row in rows} == {"2"}
 
 
-def test_a_figure_shows_them_in_the_axes_of_the_paper(swept, tmp_path):
+def test_a_figure_shows_them_in_the_axes_of_the_paper(sweep, tmp_path):
     drawing = figure("lns-7", "small", output=tmp_path, tokens=96)
     top, bottom = draw(figures["removal"], drawing.rows).subfigs
     bars, maps = top.subfigs[0].axes, bottom.axes[:2]
@@ -84,13 +76,13 @@ def test_a_figure_shows_them_in_the_axes_of_the_paper(swept, tmp_path):
     assert "LayerNorm Scaling, figure 7 is drawn of Pre-LN and LayerNorm Scaling." in drawing.notes
 
 
-def test_a_course_is_that_of_the_training_of_each_seed(runs, tmp_path):
+def test_a_course_is_that_of_the_training_of_each_seed(sweep, runs, tmp_path):
     drawing = figure("variance-course", "sweep:small/post", output=tmp_path)
-    for seed, run in runs["post"].items():
+    for run in runs["post"]:
         with open(tracking.client().download_artifacts(run.run_id, "layers/training.json")) as file:
             course = json.load(file)["history"]["variance"]
         expected = [(int(seen) / (4 * 32), n, v) for seen, row in course.items() for n, v in enumerate(row, 1)]
-        rows = drawing.rows["variance_training"]["post"].seeds[seed].rows
+        rows = drawing.rows["variance_training"]["post"].seeds[run.params["seed"]].rows
         assert [(row["update"], row["layer"], row["variance"]) for row in rows] == sorted(expected)
     (panel, _) = draw(figures["variance-course"], drawing.rows).subfigs[0].axes
     means = drawing.rows["variance_training"]["post"].mean.rows
@@ -104,23 +96,23 @@ def test_a_course_is_that_of_the_training_of_each_seed(runs, tmp_path):
 
 
 @pytest.mark.parametrize("name", figures)
-def test_every_figure_is_one_command(swept, tmp_path, capsys, name):
+def test_every_figure_is_one_command(sweep, tmp_path, capsys, name):
     assert main(["figure", name, "small", "--tokens", "64", "--output", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert f"Figure and numbers are in {tmp_path}" in text
     assert {file.suffix for file in tmp_path.glob(f"{name}.*")} == {".png", ".svg", ".csv", ".json"}
-    for row in figures[name].rows:
-        assert row.title in text
+    titles = {row.key: row.title for row in reversed(figures[name].rows)}
+    assert all(f"\n{title}: " in text for title in titles.values())
 
 
-def test_stored_measurements_are_read(swept, tmp_path, monkeypatch):
+def test_stored_measurements_are_read(sweep, tmp_path, monkeypatch):
     first = figure("variance", "small", output=tmp_path / "first", tokens=32)
     monkeypatch.setattr("ablate.diagnostics.streaming._take", None)
     assert figure("variance", "small", output=tmp_path / "second", tokens=32).rows == first.rows
 
 
-def test_a_model_is_drawn_beside_arms_without_seeds(runs, tmp_path):
-    run = runs["pre"][next(iter(runs["pre"]))].run_id
+def test_a_model_is_drawn_beside_arms_without_seeds(sweep, runs, tmp_path):
+    run = runs["pre"][0].run_id
     drawing = figure("variance", ["small", f"one={run}"], output=tmp_path, tokens=32)
     assert [one.seed_count for one in drawing.rows["variance"].values()] == [2, 2, 0]
     assert drawing.rows["variance"]["one"].mean.rows == next(iter(drawing.rows["variance"]["pre"].seeds.values())).rows
@@ -131,7 +123,7 @@ def test_every_number_of_a_paper_is_drawn_by_a_figure(name):
     assert PAPERS[name].figure in figures
 
 
-def test_a_number_of_a_paper_says_which_tasks_it_measures(swept, tmp_path, capsys):
+def test_a_number_of_a_paper_says_which_tasks_it_measures(sweep, tmp_path, capsys):
     assert main(["figure", "mixln-3", "sweep:small/pre", "--tokens", "32", "--output", str(tmp_path)]) == 0
     assert "There the performance is that on arc_easy: --tasks arc_easy." in capsys.readouterr().out
 
@@ -141,21 +133,20 @@ def test_a_number_of_a_paper_says_which_tasks_it_measures(swept, tmp_path, capsy
     [
         (["varience", "small"], "Did you mean variance"),
         (["mixln-4", "small"], "unknown figure 'mixln-4'. Accepted: removal"),
-        (["removal", "smal"], "Did you mean small"),
         (["removal", "sweep:small/pr"], "Did you mean pre"),
         (["removal", "sweep:small/pre", "sweep:small/pre"], "Two models are called pre"),
         (["spectral", "small", "--tasks", "arc_easy"], "--tasks is for layer removal, which spectral does not show"),
         (["variance-course", "timm:vit"], "vit: variance-course shows what is measured in training"),
-        (["mixing", "hf:some/model"], "hf:some/model has no weights of before its training"),
+        (["mixing", "small", "hf:some/model"], "before and after training, of which there is one in hf:some/model"),
         (["removal", "small", "--positions", "some"], "must be one of all, last"),
     ],
 )
-def test_mistakes_are_told(swept, tmp_path, capsys, words, message):
+def test_mistakes_are_told(sweep, tmp_path, capsys, words, message):
     assert main(["figure", *words, "--output", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
 
 
-def test_a_course_needs_measurements_in_training(swept, tmp_path, monkeypatch, capsys):
+def test_a_course_needs_measurements_in_training(sweep, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("ablate.diagnostics.figures.courses.read_measurements", lambda run, files: iter(()))
     assert main(["figure", "lns-4", "small", "--output", str(tmp_path)]) == 2
     text = " ".join(capsys.readouterr().err.split())
