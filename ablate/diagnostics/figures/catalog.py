@@ -15,7 +15,7 @@ from ablate.diagnostics.figures.rows import (
     LayerLines,
     RemovalBars,
 )
-from ablate.diagnostics.measures import BlockJacobian, Spectral, Variance
+from ablate.diagnostics.measures import BlockJacobian, Jacobian, Spectral, Variance
 
 
 @register
@@ -77,11 +77,13 @@ class Identity(LayerFigure):
 @register
 class SpectralNorm(LayerFigure):
     """The spectral norm of the Jacobian from the input of each layer to the output of the last, over the layers and
-    over the depth of the models."""
+    over the depth of the models, and its Frobenius norm."""
 
     name = "spectral"
-    title = "Spectral norm of the Jacobian from the input of a layer to the output of the last"
+    title = "The Jacobian from the input of a layer to the output of the last"
     rows = (
-        LayerLines(Spectral, "From the input of layer l (thin: each seed)"),
-        DepthLines(Spectral, "From the input of layer 1 (dots: each seed)"),
+        LayerLines(Spectral, "Spectral norm, over the layers (thin: each seed)"),
+        DepthLines(Spectral, "Spectral norm, over the depth (dots: each seed)"),
+        LayerLines(Jacobian, "Frobenius norm, over the layers (thin: each seed)"),
+        DepthLines(Jacobian, "Frobenius norm, over the depth (dots: each seed)"),
     )

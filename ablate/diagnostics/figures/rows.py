@@ -172,7 +172,7 @@ class DepthLines(Row):
             for seed in table.seeds.values():
                 panel.plot(len(seed.rows), seed.rows[0][column], ".", color=looks[table.arm][0], markersize=4)
         panel.set_xlabel("number of layers L")
-        panel.set_ylabel(fold_label(f"the same, of layer 1: {label}"))
+        panel.set_ylabel(fold_label(f"{label}, of layer 1"))
         clear_frame(panel)
         scale_log(panel, [value for points in arms.values() for _, value in points])
         panel.legend(frameon=False, fontsize=8)
