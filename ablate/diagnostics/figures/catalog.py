@@ -71,7 +71,10 @@ class Identity(LayerFigure):
 
     name = "identity"
     title = "How near the layers are to the identity"
-    rows = (JacobianMaps(), LayerLines(BlockJacobian, "Share of the diagonal in the sum of |J| (thin: each seed)"))
+    rows = (
+        JacobianMaps(),
+        LayerLines(BlockJacobian, "Share of the diagonal in the sum of |J| (thin: each seed)", log=False),
+    )
 
 
 @register

@@ -127,10 +127,11 @@ class RemovalBars(Row):
 
 @dataclass(frozen=True)
 class LayerLines(Row):
-    """A number of each layer as lines over the layers, on one logarithmic axis: all models in one panel, or, with
-    `apart`, a panel for each."""
+    """A number of each layer as lines over the layers, on one axis, logarithmic with `log`: all models in one panel,
+    or, with `apart`, a panel for each."""
 
     apart: bool = False
+    log: bool = True
 
     @property
     def has_legend(self) -> bool:
@@ -139,11 +140,11 @@ class LayerLines(Row):
     def draw(self, part: FigureBase, tables: Tables) -> None:
         ((column, label),) = self.list_columns(tables).items()
         if not self.apart:
-            _draw_lines(part.subplots(), tables, column, label)
+            _draw_lines(part.subplots(), tables, column, label, self.log)
             return
         axes = create_grid(part, tables, share=True)
         for number, (panel, (name, table)) in enumerate(zip(axes, tables.items(), strict=True)):
-            _draw_lines(panel, {name: table}, column, label if number % ACROSS == 0 else "")
+            _draw_lines(panel, {name: table}, column, label if number % ACROSS == 0 else "", self.log)
             panel.set_title(state_seeds(name, table), fontsize=9, loc="left")
 
     def measure_size(self, tables: Tables) -> tuple[float, float]:
@@ -234,10 +235,10 @@ INITIAL_GRADIENTS = LayerLines(
 )
 
 
-def _draw_lines(panel: Axes, tables: Tables, column: str, label: str) -> None:
+def _draw_lines(panel: Axes, tables: Tables, column: str, label: str, log: bool) -> None:
     """Draw the mean over seeds of each model, and a thin line for each seed: the interval of few seeds would reach
-    below zero on the logarithmic axis."""
-    draw_line_panel(panel, {name: drop_errors(table.mean) for name, table in tables.items()}, column, label, log=True)
+    below zero on a logarithmic axis."""
+    draw_line_panel(panel, {name: drop_errors(table.mean) for name, table in tables.items()}, column, label, log)
     for name, (colour, _) in style.choose_looks(tables).items():
         for seed in tables[name].seeds.values() if tables[name].seed_count else ():
             panel.plot(seed.column("layer"), seed.column(column), color=colour, **THIN)
