@@ -15,6 +15,7 @@ KEYS = ("update", "layer", "distance")
 """What identifies a row; all else in a row is a number of it."""
 LEVEL = 0.05
 """1 - LEVEL is the confidence of the intervals, of each number alone."""
+DIGITS = 4  # after the point, of matrices
 ERROR = "_error"
 """Of a column's name: in a measurement its standard error within the model, in a mean over seeds the half width of the
 interval."""
@@ -58,7 +59,7 @@ def average(seeds: Sequence[Result]) -> Result:
                 row[f"{column}{ERROR}"] = estimate.half_width
         rows.append(row)
     matrices = [result.facts["matrices"] for result in seeds if "matrices" in result.facts]
-    return Result(rows, {"matrices": np.mean(matrices, axis=0).tolist()} if matrices else {})
+    return Result(rows, {"matrices": np.round(np.mean(matrices, axis=0), DIGITS).tolist()} if matrices else {})
 
 
 def drop_errors(result: Result) -> Result:

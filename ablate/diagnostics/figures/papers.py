@@ -18,7 +18,7 @@ class PaperFigure:
     figure: str
     """The figure here."""
     models: str
-    """What the paper draws it of."""
+    """What the paper draws, or of which models it draws it."""
     tasks: tuple[str, ...] = ()
     """The tasks by which the paper measures the performance without a layer."""
     note: str = ""
@@ -39,7 +39,11 @@ PAPERS: dict[str, PaperFigure] = {
     "lns-3": PaperFigure("LayerNorm Scaling, figure 3", "removal", "LLaMA-130M: Post-LN and Pre-LN", ("arc_easy",)),
     "lns-4": PaperFigure("LayerNorm Scaling, figure 4", "variance-course", "an arm for each panel"),
     "lns-5": PaperFigure(
-        "LayerNorm Scaling, figure 5", "identity", "blocks", (), "the share of the diagonal is added here"
+        "LayerNorm Scaling, figure 5",
+        "identity",
+        "the Jacobian of blocks as heat maps",
+        (),
+        "the share of the diagonal is added here",
     ),
     "lns-7": PaperFigure("LayerNorm Scaling, figure 7", "removal", "Pre-LN and LayerNorm Scaling"),
     "lns-8": PaperFigure("LayerNorm Scaling, figure 8", "variance", "ViT-S: the arms of a sweep of ViTs"),

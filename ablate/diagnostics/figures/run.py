@@ -117,7 +117,7 @@ def _refuse_foreign(kind: type[LayerFigure], groups: Sequence[Group]) -> None:
 def _describe_paper(paper: PaperFigure | None, benchmarks: MetricSource | None) -> list[str]:
     if paper is None:
         return []
-    notes = [f"{paper.title} is drawn of {paper.models}."]
+    notes = [f"{paper.title}, in the paper: {paper.models}."]
     if paper.tasks and benchmarks is None:
         notes.append(f"There the performance is that on {', '.join(paper.tasks)}: --tasks {','.join(paper.tasks)}.")
     return [*notes, f"{paper.note[0].upper()}{paper.note[1:]}."] if paper.note else notes
@@ -155,7 +155,7 @@ def _write(kind: type[LayerFigure], drawing: Drawing) -> Drawing:
     pictures = save(draw(kind, drawing.rows), file)
     _write_table(table, drawing)
     drawing = replace(drawing, files=[*pictures, table, numbers])
-    numbers.write_text(json.dumps(drawing.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    numbers.write_text(json.dumps(drawing.to_dict(), allow_nan=False) + "\n", encoding="utf-8")
     return drawing
 
 
