@@ -17,6 +17,8 @@ torchvision_repair.install()
 
 if TYPE_CHECKING:
     from ablate.config.errors import AblateError as AblateError
+    from ablate.diagnostics.figures.run import Drawing as Drawing
+    from ablate.diagnostics.figures.run import figure as figure
     from ablate.diagnostics.run import Diagnosis as Diagnosis
     from ablate.diagnostics.run import diagnose as diagnose
     from ablate.experiment.tree import Experiment as Experiment
@@ -34,11 +36,13 @@ __version__ = "0.2.0.dev0"
 _HOMES = {
     "AblateError": "ablate.config.errors",
     "Diagnosis": "ablate.diagnostics.run",
+    "Drawing": "ablate.diagnostics.figures.run",
     "Experiment": "ablate.experiment.tree",
     "Report": "ablate.reports.report",
     "Result": "ablate.training.procedures",
     "Sweep": "ablate.sweeps.spec.sweep",
     "diagnose": "ablate.diagnostics.run",
+    "figure": "ablate.diagnostics.figures.run",
     "open_trained": "ablate.training.trained",
     "report": "ablate.reports.report",
     "sweep": "ablate.sweeps.shown",

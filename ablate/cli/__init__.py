@@ -23,6 +23,7 @@ from ablate.cli import (
     diagnose,
     evaluate,
     export,
+    figure,
     ladder,
     plan,
     report,
@@ -40,8 +41,8 @@ from ablate.config.logs import log_to_stderr, wrap_for
 from ablate.distributed import groups
 
 VERBS = (
-    train, sweep, ladder, status, report, plan, export, diagnose, wordsim, evaluate, align, ui, list_choices, config,
-    schema, check, completion,
+    train, sweep, ladder, status, report, plan, export, diagnose, figure, wordsim, evaluate, align, ui, list_choices,
+    config, schema, check, completion,
 )  # fmt: skip
 """In the order of `ablate --help`."""
 _EXAMPLES = """\
@@ -55,6 +56,7 @@ examples:
   ablate plan model=llama-7b model.vocab_size=32000 data.seq_len=2048 --devices 8
   ablate export RUN_ID --to hf --output exported
   ablate diagnose sweep:demo/pre sweep:demo/post
+  ablate figure removal demo
   ablate wordsim RUN_ID --pairs SimLex-999.txt
   ablate evaluate RUN_ID --tasks arc_easy,piqa
   ablate align RUN_ID --method dpo --pairs preferences.json

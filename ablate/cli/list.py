@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ablate import tasks
     from ablate.config import merging, plugins, registry
     from ablate.config.registry import Registry
-    from ablate.diagnostics import measures
+    from ablate.diagnostics import figures, measures
     from ablate.models import ModelConfig
     from ablate.optim import libraries
     from ablate.sweeps import storage
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 else:
     merging, registry = LazyModule("ablate.config.merging"), LazyModule("ablate.config.registry")
     plugins = LazyModule("ablate.config.plugins")
+    figures = LazyModule("ablate.diagnostics.figures")
     measures, tasks = LazyModule("ablate.diagnostics.measures"), LazyModule("ablate.tasks")
     libraries = LazyModule("ablate.optim.libraries")
     optuna_classes = LazyModule("ablate.sweeps.search.optuna_classes")
@@ -249,6 +250,19 @@ def _measurements() -> list[Row]:
     ]
 
 
+def _figures() -> list[Row]:
+    """Figures of the papers on the layers: `ablate figure`. With their numbers there."""
+    return [
+        {
+            "figure": name,
+            "also called": ", ".join(number for number, paper in figures.PAPERS.items() if paper.figure == name),
+            "what it is": _first_sentence(cls),
+            "from": plugins.describe_origin(cls.__module__),
+        }
+        for name, cls in figures.figures.items()
+    ]
+
+
 _COLUMNS: dict[str, Callable[[str, Any, str], Row]] = {
     "placement": _describe_placement,
     "norm layer": _describe_norm_layer,
@@ -259,6 +273,7 @@ _COLUMNS: dict[str, Callable[[str, Any, str], Row]] = {
 """Registry -> the function that returns the columns of (a name, its class, the settings of a preset), if these are not
 from its docstring."""
 _OTHERS: dict[str, Callable[[], list[Row]]] = {
+    "figures": _figures,
     "library-optimizers": _library_optimizers,
     "library-pruners": _library_pruners,
     "library-samplers": _library_samplers,

@@ -13,11 +13,11 @@ from lightning.pytorch import LightningModule, Trainer
 from torch.optim import Optimizer
 
 from ablate.data import Corpus
-from ablate.diagnostics.figures import draw_overview
 from ablate.diagnostics.measures import Gradients, Layers, Measurement, Options, Result, Subject, measurements
 from ablate.diagnostics.measures.base import FOLDER, TRAINING, to_json_number
 from ablate.diagnostics.measures.gradients import collect_gradients
 from ablate.diagnostics.measures.subject import build_loader
+from ablate.diagnostics.overview import draw_overview
 from ablate.plots.panels import save_png
 from ablate.tracking.tracker import Tracker
 from ablate.training.callbacks import RunCallback, count_seen_items

@@ -6,41 +6,18 @@ import csv
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
-
-import torch
+from typing import Any
 
 from ablate import tracking
 from ablate.config.errors import AblateError
-from ablate.diagnostics.measures import Metric, Options, Pruning, Result, Subject, measurements, select
+from ablate.diagnostics.measures import Metric, Pruning, Result, measurements, select
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
-from ablate.diagnostics.opening import Opened, Opening, open_model
-from ablate.diagnostics.streaming import measure
+from ablate.diagnostics.measuring import TOKENS, MetricSource, Settings, measure_model
 from ablate.plots import style
 from ablate.plots.panels import save
-
-if TYPE_CHECKING:
-    from ablate.data.spans.questions import SpanQuestion
-    from ablate.data.text.tokenizers import Tokenizer
-
-TOKENS = 256_000
-POSITIONS = ("all", "last")
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-class MetricSource(Protocol):
-    """Source of scores for layer removal that depend on the model, such as
-    `ablate.evaluation.layer_removal.Benchmarks`."""
-
-    def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
-        """Return name -> a function of the subject's model."""
-
-    @property
-    def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
-        """Reads the questions that models with a span head answer; None: there are none."""
 
 
 @dataclass(frozen=True)
@@ -110,79 +87,47 @@ def diagnose(
     """
     models = [models] if isinstance(models, str) else models
     kinds = select(list(what))
-    _check("--positions", positions, POSITIONS)
-    _check("--dtype", dtype, DTYPES)
-    place = _find_device(device)
-    opening = Opening(tuple(data), place, DTYPES[dtype], trust_remote_code)
+    settings = Settings(tokens, data, positions, batch_tokens, device, dtype, seed, trust_remote_code)
     if benchmarks and Pruning not in kinds:
         raise AblateError("--tasks is for layer removal: include pruning in --what.")
-    folder = Path(output).expanduser() if output else _default_folder(models)
+    folder = make_folder(Path(output).expanduser() if output else choose_folder(models))
     results: dict[str, dict[str, Result]] = {kind.name: {} for kind in kinds}
     runs: dict[str, str] = {}
     described: dict[str, str] = {}
     notes: list[str] = []
     for name in models:
-        opened = open_model(name, replace(opening, questions=benchmarks.questions if benchmarks else None))
-        opened = replace(opened, subject=replace(opened.subject, label=_number_label(opened.subject.label, described)))
-        label = opened.subject.label
-        described[label] = opened.data
-        fitting = [kind for kind in kinds if opened.has_targets or not kind.needs_targets]
-        if len(fitting) < len(kinds):
-            left = ", ".join(kind.name for kind in kinds if kind not in fitting)
+        measured = measure_model(name, kinds, settings, folder, metrics=metrics, benchmarks=benchmarks)
+        label = number_label(measured.label, described)
+        described[label] = measured.data
+        if measured.left:
+            text = f"{label}: the model's classes are not the data's"
             if what:
-                raise AblateError(f"{label}: the model's classes are not the data's, which {left} requires.")
-            notes.append(f"{label}: the model's classes are not the data's, so {left} is not measured.")
-        notes += _note_shortage(opened, tokens)
-        scores = dict(metrics or {}) | dict(
-            benchmarks.load_metrics(opened.subject, opened.tokenizer) if benchmarks else {}
-        )
-        options = Options(positions, seed, scores)
-        measured = measure(
-            opened.subject, fitting, options, tokens=tokens, batch_tokens=batch_tokens, folder=_make_folder(folder)
-        )
-        for kind, result in measured.items():
+                raise AblateError(f"{text}, which {', '.join(measured.left)} requires.")
+            notes.append(f"{text}, so {', '.join(measured.left)} is not measured.")
+        notes += measured.notes
+        for kind, result in measured.results.items():
             results[kind][label] = result
-        if opened.run_id:
-            runs[label] = opened.run_id
+        if measured.run_id:
+            runs[label] = measured.run_id
     diagnosis = _write(Diagnosis({k: v for k, v in results.items() if v}, folder, [], notes, described))
     _log(diagnosis, runs)
     return diagnosis
 
 
-def _check(name: str, value: str, accepted: Sequence[str] | Mapping[str, Any]) -> None:
-    if value not in accepted:
-        raise AblateError(f"{name}: must be one of {', '.join(accepted)}, given {value}")
-
-
-def _find_device(name: str | None) -> torch.device:
-    """Return the device of that name, by default a GPU if there is one."""
-    try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
-        raise AblateError(f"--device {name}: {str(error).splitlines()[0]}") from None
-    return device
-
-
-def _number_label(label: str, labels: Mapping[str, str]) -> str:
+def number_label(label: str, labels: Mapping[str, str]) -> str:
     """Return `label`, with a number if it is already used."""
     return next(one for n in range(1, len(labels) + 2) if (one := f"{label} ({n})" if n > 1 else label) not in labels)
 
 
-def _note_shortage(opened: Opened, tokens: int) -> list[str]:
-    there = opened.subject.items * opened.subject.per_item
-    unit = opened.subject.unit
-    return [f"{opened.subject.label}: the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []
-
-
-def _default_folder(models: Sequence[str]) -> Path:
-    """Return a folder of the store, the same for the same models."""
+def choose_folder(models: Sequence[str], kind: str = "diagnostics") -> Path:
+    """Return a folder of the store, below that of its `kind`, the same for the same models."""
     words = "-".join(re.sub(r"[^A-Za-z0-9.]+", "-", Path(one).name if "/" in one else one) for one in models)
     digest = hashlib.sha256("\n".join(models).encode()).hexdigest()[:8]
-    return tracking.open_store() / "diagnostics" / f"{words[:60].strip('-')}-{digest}"
+    return tracking.open_store() / kind / f"{words[:60].strip('-')}-{digest}"
 
 
-def _make_folder(folder: Path) -> Path:
+def make_folder(folder: Path) -> Path:
+    """Return `folder`, created if missing. Raises AblateError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

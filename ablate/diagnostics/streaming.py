@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -11,10 +13,13 @@ from typing import Any
 
 import torch
 
+from ablate.config.formatting import to_json
 from ablate.data.progress import show_progress
 from ablate.diagnostics.measures.base import DEFAULT, Measurement, Options, Result
 from ablate.diagnostics.measures.subject import Subject
 
+VERSION = 1
+"""Of stored results: raise it when the numbers of a measurement change, so that none of before are read."""
 SAVED_EVERY = 20.0
 """Seconds between two times of saving the sums."""
 
@@ -27,15 +32,32 @@ def measure(
     tokens: int | None = None,
     batch_tokens: int = 2048,
     folder: Path | None = None,
+    results: Path | None = None,
 ) -> dict[str, Result]:
     """Return name of each of `kinds` -> its numbers, over `tokens` tokens or images (None: all; at most all).
     `batch_tokens` of them are in memory at a time. With a `folder`, the sums so far are saved there regularly, and a
-    stopped measurement resumes from them with the same numbers.
+    stopped measurement resumes from them with the same numbers. In the folder `results` each complete measurement is
+    stored, and one that is there is read instead of taken.
     """
     items = min(subject.items, max(1, -(-(tokens or subject.items * subject.per_item) // subject.per_item)))
     size = max(1, batch_tokens // subject.per_item)
+    keeps = results if options.metrics_identity is not None else None
+    files = {kind.name: _locate(keeps, _key(subject, [kind.name], options, items, size)) for kind in kinds}
+    known = {name: result for name, file in files.items() if (result := _read(file)) is not None}
+    taken = [kind for kind in kinds if kind.name not in known]
+    if taken:
+        for name, result in _take(subject, taken, options, items, size, folder).items():
+            known[name] = result
+            _write(files[name], result)
+    return {kind.name: known[kind.name] for kind in kinds}
+
+
+def _take(
+    subject: Subject, kinds: Sequence[type[Measurement]], options: Options, items: int, size: int, folder: Path | None
+) -> dict[str, Result]:
+    """Return name of each of `kinds` -> its numbers over `items` items, `size` at a time."""
     active = [kind(subject, options) for kind in kinds]
-    key = _key(subject, active, options, items, size)
+    key = _key(subject, [kind.name for kind in kinds], options, items, size)
     state = folder / f".state-{key}.pt" if folder else None
     done = _resume(state, active)
     saved = time.monotonic()
@@ -55,10 +77,29 @@ def measure(
     return {name: Result(result.rows, {**facts, **result.facts}) for name, result in results.items()}
 
 
-def _key(subject: Subject, active: Sequence[Measurement], options: Options, items: int, size: int) -> str:
-    names = [one.name for one in active]
-    words = (subject.identity, names, options.positions, options.seed, sorted(options.metrics), items, size)
+def _key(subject: Subject, names: Sequence[str], options: Options, items: int, size: int) -> str:
+    scores = (sorted(options.metrics), options.metrics_identity)
+    words = (VERSION, subject.identity, names, options.positions, options.seed, scores, items, size)
     return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+
+
+def _locate(results: Path | None, key: str) -> Path | None:
+    return results / f"{key}.json" if results else None
+
+
+def _read(file: Path | None) -> Result | None:
+    """Return a stored result; None if there is none that can be read."""
+    if file is not None:
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            return Result.from_dict(json.loads(file.read_text(encoding="utf-8")))
+    return None
+
+
+def _write(file: Path | None, result: Result) -> None:
+    if file is not None:
+        part = file.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps(to_json(result.to_dict()), allow_nan=False) + "\n", encoding="utf-8")
+        os.replace(part, file)
 
 
 def _save(state: Path, active: Sequence[Measurement], done: int) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ablate.config.errors import AblateError
 from ablate.config.extras import import_library
+from ablate.data.files import identify_files
 from ablate.diagnostics.measures import Batch, Metric, Subject
 from ablate.evaluation import scoring, squad, tasks
 
@@ -35,6 +36,10 @@ class Benchmarks:
     def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
         """Reads the questions of `squad`; None if it is not among the tasks."""
         return partial(squad.load_questions, self.task_data, self.limit) if squad.NAME in self.names else None
+
+    def identify(self) -> str:
+        """Return a text that changes with the tasks, their number of questions, and local files of their data."""
+        return f"{list(self.names)} {self.limit} {identify_files(str(self.task_data))}"
 
     def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
         """Return TASK/METRIC -> a function of the subject's model in its state at the call. Raises AblateError for a

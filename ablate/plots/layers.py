@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -57,7 +57,7 @@ def draw_heat_map(panel: Axes, matrix: Matrix, top: float) -> Any:
         matrix, origin="lower", cmap=MAP, vmin=0, vmax=top, extent=(0.5, edge, 0.5, edge), aspect="auto"
     )
     panel.set_xlabel("layer l")
-    panel.set_ylabel("distance n (layers)")
+    panel.set_ylabel("n-th subsequent layer")
     tick_layers(panel, both=True)
     return image
 
@@ -67,18 +67,22 @@ def draw_bars(title: str, tables: Mapping[str, LayerTable], columns: Mapping[str
     known = {name: label for name, label in columns.items() if any(t.has(name) for t in tables.values())}
     depth = max(len(table.rows) for table in tables.values())
     figure, axes = create_panels(title, list(known), width=max(6.5, 0.3 * depth * (1 + 0.35 * len(tables))), across=1)
-    looks = style.choose_looks(tables)
-    width = 0.8 / len(tables)
     for panel, (column, label) in zip(axes, known.items(), strict=True):
-        for place, (name, table) in enumerate(tables.items()):
-            layers = np.array(table.column("layer")) + (place - (len(tables) - 1) / 2) * width
-            panel.bar(layers, table.column(column), width, color=looks[name][0], label=name)
-        panel.axhline(0, color="black", linewidth=0.7)
-        panel.set_xlabel("removed layer")
-        panel.set_ylabel(fold_label(label))
-        _clear_frame(panel)
-    _add_legend(figure, tables, lines=False)
+        draw_bar_panel(panel, tables, column, label)
+    add_legend(figure, tables, lines=False)
     return figure
+
+
+def draw_bar_panel(panel: Axes, tables: Mapping[str, LayerTable], column: str, label: str) -> None:
+    """Draw grouped bars over the removed layers."""
+    looks, width = style.choose_looks(tables), 0.8 / len(tables)
+    for place, (name, table) in enumerate(tables.items()):
+        layers = np.array(table.column("layer")) + (place - (len(tables) - 1) / 2) * width
+        panel.bar(layers, table.column(column), width, color=looks[name][0])
+    panel.axhline(0, color="black", linewidth=0.7)
+    panel.set_xlabel("removed layer")
+    panel.set_ylabel(fold_label(label))
+    clear_frame(panel)
 
 
 def draw_lines(title: str, tables: Mapping[str, LayerTable], columns: Mapping[str, str], log: bool = False) -> Figure:
@@ -87,8 +91,8 @@ def draw_lines(title: str, tables: Mapping[str, LayerTable], columns: Mapping[st
     known = {name: label for name, label in columns.items() if any(t.has(name) for t in tables.values())}
     figure, axes = create_panels(title, list(known), width=6.5 if len(known) == 1 else None)
     for panel, (column, label) in zip(axes, known.items(), strict=True):
-        _draw_line_panel(panel, tables, column, label, log)
-    _add_legend(figure, tables)
+        draw_line_panel(panel, tables, column, label, log)
+    add_legend(figure, tables)
     return figure
 
 
@@ -99,20 +103,20 @@ def draw_by_layer_and_depth(title: str, tables: Mapping[str, LayerTable], column
     if len(set(depths.values())) == 1:
         return draw_lines(title, tables, {column: label}, log=True)
     figure, (by_layer, by_depth) = create_panels(title, ["layer", "depth"], width=10)
-    _draw_line_panel(by_layer, tables, column, label, log=True)
+    draw_line_panel(by_layer, tables, column, label, log=True)
     for name, (colour, marker) in style.choose_looks(tables).items():
         first, *_ = tables[name].column(column)
         by_depth.plot(depths[name], first, color=colour, marker=marker, markersize=6, linestyle="none")
     by_depth.set_xlabel("number of layers L")
     by_depth.set_ylabel("the same, from layer 1")
-    _clear_frame(by_depth)
-    _scale_log(by_depth, [value for table in tables.values() for value in table.column(column)[:1]])
-    _add_legend(figure, tables)
+    clear_frame(by_depth)
+    scale_log(by_depth, [value for table in tables.values() for value in table.column(column)[:1]])
+    add_legend(figure, tables)
     return figure
 
 
-def _draw_line_panel(panel: Axes, tables: Mapping[str, LayerTable], column: str, label: str, log: bool) -> None:
-    """Draw one line for each model that has `column` over the layers."""
+def draw_line_panel(panel: Axes, tables: Mapping[str, LayerTable], column: str, label: str, log: bool) -> None:
+    """Draw one line for each model that has `column` over the layers, with a band of COLUMN_error."""
     for name, (colour, marker) in style.choose_looks(tables).items():
         table = tables[name]
         if not table.has(column):
@@ -125,11 +129,11 @@ def _draw_line_panel(panel: Axes, tables: Mapping[str, LayerTable], column: str,
     panel.set_xlabel("layer l")
     panel.set_ylabel(fold_label(label))
     if log:
-        _scale_log(panel, [value for table in tables.values() for value in table.column(column)])
-    _clear_frame(panel)
+        scale_log(panel, [value for table in tables.values() for value in table.column(column)])
+    clear_frame(panel)
 
 
-def _scale_log(panel: Axes, values: Sequence[float]) -> None:
+def scale_log(panel: Axes, values: Sequence[float]) -> None:
     """Make the y axis logarithmic, if some value is above zero."""
     if any(value > 0 for value in values):
         panel.set_yscale("log")
@@ -185,13 +189,15 @@ def _cell_edges(seen: Sequence[int]) -> Matrix:
     return np.concatenate([[x[0] - (middle[0] - x[0])], middle, [x[-1] + (x[-1] - middle[-1])]])
 
 
-def _add_legend(figure: Figure, names: Mapping[str, Any], lines: bool = True) -> None:
+def add_legend(figure: Figure, names: Iterable[str], lines: bool = True) -> None:
+    """Add the colour, and with `lines` the marker, of each name below the panels."""
     looks = {name: look if lines else (look[0], "s") for name, look in style.choose_looks(names).items()}
     line = "-" if lines else "none"
     style.add_legend(figure, [style.create_entry(look, name, linestyle=line) for name, look in looks.items()])
 
 
-def _clear_frame(panel: Axes) -> None:
+def clear_frame(panel: Axes) -> None:
+    """Leave of the frame the two axes, with lines at the ticks of y, and layers at those of x."""
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(True, which="major", axis="y", color="#e6e6e6", linewidth=0.7)
     panel.set_axisbelow(True)

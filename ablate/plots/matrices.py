@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MOST = 6
 """Layers of a model that are drawn, from the first to the last."""
+HIGHEST = 1.0
+"""The end of the colour scale: what is larger, as in the first layer of Post-LN, has the colour of 1."""
 SIZE = 1.9  # inches of a panel
 
 
@@ -40,7 +42,8 @@ def find_size(matrices: Mapping[str, Sequence[tuple[str, Matrix]]]) -> tuple[flo
 def fill_matrices(
     figure: FigureBase, matrices: Mapping[str, Sequence[tuple[str, Matrix]]], label: str
 ) -> dict[str, list[Axes]]:
-    """Draw the rows of heat maps into a figure or a part of one, coloured from 0 to the largest value of all."""
+    """Draw the rows of heat maps into a figure or a part of one, coloured from 0 to the largest value of all, and at
+    most to `HIGHEST`."""
     picked = {name: pick_spread(maps) for name, maps in matrices.items()}
     top = max((float(np.nanmax(m)) for maps in picked.values() for _, m in maps), default=1.0) or 1.0
     across = max(map(len, picked.values()))
@@ -49,7 +52,7 @@ def fill_matrices(
     image: Any = None
     for panels, (name, maps) in zip(grid, picked.items(), strict=True):
         for panel, (heading, matrix) in zip(panels, maps, strict=False):
-            image = panel.imshow(matrix, cmap=MAP, vmin=0, vmax=top, interpolation="nearest")
+            image = panel.imshow(matrix, cmap=MAP, vmin=0, vmax=min(top, HIGHEST), interpolation="nearest")
             panel.set_title(heading, fontsize=8.5, loc="left")
             panel.set_xticks([])
             panel.set_yticks([])
@@ -57,7 +60,7 @@ def fill_matrices(
             panel.set_visible(False)
         panels[0].set_ylabel(fold_label(name, 20))
         drawn[name] = list(panels[: len(maps)])
-    figure.colorbar(image, ax=grid, label=label, shrink=0.9, pad=0.015)
+    figure.colorbar(image, ax=grid, label=label, shrink=0.9, pad=0.015, extend="max" if top > HIGHEST else "neither")
     return drawn
 
 

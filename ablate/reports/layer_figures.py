@@ -4,16 +4,14 @@ diagnose`, on one scale."""
 from __future__ import annotations
 
 import contextlib
-import json
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ablate import tracking
 from ablate.config.errors import StoreError
 from ablate.diagnostics.measures import Result, measurements
-from ablate.diagnostics.measures.base import FOLDER, MEASURED, TRAINING, parse_number
+from ablate.diagnostics.measures.base import MEASURED, TRAINING
+from ablate.diagnostics.stored import parse_history, read_measurements
 from ablate.plots import style
 from ablate.plots.layers import draw_courses
 from ablate.plots.panels import save
@@ -36,7 +34,7 @@ def draw_layers(record: SweepRecord, folder: Path) -> dict[Path, str]:
             path, _ = save(figure, folder / f"{PREFIX}{name}.png")
             captions[path] = f"{kind.title}: the {which} trial of each arm."
         for column, label in kind.columns.items():
-            histories = {arm: h for arm, content in runs.items() if (h := _parse_history(content, column))}
+            histories = {arm: h for arm, content in runs.items() if (h := parse_history(content, column))}
             if histories and any(len(course) > 1 for course in histories.values()):
                 unit = next(iter(runs.values())).get("unit", "tokens")
                 figure = draw_courses(f"{kind.title}, during training", histories, label, unit)
@@ -56,23 +54,7 @@ def _read_runs(record: SweepRecord) -> Iterator[tuple[str, dict[str, Any]]]:
             continue
         content: dict[str, Any] = {"last": {}, "history": {}}
         with contextlib.suppress(MlflowException, StoreError, OSError, ValueError):
-            for new in _read_files(settled.run_id):
+            for new in read_measurements(settled.run_id, (TRAINING, MEASURED)):
                 content |= {**new, "last": {**content["last"], **new["last"]}}
         if content["last"]:
             yield arm, content
-
-
-def _read_files(run_id: str) -> Iterator[dict[str, Any]]:
-    """Yield the measurements that training, and then `ablate diagnose`, stored in a run."""
-    client = tracking.client()
-    there = {Path(item.path).name for item in client.list_artifacts(run_id, FOLDER)}
-    with tempfile.TemporaryDirectory() as folder:
-        for name in (TRAINING, MEASURED):
-            if name in there:
-                file = Path(client.download_artifacts(run_id, f"{FOLDER}/{name}", folder))
-                yield json.loads(file.read_text(encoding="utf-8"))
-
-
-def _parse_history(content: Any, column: str) -> dict[int, list[float]]:
-    course = content["history"].get(column, {})
-    return {int(at): [parse_number(value) for value in row] for at, row in course.items()}

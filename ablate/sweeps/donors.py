@@ -38,14 +38,20 @@ def resolve_run(name: str, storage: str | None = None) -> str:
 def find_settled_run(name: str, sweep: SweepRecord, arm: str) -> str:
     """Return the run of the trial that represents an arm of `sweep`; for an arm that was tested at every point of a
     grid, the run of its best point. Raises SweepError, which begins with `name`."""
+    settled = sweep.settled(find_arm(name, sweep, arm))
+    if settled is None or settled.run_id is None:
+        raise SweepError(f"{name}: no trial of the arm is completed. Run the sweep first.")
+    return settled.run_id
+
+
+def find_arm(name: str, sweep: SweepRecord, arm: str) -> str:
+    """Return an arm of `sweep`; for one that was tested at every point of a grid, that at its best point. Raises
+    SweepError, which begins with `name`, for an unknown one."""
     arm = sweep.pick_point(arm)
     if arm not in sweep.trials:
         arms = list(dict.fromkeys([*(sweep.spec.own_arms if sweep.spec.at_grid else ()), *sweep.trials]))
         raise SweepError(f"{name}: {sweep.title} has the arms {', '.join(arms)}.{did_you_mean(arm, arms)}")
-    settled = sweep.settled(arm)
-    if settled is None or settled.run_id is None:
-        raise SweepError(f"{name}: no trial of the arm is completed. Run the sweep first.")
-    return settled.run_id
+    return arm
 
 
 def resolve_donors(experiment: Experiment, storage: str | None = None) -> Experiment:

@@ -126,12 +126,19 @@ class SweepRecord:
     def pick_point(self, arm: str) -> str:
         """Return the arm at the point of its grid at which it failed on the fewest seeds and, among those, has the best
         mean; an arm without a grid, or named with its point, is returned unchanged."""
-        cells = {name: self.confirmed.get(name, ()) for name, cell in self.spec.cells.items() if cell.arm == arm}
-        if arm in self.trials or not cells:
-            return arm
+        cells = [name for name, cell in self.spec.cells.items() if cell.arm == arm]
+        return arm if arm in self.trials or not cells else self.pick_cell(cells)
+
+    def pick_cell(self, cells: Sequence[str]) -> str:
+        """Return the one of `cells`, points of a grid, that failed on the fewest seeds and, among those, has the best
+        mean."""
         ended = {
-            name: {run.params["seed"]: o for run in runs if (o := read_outcome(run, self.trivial_loss))}
-            for name, runs in cells.items()
+            name: {
+                run.params["seed"]: outcome
+                for run in self.confirmed.get(name, ())
+                if (outcome := read_outcome(run, self.trivial_loss))
+            }
+            for name in cells
         }
         known = [name for name, outcomes in ended.items() if outcomes] or list(cells)
         maximize = self.spec.objective.direction == "maximize"

@@ -55,6 +55,11 @@ def keep_checkpoint(run_id: str) -> None:
         (folder / _KEPT).touch()
 
 
+def has_checkpoint(run_id: str) -> bool:
+    """Return whether a run's last checkpoint is in the store."""
+    return (tracking.store_path() / "runs" / run_id / CHECKPOINT).exists()
+
+
 def measure_checkpoint(run_id: str) -> int:
     """Return the size of a run's checkpoints in bytes, without creating a folder."""
     folder = tracking.store_path() / "runs" / run_id

@@ -1,11 +1,13 @@
 """A measurement that is stopped goes on to the same numbers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from diagnostics.models import Network, Scaled, subject_of
 
 from ablate.diagnostics import streaming
-from ablate.diagnostics.measures import Angular, Jacobian, Pruning, Subject, Variance
+from ablate.diagnostics.measures import Angular, Jacobian, Options, Pruning, Subject, Variance
 from ablate.diagnostics.streaming import measure
 
 KINDS = [Angular, Pruning, Jacobian, Variance]
@@ -60,3 +62,46 @@ def test_a_state_that_is_damaged_is_not_used(subject, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "_key", lambda *arguments: "key")
     (tmp_path / ".state-key.pt").write_bytes(b"half a file")
     assert measure(subject, KINDS, batch_tokens=8, folder=tmp_path) == undisturbed
+
+
+def count_loads(subject, **changes):
+    """The subject, and the list that it notes the first item of each batch in."""
+    loaded = []
+
+    def load(first, last):
+        loaded.append(first)
+        return subject.load(first, last)
+
+    return replace(subject, load=load, **changes), loaded
+
+
+def test_what_was_measured_is_read_and_only_the_rest_is_taken(subject, tmp_path):
+    taken = measure(subject, [Angular, Pruning], batch_tokens=8, results=tmp_path)
+    counted, loaded = count_loads(subject)
+    assert measure(counted, [Angular, Pruning], batch_tokens=8, results=tmp_path) == taken
+    assert not loaded
+    more = measure(counted, [Variance, Angular], batch_tokens=8, results=tmp_path)
+    assert loaded == [0, 2, 4, 6, 8]
+    assert (list(more), more["angular"]) == (["variance", "angular"], taken["angular"])
+    for file in tmp_path.iterdir():
+        file.write_text("half a")
+    assert measure(counted, [Angular, Pruning], batch_tokens=8, results=tmp_path) == taken
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        ({"identity": "other weights"}, {}, {}),
+        ({}, {"positions": "last"}, {}),
+        ({}, {}, {"tokens": 8}),
+        ({}, {}, {"batch_tokens": 12}),
+        ({}, {"metrics_identity": "piqa"}, {}),
+        ({}, {"metrics_identity": None}, {}),  # functions of the user's own
+    ],
+)
+def test_what_was_measured_otherwise_is_not_read(subject, tmp_path, changes, options, words):
+    words = {"batch_tokens": 8, **words}
+    measure(subject, [Angular], batch_tokens=8, results=tmp_path)
+    counted, loaded = count_loads(subject, **changes)
+    measure(counted, [Angular], Options(**options), results=tmp_path, **words)
+    assert loaded

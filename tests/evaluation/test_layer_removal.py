@@ -38,7 +38,7 @@ def test_what_has_no_tasks(trained, task_data, capsys):  # noqa: F811
     words = ["--tasks", "piqa", "--task-data", str(task_data)]
     for model, what, message in (
         (run, "angular", ("include pruning in --what")),
-        (vit, "pruning", "causal language model"),
+        (vit, "pruning", "is a model of images, which --tasks cannot score"),
     ):
         assert main(["diagnose", model, "--what", what, *words]) == 2
         assert message in capsys.readouterr().err

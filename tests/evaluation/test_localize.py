@@ -205,7 +205,8 @@ def test_a_split_in_place_of_another_is_told(tmp_path, caplog):
             ["commonsense_qa"],
             {"commonsense_qa/validation.jsonl": [{**common(1), "choices": {"text": ["a"]}}]},
             None,
-            "The questions of commonsense_qa under .* are not as lm-evaluation-harness expects them: UndefinedError.*of the first question",
+            r"The questions of commonsense_qa under .* are not as lm-evaluation-harness expects them: "
+            r"UndefinedError.*of the first question",
         ),
     ],
 )

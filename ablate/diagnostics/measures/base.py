@@ -29,6 +29,8 @@ class Options:
     """Seed of the random vectors of the Jacobian."""
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     """Benchmarks that layer removal measures in addition to the loss, by name."""
+    metrics_identity: str | None = ""
+    """Equal for two sets of benchmarks only if their scores would be equal; None: unknown."""
 
 
 DEFAULT = Options()

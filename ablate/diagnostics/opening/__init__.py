@@ -22,11 +22,17 @@ OPENERS: dict[str, Callable[[str, Opening], Opened]] = {
 """Prefix of a name -> the function that opens the model named after the prefix."""
 
 
-def open_model(name: str, opening: Opening) -> Opened:
-    """Return the model with this name, which may start with LABEL=. Raises AblateError."""
+def split_label(name: str) -> tuple[str, str]:
+    """Return (LABEL or "", the rest) of the name of a model, which may start with LABEL=."""
     label, equals, rest = name.partition("=")
     if not equals or name.startswith(tuple(filter(None, OPENERS))) or os.path.exists(name):
-        label, rest = "", name
+        return "", name
+    return label, rest
+
+
+def open_model(name: str, opening: Opening) -> Opened:
+    """Return the model with this name, which may start with LABEL=. Raises AblateError."""
+    label, rest = split_label(name)
     prefix = next(prefix for prefix in OPENERS if rest.startswith(prefix))
     opened = OPENERS[prefix](rest.removeprefix(prefix), opening)
     return replace(opened, subject=replace(opened.subject, label=label)) if label else opened

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,11 +42,3 @@ class Opened:
     """Whether the data has the model's targets."""
     tokenizer: Callable[[], Tokenizer] | None = None
     """Loads the tokenizer of a causal language model."""
-
-
-def identify_files(path: str) -> str:
-    """Return a path with the sizes and modification times of its files; any other value unchanged."""
-    place = Path(path).expanduser()
-    files = sorted(place.rglob("*")) if os.path.isdir(place) else [place] if os.path.isfile(place) else []
-    stats = [(file.name, stat.st_size, stat.st_mtime_ns) for file in files if (stat := file.stat())]
-    return f"{path} {stats}"

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from ablate import tracking
 from ablate.config.errors import DataError
+from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import load_data
 from ablate.models import Model
 from ablate.sweeps.donors import resolve_run

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config.errors import AblateError, DataError
+from ablate.data.files import identify_files
 from ablate.data.spans.answers import Spans, choose_answers, find_spans, score_answers
 from ablate.data.spans.questions import SpanQuestion
 from ablate.data.spans.windows import Windows, build_windows
 from ablate.diagnostics.measures import Batch, Layers, Subject
-from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.loading import find_tokenizer, import_transformers, translate_errors
 
 HEADS = ("ForQuestionAnswering", "ForQuestionAnsweringSimple")

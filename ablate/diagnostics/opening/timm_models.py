@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config.errors import AblateError, DataError
+from ablate.data.files import identify_files
 from ablate.diagnostics.measures import Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import list_datasets, load_data
 
 

@@ -13,10 +13,11 @@ import torch
 from ablate import tracking
 from ablate.config.errors import AblateError, DataError
 from ablate.data import Corpus
+from ablate.data.files import identify_files
 from ablate.data.text.tokenizers import load_data_tokenizer
 from ablate.diagnostics.measures import Batch, Layers, Subject
 from ablate.diagnostics.measures.subject import build_loader
-from ablate.diagnostics.opening.base import Opened, Opening, identify_files
+from ablate.diagnostics.opening.base import Opened, Opening
 from ablate.diagnostics.opening.data import list_datasets, load_data, mask_tokens
 from ablate.diagnostics.opening.loading import find_tokenizer, import_transformers, translate_errors
 from ablate.diagnostics.opening.span_models import is_span_model, open_span_model

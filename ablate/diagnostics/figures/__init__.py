@@ -1,0 +1,7 @@
+"""Figures of the papers on the layers, each drawn by one command. Importing this package registers them."""
+
+from ablate.diagnostics.figures import catalog as catalog
+from ablate.diagnostics.figures.base import LayerFigure, figures, find_figure, register
+from ablate.diagnostics.figures.papers import PAPERS
+
+__all__ = ["PAPERS", "LayerFigure", "figures", "find_figure", "register"]

@@ -1,0 +1,92 @@
+"""The figures of the papers on the layers of Pre-LN, Post-LN, Mix-LN and LayerNorm Scaling, by what they show."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ablate.diagnostics.figures.base import LayerFigure, register
+from ablate.diagnostics.figures.rows import (
+    GRADIENTS,
+    INITIAL_GRADIENTS,
+    AngleMaps,
+    Courses,
+    DepthLines,
+    JacobianMaps,
+    LayerLines,
+    RemovalBars,
+)
+from ablate.diagnostics.measures import BlockJacobian, Jacobian, Spectral, Variance
+
+
+@register
+class Removal(LayerFigure):
+    """What a model loses without each of its layers, above how far the layers turn the hidden state."""
+
+    name = "removal"
+    title = "Which layers contribute: performance drop and angular distance"
+    rows = (RemovalBars(), AngleMaps())
+
+
+@register
+class Contribution(LayerFigure):
+    """Angular distance, performance drop and gradient norm of each layer, a column for each model."""
+
+    name = "contribution"
+    title = "Which layers contribute: angular distance, performance drop, gradient norm"
+    rows = (AngleMaps(), RemovalBars(), replace(GRADIENTS, apart=True))
+
+
+@register
+class Mixing(LayerFigure):
+    """What a placement changes: angular distance, performance drop, and the gradient norm of each layer before and
+    after training, all models in one panel."""
+
+    name = "mixing"
+    title = "What the placement changes: angular distance, performance drop, gradient norm"
+    rows = (AngleMaps(), RemovalBars(), INITIAL_GRADIENTS, GRADIENTS)
+
+
+@register
+class VarianceCourse(LayerFigure):
+    """The output variance of each layer over the updates, measured in training."""
+
+    name = "variance-course"
+    title = "Output variance of the layers during training"
+    rows = (Courses(),)
+
+
+@register
+class LayerVariance(LayerFigure):
+    """The output variance of each layer after training."""
+
+    name = "variance"
+    title = "Output variance of the layers"
+    rows = (LayerLines(Variance, "After training (thin: each seed)"),)
+
+
+@register
+class Identity(LayerFigure):
+    """How near each layer is to the identity: heat maps of its Jacobian for one token, and the share of its diagonal in
+    them."""
+
+    name = "identity"
+    title = "How near the layers are to the identity"
+    rows = (
+        JacobianMaps(),
+        LayerLines(BlockJacobian, "Share of the diagonal in the sum of |J| (thin: each seed)", log=False),
+    )
+
+
+@register
+class SpectralNorm(LayerFigure):
+    """The spectral norm of the Jacobian from the input of each layer to the output of the last, over the layers and
+    over the depth of the models, and its Frobenius norm."""
+
+    name = "spectral"
+    title = "The Jacobian from the input of a layer to the output of the last"
+    rows = (
+        LayerLines(Spectral, "Spectral norm, over the layers (thin: each seed)"),
+        DepthLines(Spectral, "Spectral norm, over the depth (dots: each seed)"),
+        LayerLines(Jacobian, "Frobenius norm, over the layers (thin: each seed)"),
+        DepthLines(Jacobian, "Frobenius norm, over the depth (dots: each seed)"),
+    )

@@ -1,0 +1,149 @@
+"""What a figure is drawn of: the arms of sweeps, each with its fresh seeds, or single models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ablate import tracking
+from ablate.config.errors import AblateError
+from ablate.config.formatting import count_noun, join_words
+from ablate.diagnostics.opening import OPENERS, split_label
+from ablate.sweeps.donors import find_arm
+from ablate.sweeps.records import SweepRecord
+from ablate.sweeps.spec.references import parse_reference
+from ablate.sweeps.storage import list_sweeps, read_sweep, storage_url
+from ablate.training.runs import has_checkpoint
+from ablate.verdict.outcomes import TrialRecord, read_outcome
+
+
+@dataclass(frozen=True)
+class Group:
+    """The models behind one panel or one line."""
+
+    label: str
+    models: dict[int | None, str]
+    """Seed -> a model's name for `open_model`; None for a model that is no seed of a sweep."""
+    arm: str = ""
+    """The arm in the sweep's file, whose depths are one line."""
+    runs: tuple[TrialRecord, ...] = ()
+    """Those of the seeds of a sweep, in the order of `models`."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a figure is drawn of."""
+
+    groups: list[Group]
+    notes: list[str]
+    """Seeds that are missing, and what to do about it."""
+
+
+def find_groups(names: Sequence[str], storage: str | None = None, checkpoints: bool = True) -> Sources:
+    """Return the models of `names`: of a sweep, all its arms, each with its fresh seeds; of sweep:NAME/ARM, this arm;
+    of any other name that `ablate diagnose` accepts, this model. Of the points of a grid it is the best of each arm and
+    depth. Diverged seeds have no weights to measure and are left out; seeds without a checkpoint are left out if
+    `checkpoints` are needed.
+
+    Raises AblateError, for all names together, if there is an unknown one, and if a name has no model.
+    """
+    groups: list[Group] = []
+    notes: list[str] = []
+    problems: list[str] = []
+    started = list_sweeps(storage_url(storage))
+    sweeps: dict[str, SweepRecord] = {}
+    for name in names:
+        _, rest = split_label(name)
+        reference = parse_reference(rest)
+        if reference or not _is_model(rest, started):
+            sweeps[name] = read_sweep(reference.sweep if reference else rest, storage)
+    several = len({record.title for record in sweeps.values()}) > 1
+    for name in names:
+        label, rest = split_label(name)
+        if name not in sweeps:
+            groups.append(Group(label or rest.rpartition("/")[2], {None: rest}))
+            continue
+        record, reference = sweeps[name], parse_reference(rest)
+        arms = [find_arm(rest, record, reference.arm)] if reference and reference.arm else list_arms(record)
+        own, missing = [], []
+        for arm in arms:
+            group, told = _find_seeds(record, arm, checkpoints)
+            own += [group] if group.models else []
+            missing += told
+        if not own:
+            problems.append("\n".join([f"{rest} has no model to draw.", *missing]))
+        notes += missing
+        groups += [replace(g, label=_choose_label(g, own, label, record, several)) for g in own]
+    if problems:
+        raise AblateError("\n".join(problems))
+    labels = [group.label for group in groups]
+    if twice := sorted({label for label in labels if labels.count(label) > 1}):
+        raise AblateError(
+            f"Two models are called {join_words(twice)}: give one of them another name, LABEL={names[-1]}."
+        )
+    return Sources(groups, notes)
+
+
+def list_arms(record: SweepRecord) -> list[str]:
+    """Return the arms of a sweep; of one that tests all points of a grid, the best point of each arm and depth."""
+    cells: dict[tuple[str, int], list[str]] = {}
+    for name, cell in record.spec.cells.items():
+        cells.setdefault((cell.arm, record.spec.base(name).model.layers), []).append(name)
+    return [record.pick_cell(names) for names in cells.values()] or list(record.trials)
+
+
+def _is_model(name: str, started: Sequence[str] | dict[str, list[int]]) -> bool:
+    """Return whether `name` is that of a model rather than that of a sweep."""
+    if name.startswith(tuple(filter(None, OPENERS))):
+        return True
+    is_sweep = name.partition("@")[0] in started
+    return not is_sweep and (os.path.exists(name) or (tracking.store_path() / "runs" / name).is_dir())
+
+
+def _choose_label(group: Group, own: Sequence[Group], label: str, record: SweepRecord, several: bool) -> str:
+    """Return the label of a panel: that of the user, or the arm, with its point of the grid where an arm has several,
+    and with its sweep where there are several sweeps."""
+    short = group.arm if [one.arm for one in own].count(group.arm) == 1 else group.label
+    if label:
+        return label if len(own) == 1 else f"{label} {short}"
+    return f"{record.title}/{short}" if several else short
+
+
+def _find_seeds(record: SweepRecord, arm: str, checkpoints: bool) -> tuple[Group, list[str]]:
+    """Return the models of the fresh seeds of an arm, and what is missing of them; of a sweep without fresh seeds, the
+    trial that represents the arm."""
+    where = f"{record.title}/{arm}"
+    cell = record.spec.cells.get(arm)
+    planned = record.spec.confirm.first_seeds if record.spec.confirm.most_seeds else 0
+    if planned:
+        runs = record.confirmed.get(arm, [])
+    else:
+        settled = record.settled(arm)
+        runs = [settled] if settled else []
+    seeds = {run.params.get("seed", record.spec.base(arm).seed): run for run in runs if run.run_id}
+    endings = {s: outcome.ending for s, run in seeds.items() if (outcome := read_outcome(run, record.trivial_loss))}
+    measured = {s: seeds[s] for s, ending in endings.items() if ending != "diverged"}
+    kept = {s: run for s, run in measured.items() if not checkpoints or has_checkpoint(str(run.run_id))}
+    notes = []
+    if not planned:
+        notes.append(f"{where}: the sweep has no fresh seeds (confirm.seeds), so it is one trial, without an interval.")
+    if (left := max(planned, 1) - len(endings)) > 0:
+        notes.append(f"{where}: {left} of {count_noun(max(planned, 1), 'seed')} not ended. Continue the sweep.")
+    if diverged := [s for s, ending in endings.items() if ending == "diverged"]:
+        notes.append(f"{where}: left out, as diverged: {_list_seeds(diverged)}.")
+    if stuck := [s for s in kept if endings[s] == "stuck"]:
+        notes.append(
+            f"{where}: drawn, although stuck (no better than token or class frequencies): {_list_seeds(stuck)}."
+        )
+    if dropped := [s for s in measured if s not in kept]:
+        notes.append(
+            f"{where}: left out, as the sweep did not keep their checkpoints: {_list_seeds(dropped)}. Set checkpoints: "
+            "all in its file, and run it again with --fresh."
+        )
+    models: dict[int | None, str] = {seed: str(run.run_id) for seed, run in kept.items()}
+    return Group(arm, models, cell.arm if cell else arm, tuple(kept.values())), notes
+
+
+def _list_seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' if seeds[1:] else ''} {join_words(map(str, seeds))}"

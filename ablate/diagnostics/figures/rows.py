@@ -1,0 +1,263 @@
+"""The rows of a figure: one quantity of the layers of several models, as panels side by side on one scale."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from ablate.config.formatting import count_noun
+from ablate.diagnostics.figures.averages import ERROR, Numbers, drop_errors
+from ablate.diagnostics.measures import Angular, BlockJacobian, Gradients, Measurement, Pruning, Variance
+from ablate.diagnostics.measures.angular import distance_matrix
+from ablate.diagnostics.measures.block_jacobian import list_matrices
+from ablate.plots import style
+from ablate.plots.layers import clear_frame, draw_bar_panel, draw_heat_map, draw_line_panel, scale_log
+from ablate.plots.matrices import fill_matrices, find_size
+from ablate.plots.panels import PANEL, fold_label
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import FigureBase
+
+When: TypeAlias = Literal["trained", "initial", "training"]
+"""Of which weights: after training, before the first update, or both and those between."""
+Tables: TypeAlias = Mapping[str, Numbers]
+"""Label of a model or arm -> its numbers."""
+ACROSS = 5  # panels side by side
+THIN: dict[str, Any] = {"linewidth": 0.6, "alpha": 0.5}  # of the lines of single seeds
+COURSES = "coolwarm"  # from blue, layer 1, to red, the last
+
+
+@dataclass(frozen=True)
+class Row(ABC):
+    """One quantity, drawn for several models."""
+
+    measurement: type[Measurement]
+    title: str
+    when: When = "trained"
+
+    @property
+    def has_legend(self) -> bool:
+        """Whether it needs the figure's legend, a colour for each model."""
+        return False
+
+    @property
+    def key(self) -> str:
+        """Its name among those of a figure."""
+        return self.measurement.name if self.when == "trained" else f"{self.measurement.name}_{self.when}"
+
+    @property
+    def in_training(self) -> bool:
+        """Whether it shows what runs stored in training, rather than what is measured on weights."""
+        return self.when == "training"
+
+    def list_columns(self, tables: Tables) -> Mapping[str, str]:
+        """Return the columns that it draws, each with its label."""
+        return dict([next(iter(self.measurement.columns.items()))])
+
+    def applies(self, tables: Tables) -> bool:
+        """Return whether there is something to draw of these models."""
+        return True
+
+    @abstractmethod
+    def draw(self, part: FigureBase, tables: Tables) -> None:
+        """Draw the panels into a part of a figure."""
+
+    def measure_size(self, tables: Tables) -> tuple[float, float]:
+        """Return the inches (width, height) that the panels take."""
+        across = min(ACROSS, len(tables))
+        return across * PANEL[0] + 0.9, -(-len(tables) // across) * PANEL[1]
+
+
+@dataclass(frozen=True)
+class AngleMaps(Row):
+    """The angular distance as a heat map for each model: layer l across, the n-th subsequent layer upwards, coloured
+    from 0 to 1."""
+
+    measurement: type[Measurement] = Angular
+    title: str = "Angular distance (share of pi), mean over seeds"
+
+    def draw(self, part: FigureBase, tables: Tables) -> None:
+        image = None
+        axes = create_grid(part, tables)
+        for panel, (name, table) in zip(axes, tables.items(), strict=True):
+            image = draw_heat_map(panel, distance_matrix(table.mean), 1.0)
+            panel.set_title(state_seeds(name, table, "angular_distance"), fontsize=9, loc="left")
+        assert image is not None
+        part.colorbar(image, ax=axes, shrink=0.9, pad=0.015)
+
+
+@dataclass(frozen=True)
+class RemovalBars(Row):
+    """The performance without a layer less that of the whole model, as bars for each model, with a dot for each seed:
+    the scores of tasks if there are any, else the accuracy of a classifier, else the loss."""
+
+    measurement: type[Measurement] = Pruning
+    title: str = "Performance without the layer, less that of the whole model (dots: each seed)"
+
+    def list_columns(self, tables: Tables) -> Mapping[str, str]:
+        columns = dict.fromkeys(
+            name for table in tables.values() for row in table.mean.rows for name in row if not name.endswith(ERROR)
+        )
+        tasks = [name for name in columns if name not in ("layer", *Pruning.columns)]
+        own = [name for name in ("accuracy_change", "loss_increase") if name in columns][:1]
+        labels = {name: f"change of {name.removesuffix('_change')} without the layer" for name in tasks}
+        return labels or {name: Pruning.columns[name] for name in own}
+
+    def draw(self, part: FigureBase, tables: Tables) -> None:
+        columns = self.list_columns(tables)
+        parts = part.subfigures(len(columns), 1, squeeze=False)[:, 0]
+        for below, (column, label) in zip(parts, columns.items(), strict=True):
+            known = {name: table for name, table in tables.items() if table.mean.has(column)}
+            axes = create_grid(below, known, share=True)
+            for number, (panel, (name, table)) in enumerate(zip(axes, known.items(), strict=True)):
+                draw_bar_panel(panel, {name: table.mean}, column, label if number % ACROSS == 0 else "")
+                for seed in table.seeds.values() if table.seed_count else ():
+                    panel.plot(seed.column("layer"), seed.column(column), ".", color="black", markersize=3)
+                panel.set_title(state_seeds(name, table, column), fontsize=9, loc="left")
+
+    def measure_size(self, tables: Tables) -> tuple[float, float]:
+        width, height = super().measure_size(tables)
+        return width, height * len(self.list_columns(tables))
+
+
+@dataclass(frozen=True)
+class LayerLines(Row):
+    """A number of each layer as lines over the layers, on one axis, logarithmic with `log`: all models in one panel,
+    or, with `apart`, a panel for each."""
+
+    apart: bool = False
+    log: bool = True
+
+    @property
+    def has_legend(self) -> bool:
+        return not self.apart
+
+    def draw(self, part: FigureBase, tables: Tables) -> None:
+        ((column, label),) = self.list_columns(tables).items()
+        if not self.apart:
+            _draw_lines(part.subplots(), tables, column, label, self.log)
+            return
+        axes = create_grid(part, tables, share=True)
+        for number, (panel, (name, table)) in enumerate(zip(axes, tables.items(), strict=True)):
+            _draw_lines(panel, {name: table}, column, label if number % ACROSS == 0 else "", self.log)
+            panel.set_title(state_seeds(name, table), fontsize=9, loc="left")
+
+    def measure_size(self, tables: Tables) -> tuple[float, float]:
+        return super().measure_size(tables) if self.apart else (7.0, PANEL[1])
+
+
+@dataclass(frozen=True)
+class DepthLines(Row):
+    """A number of layer 1 over the number of layers, a line for each arm. For models of one depth it is not drawn."""
+
+    def applies(self, tables: Tables) -> bool:
+        return len({len(table.mean.rows) for table in tables.values()}) > 1
+
+    def draw(self, part: FigureBase, tables: Tables) -> None:
+        ((column, label),) = self.list_columns(tables).items()
+        panel = part.subplots()
+        arms: dict[str, list[tuple[int, float]]] = {}
+        for table in tables.values():
+            arms.setdefault(table.arm, []).append((len(table.mean.rows), table.mean.rows[0][column]))
+        looks = style.choose_looks(arms)
+        for arm, points in arms.items():
+            depths, values = zip(*sorted(points), strict=True)
+            colour, marker = looks[arm]
+            panel.plot(depths, values, color=colour, marker=marker, linewidth=1.4, label=arm)
+        for table in tables.values():
+            for seed in table.seeds.values():
+                panel.plot(len(seed.rows), seed.rows[0][column], ".", color=looks[table.arm][0], markersize=4)
+        panel.set_xlabel("number of layers L")
+        panel.set_ylabel(fold_label(f"{label}, of layer 1"))
+        clear_frame(panel)
+        scale_log(panel, [value for points in arms.values() for _, value in points])
+        panel.legend(frameon=False, fontsize=8)
+
+    def measure_size(self, tables: Tables) -> tuple[float, float]:
+        return 7.0, PANEL[1]
+
+
+@dataclass(frozen=True)
+class Courses(Row):
+    """A number of each layer over the updates, one panel for each model, one line for each layer, from blue for layer
+    1 to red for the last."""
+
+    measurement: type[Measurement] = Variance
+    title: str = "Mean over seeds, on a logarithmic axis (thin: each seed)"
+    when: When = "training"
+
+    def draw(self, part: FigureBase, tables: Tables) -> None:
+        from matplotlib import colormaps
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import Normalize
+
+        ((column, label),) = self.list_columns(tables).items()
+        axes = create_grid(part, tables, share=True)
+        deepest = max(row["layer"] for table in tables.values() for row in table.mean.rows)
+        scale = ScalarMappable(Normalize(1, deepest), colormaps[COURSES])
+        colours = scale.to_rgba(np.arange(deepest) + 1)
+        for number, (panel, (name, table)) in enumerate(zip(axes, tables.items(), strict=True)):
+            for result, thin in [(table.mean, {}), *((seed, THIN) for seed in table.seeds.values())]:
+                for layer in sorted({row["layer"] for row in result.rows}):
+                    rows = [row for row in result.rows if row["layer"] == layer]
+                    x, y = ([row[key] for row in rows] for key in ("update", column))
+                    panel.plot(x, y, color=colours[int(layer) - 1], **{"linewidth": 1.4, **thin})
+            panel.set_xlabel("update")
+            panel.set_ylabel(fold_label(label) if number % ACROSS == 0 else "")
+            panel.set_title(state_seeds(name, table), fontsize=9, loc="left")
+            clear_frame(panel)
+        scale_log(axes[0], [row[column] for table in tables.values() for row in table.mean.rows])
+        part.colorbar(scale, ax=axes, label="layer", shrink=0.9, pad=0.015)
+
+
+@dataclass(frozen=True)
+class JacobianMaps(Row):
+    """The Jacobian of layers as heat maps of |J|, a row of maps for each model."""
+
+    measurement: type[Measurement] = BlockJacobian
+    title: str = "|J| of each layer for one token, averaged over tokens and seeds"
+
+    def draw(self, part: FigureBase, tables: Tables) -> None:
+        fill_matrices(part, {state_seeds(n, table): list_matrices(table.mean) for n, table in tables.items()}, "|J|")
+
+    def measure_size(self, tables: Tables) -> tuple[float, float]:
+        return find_size({name: list_matrices(table.mean) for name, table in tables.items()})
+
+
+GRADIENTS = LayerLines(Gradients, "Gradient norm of each layer, after training (thin: each seed)")
+INITIAL_GRADIENTS = LayerLines(
+    Gradients, "Gradient norm of each layer, before the first update (thin: each seed)", "initial"
+)
+
+
+def _draw_lines(panel: Axes, tables: Tables, column: str, label: str, log: bool) -> None:
+    """Draw the mean over seeds of each model, and a thin line for each seed: the interval of few seeds would reach
+    below zero on a logarithmic axis."""
+    draw_line_panel(panel, {name: drop_errors(table.mean) for name, table in tables.items()}, column, label, log)
+    for name, (colour, _) in style.choose_looks(tables).items():
+        for seed in tables[name].seeds.values() if tables[name].seed_count else ():
+            panel.plot(seed.column("layer"), seed.column(column), color=colour, **THIN)
+
+
+def create_grid(part: FigureBase, names: Tables, share: bool = False) -> list[Axes]:
+    """Return one axes for each of `names`, at most `ACROSS` side by side; `share`: with one y axis."""
+    across = min(ACROSS, len(names))
+    axes = list(part.subplots(-(-len(names) // across), across, squeeze=False, sharey=share).flat)
+    for empty in axes[len(names) :]:
+        empty.set_visible(False)
+    return axes[: len(names)]
+
+
+def state_seeds(name: str, table: Numbers, column: str = "") -> str:
+    """Return the title of a panel: the model, its number of seeds, and the widest 95 % interval of `column`."""
+    seeds = table.seed_count
+    if not seeds:
+        return name
+    text = f"{name}, {count_noun(seeds, 'seed')}"
+    halves = [half for half in table.mean.column(f"{column}{ERROR}") if half > 0]
+    return f"{text}, ± {max(halves):.2g} at most" if halves else text

@@ -1,0 +1,156 @@
+"""Opening one model and measuring its layers, with the results of earlier measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+
+from ablate import tracking
+from ablate.config.errors import AblateError
+from ablate.diagnostics.measures import Measurement, Metric, Options, Pruning, Result, Subject
+from ablate.diagnostics.opening import Opened, Opening, open_model
+from ablate.diagnostics.streaming import measure
+
+if TYPE_CHECKING:
+    from ablate.data.spans.questions import SpanQuestion
+    from ablate.data.text.tokenizers import Tokenizer
+
+TOKENS = 256_000
+POSITIONS = ("all", "last")
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+class MetricSource(Protocol):
+    """Source of scores for layer removal that depend on the model, such as
+    `ablate.evaluation.layer_removal.Benchmarks`."""
+
+    def load_metrics(self, subject: Subject, tokenizer: Callable[[], Tokenizer] | None) -> Mapping[str, Metric]:
+        """Return name -> a function of the subject's model."""
+
+    @property
+    def questions(self) -> Callable[[], Sequence[SpanQuestion]] | None:
+        """Reads the questions that models with a span head answer; None: there are none."""
+
+    def identify(self) -> str:
+        """Return a text that is equal for two sources only if their scores of a model would be equal."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How models are opened and measured. Raises AblateError."""
+
+    tokens: int = TOKENS
+    """Number of tokens, or images, to measure on; fewer if the data has fewer."""
+    data: Sequence[str] = ()
+    """`--data` words; none: the validation data of the model's own experiment."""
+    positions: str = "all"
+    """Tokens over which the angular distance is averaged, "all" or the "last" of each sequence."""
+    batch_tokens: int = 2048
+    """Tokens, or images, that are in memory at once."""
+    device: str | None = None
+    """torch's name of a device; by default a GPU if there is one."""
+    dtype: str = "float32"
+    """"float32" or "bfloat16", of the weights."""
+    seed: int = 0
+    """Of the random vectors of the Jacobian."""
+    trust_remote_code: bool = False
+    """Whether code that comes with a model of the hub may be run."""
+    opening: Opening = field(init=False)
+
+    def __post_init__(self) -> None:
+        _check("--positions", self.positions, POSITIONS)
+        _check("--dtype", self.dtype, DTYPES)
+        opening = Opening(tuple(self.data), _find_device(self.device), DTYPES[self.dtype], self.trust_remote_code)
+        object.__setattr__(self, "opening", opening)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The measurements of one model."""
+
+    label: str
+    data: str
+    """One line about the data that it was measured on."""
+    results: dict[str, Result]
+    """Measurement -> numbers."""
+    run_id: str | None
+    """The MLflow run that trained the model."""
+    left: list[str]
+    """Measurements that need targets which the data does not have, so that they were not taken."""
+    notes: list[str]
+
+
+def measure_model(
+    name: str,
+    kinds: Sequence[type[Measurement]],
+    settings: Settings,
+    folder: Path,
+    *,
+    label: str = "",
+    metrics: Mapping[str, Metric] | None = None,
+    benchmarks: MetricSource | None = None,
+) -> Measured:
+    """Return the measurements `kinds` of the model `name` (see `open_model`). Each one is stored when it is complete,
+    and read instead of taken again for the same weights, data and settings; an interrupted one continues from its state
+    in `folder`. Raises AblateError.
+
+    Args:
+        label: its name in tables and figures; by default that of the model.
+        metrics: scores for layer removal, by name: a function of the model. With them nothing is stored, as two
+            functions cannot be compared.
+        benchmarks: scores for layer removal that are loaded for each model, such as tasks of lm-evaluation-harness.
+    """
+    opened = open_model(name, replace(settings.opening, questions=benchmarks.questions if benchmarks else None))
+    if label:
+        opened = replace(opened, subject=replace(opened.subject, label=label))
+    subject = opened.subject
+    fitting = [kind for kind in kinds if opened.has_targets or not kind.needs_targets]
+    scores = dict(metrics or {})
+    if benchmarks and Pruning in fitting:
+        scores |= _load_scores(opened, benchmarks)
+    known = None if metrics else benchmarks.identify() if benchmarks else ""
+    results = measure(
+        subject,
+        fitting,
+        Options(settings.positions, settings.seed, scores, known),
+        tokens=settings.tokens,
+        batch_tokens=settings.batch_tokens,
+        folder=folder,
+        results=tracking.open_folder("diagnostics/measured"),
+    )
+    left = [kind.name for kind in kinds if kind not in fitting]
+    return Measured(subject.label, opened.data, results, opened.run_id, left, _note_shortage(opened, settings.tokens))
+
+
+def _load_scores(opened: Opened, benchmarks: MetricSource) -> Mapping[str, Metric]:
+    if opened.subject.unit == "images":
+        raise AblateError(
+            f"{opened.subject.label} is a model of images, which --tasks cannot score: leave it out, and layer removal "
+            "is measured by loss and accuracy."
+        )
+    return benchmarks.load_metrics(opened.subject, opened.tokenizer)
+
+
+def _check(name: str, value: str, accepted: Sequence[str] | Mapping[str, Any]) -> None:
+    if value not in accepted:
+        raise AblateError(f"{name}: must be one of {', '.join(accepted)}, given {value}")
+
+
+def _find_device(name: str | None) -> torch.device:
+    """Return the device of that name, by default a GPU if there is one."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:  # torch without CUDA asserts
+        raise AblateError(f"--device {name}: {str(error).splitlines()[0]}") from None
+    return device
+
+
+def _note_shortage(opened: Opened, tokens: int) -> list[str]:
+    there = opened.subject.items * opened.subject.per_item
+    unit = opened.subject.unit
+    return [f"{opened.subject.label}: the data has {there:,} {unit}, fewer than {tokens:,}."] if there < tokens else []
