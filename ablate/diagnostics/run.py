@@ -15,6 +15,7 @@ import torch
 
 from ablate import tracking
 from ablate.config.errors import AblateError
+from ablate.config.formatting import join_words
 from ablate.diagnostics.measures import Metric, Options, Pruning, Result, Subject, measurements, select
 from ablate.diagnostics.measures.base import FOLDER, MEASURED
 from ablate.diagnostics.opening import Opened, Opening, open_model
@@ -127,6 +128,12 @@ def diagnose(
             if what:
                 raise AblateError(f"{label}: the model's classes are not the data's, which {left} requires.")
             notes.append(f"{label}: the model's classes are not the data's, so {left} is not measured.")
+        if shaped := [kind for kind in fitting if kind.needs_same_shape and not opened.subject.layers.keeps_shape]:
+            text = f"the layers change the shape of the hidden state, so {join_words([kind.name for kind in shaped])}"
+            if what:
+                raise AblateError(f"{label}: {text} cannot be measured.")
+            notes.append(f"{label}: {text} {'is' if len(shaped) == 1 else 'are'} not measured.")
+            fitting = [kind for kind in fitting if kind not in shaped]
         notes += _note_shortage(opened, tokens)
         scores = dict(metrics or {}) | dict(
             benchmarks.load_metrics(opened.subject, opened.tokenizer) if benchmarks else {}

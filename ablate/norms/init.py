@@ -26,7 +26,8 @@ OUTPUTS = ("o", "down")  # the projections that write to the residual stream
 @dataclass(frozen=True)
 class Projection:
     """A weight matrix [out, in], or a part of a fused one, with its `role`: q, k, v, o, gate, up, down in the layer of
-    0-based index `layer`, or embedding and head, whose `layer` is None."""
+    0-based index `layer`, or embedding and head, whose `layer` is None. A model without residual connections has roles
+    of its own; a convolution's weight is [out, in, height, width]."""
 
     role: str
     layer: int | None
@@ -49,6 +50,8 @@ class Initialization(Kind):
     """The paper or model that the initialisation is from."""
     of_library: ClassVar[bool] = False
     """Whether it is the one that a library's model has of its own."""
+    by_residual: ClassVar[bool] = False
+    """Whether it differs from `normal` in the projections that write to a residual stream."""
 
     def base_std(self, stack: Stack) -> float:
         """Return the base standard deviation."""
@@ -98,6 +101,7 @@ class Scaled(Initialization):
     """Smaller for the projections that write to the residual stream, o and down."""
 
     kind: Literal["scaled"] = "scaled"
+    by_residual = True
     formula = "std; std / sqrt(2L) for o and down"
     source = "GPT-2, OLMo"
 
@@ -112,6 +116,7 @@ class SmallScaled(Initialization):
     standard deviation falls with the width and the depth. All others have `std`."""
 
     kind: Literal["small_scaled"] = "small_scaled"
+    by_residual = True
     formula = "std; sqrt(2 / (5d)) / sqrt(2L) for o and down"
     source = "Li et al. 2024, arXiv 2412.13795, appendix B; after Nguyen and Salazar 2019, arXiv 1910.05895"
 

@@ -93,6 +93,8 @@ class Measurement(ABC):
     """Column -> its description with its unit: the label of an axis."""
     needs_targets: ClassVar[bool] = False
     """Whether it needs the targets."""
+    needs_same_shape: ClassVar[bool] = False
+    """Whether it needs layers that return a hidden state of the shape of their input."""
 
     def __init__(self, subject: Subject, options: Options = DEFAULT) -> None:
         self.subject, self.options = subject, options
